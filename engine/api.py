@@ -19,9 +19,7 @@ from ..codegen.launch import CudaExecutor, Executor, executor
 from ..codegen.target import Target, target_of
 from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ir.program import Param
 from ..ir.schemas import DTYPES
-from ..ir.sizes import Binding
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .compiler import Compilation, Compiler, buffer
@@ -30,7 +28,7 @@ from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
 from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
-from .ruleset import Toolchain, check_setting, exactly, toolchain
+from .ruleset import check_setting, exactly, toolchain
 from .run.dispatch import BoundCall, Calls, Rows, settled
 from .run.inputs import (
     Frozen,
@@ -98,7 +96,7 @@ class Compiled:
         self._placing = Placing(compilation.captured.kinds)
         self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
         self._preparation = Preparation()
-        self._calls = Calls(compilation, self._serving)
+        self._calls = Calls(compilation, rows.at if rows is not None else lambda sizes: compilation)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function's value, computed by the kernels.
@@ -180,12 +178,13 @@ class Compiled:
             check_places(call.made.bounds, tensors, call.sizes)
         results = runner.run(call.program, arrays)
         self.notes = (*notes, *runner.notes)
-        tensors_out = [_tensor(param, results[param.name], call.sizes).reshape(shape) for param, shape in call.results]
+        outputs = []
         carried = inputs and not any(x.is_cuda for x in inputs.values())
-        return [result.cpu() for result in tensors_out] if carried else tensors_out
-
-    def _serving(self, sizes: Binding) -> Compilation:
-        return self.compilation if self.rows is None else self.rows.at(sizes)
+        for param, shape in call.results:  # tensors, even if the program was given none
+            result = results[param.name]
+            tensor = result if is_tensor(result) else as_tensor(buffer(param, call.sizes), result)
+            outputs.append(tensor.reshape(shape).cpu() if carried else tensor.reshape(shape))
+        return outputs
 
     def warm_up(self) -> None:
         """Build and load the kernels and allocate their memory now, as a capture by `torch.cuda.graph` needs it.
@@ -444,27 +443,10 @@ def choices(
     Raises:
         DplcError: for an option without a meaning.
     """
-    files = rules.rules if isinstance(rules, Rules) else rules
-    check_kinds(device=device, rules=files, target=target, settings=settings, exact=exact)
-    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    return chosen, Compiler(tools_of(rules, settings, exact), target_for(chosen, target, ordinal))
-
-
-def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) -> Toolchain:
-    """Return the toolchain of a caller's rules and settings.
-
-    Args:
-        rules, settings: as in `compile`.
-        exact: leave out the rules that are @approx.
-
-    Returns:
-        The toolchain, checked.
-
-    Raises:
-        DplcError: for rules that do not check, and for settings of an unknown rule.
-    """
     if isinstance(rules, Rules):
         rules = rules.rules
+    check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
+    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules)
     settings = {tools.rules.plain(name): values for name, values in (settings or {}).items()}
     if settings:
@@ -474,7 +456,7 @@ def tools_of(rules: RuleSource, settings: Settings | None, exact: bool = False) 
     for name, values in settings.items():
         for parameter, value in values.items():
             check_setting("settings", name, parameter, value, tools.rules)
-    return tools
+    return chosen, Compiler(tools, target_for(chosen, target, ordinal))
 
 
 def choose_device(device: str | None) -> str:
@@ -526,11 +508,6 @@ def _gpu() -> bool:
     import importlib.util
 
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
-
-
-def _tensor(param: Param, result: Any, sizes: Binding) -> Any:
-    """Return a result as a tensor, even if the program was given none."""
-    return result if is_tensor(result) else as_tensor(buffer(param, sizes), result)
 
 
 def _shaped(tensor: Any, shape: tuple[int, ...], plain: list[int]) -> Any:

@@ -10,6 +10,7 @@ this backend through the entry point group `torch_dynamo_backends`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 import operator
@@ -86,13 +87,10 @@ def alike(graph: GraphModule, bad: Any) -> set[Any]:
         return {bad}
     found = {node for node in ops(graph) if (node.op, node.target) == (bad.op, bad.target)}
     for node in ops(graph):
-        if node.target in (operator.getitem, getattr) and node.args[0] in found and _several(node.args[0]):
+        part = node.target in (operator.getitem, getattr) and node.args[0] in found
+        if part and isinstance(value(node.args[0]), (tuple, list)):
             found.add(node)
     return found
-
-
-def _several(node: Any) -> bool:
-    return isinstance(value(node), (tuple, list))
 
 
 def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
@@ -167,7 +165,11 @@ class Shares:
         """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""
         found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
         found.ops += len(nodes)
-        found.seconds += sum(eager_seconds(node, machine) for node in nodes)
+        for node in nodes:  # a launch, and its tensors moved once; the computation is not counted
+            leaves = pytree.tree_leaves([value(argument) for argument in node.all_input_nodes] + [value(node)])
+            tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+            moved = sum(int(tensor.numel()) * tensor.element_size() for tensor in tensors)
+            found.seconds += machine.launch_seconds + moved / machine.dram_bytes_per_second
 
     @property
     def all_ops(self) -> int:
@@ -192,14 +194,6 @@ class Shares:
         return "\n".join(lines)
 
 
-def eager_seconds(node: Any, machine: Target) -> float:
-    """Predict an op in eager: a launch, and its tensors moved once. Its computation is not counted."""
-    tensors = [value(argument) for argument in node.all_input_nodes] + [value(node)]
-    leaves = [leaf for tensor in tensors for leaf in torch.utils._pytree.tree_leaves(tensor)]
-    moved = sum(int(leaf.numel()) * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
-    return float(machine.launch_seconds + moved / machine.dram_bytes_per_second)
-
-
 def _percent(share: float) -> str:
     """Return a share as a percentage: `100%` only for the whole."""
     return "100%" if share == 1 else f"{min(share, 0.999):.1%}"
@@ -217,7 +211,9 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     nodes = graph.graph.nodes
     values = pytree.tree_leaves([*inputs, *map(value, nodes)])
     wrapped = any(map(is_traceable_wrapper_subclass, values))
-    return wrapped or _differentiated(graph, inputs) or changes(graph) or any(map(_transforms, nodes))
+    names = (getattr(node.target, "__name__", "") for node in nodes)
+    transforms = any(name.endswith("_increment_nesting") for name in names)  # a `vmap`, a `grad`, .. of torch.func
+    return wrapped or transforms or _differentiated(graph, inputs) or changes(graph)
 
 
 def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
@@ -231,11 +227,6 @@ def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(computed))
 
 
-def _transforms(node: Any) -> bool:
-    """Return whether a node enters a `vmap`, a `grad` or another transform of torch.func, which wraps tensors."""
-    return getattr(node.target, "__name__", "").endswith("_increment_nesting")
-
-
 def changes(graph: GraphModule) -> bool:
     """Return whether an op of dynamo's graph mutated a tensor.
 
@@ -244,12 +235,8 @@ def changes(graph: GraphModule) -> bool:
     leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
     if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
         return True
-    return any(node.op == "call_function" and _ends_in_place(node.target.__name__) for node in graph.graph.nodes)
-
-
-def _ends_in_place(name: str) -> bool:
-    """Return whether a name is that of a mutating op: `_foreach_add_`, but not `operator.and_`."""
-    return name.endswith("_") and not keyword.iskeyword(name[:-1])
+    names = (node.target.__name__ for node in graph.graph.nodes if node.op == "call_function")
+    return any(name.endswith("_") and not keyword.iskeyword(name[:-1]) for name in names)  # not `operator.and_`
 
 
 def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphModule], Function]) -> Function:
@@ -264,7 +251,11 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
         return boxed
 
     aten = torch.ops.aten
-    formulas = {**table(), aten.as_strided.default: _as_strided, aten.as_strided_copy.default: _as_strided_copy}
+    formulas = {
+        **table(),
+        aten.as_strided.default: _as_strided,
+    }
+    formulas[aten.as_strided_copy.default] = functools.partial(_or_left, aten.as_strided_copy.default)
     wrap = aot_autograd(fw_compiler=compiler, decompositions=formulas, partition_fn=min_cut_rematerialization_partition)
     try:
         with sdpa_kernel(SDPBackend.MATH), derived():
@@ -294,10 +285,6 @@ def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int 
     if x.is_contiguous() and not offset and x.numel() == whole.numel() and tuple(stride) == whole.stride():
         return x.view(size)
     return _or_left(torch.ops.aten.as_strided.default, x, size, stride, offset)
-
-
-def _as_strided_copy(x: Any, *where: Any) -> Any:
-    return _or_left(torch.ops.aten.as_strided_copy.default, x, *where)
 
 
 def _or_left(op: Any, *arguments: Any) -> Any:
@@ -349,24 +336,28 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     graph = graph if needs_autograd(graph, example_inputs) else without_checkpoints(graph)
     graph = by_elements(flattened(graph, example_inputs))
     chosen = dict(options.get("options") or {})
-    shares = shares_in(chosen)
+    shares = chosen.pop("shares", None)
+    if shares is not None and not isinstance(shares, Shares):
+        raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
     if options.get("mode") is not None:
-        _unheeded(f'mode="{options["mode"]}" means nothing to dplc', "options are {'explore': True}, and `dplc tune`")
+        what = f'dplc: mode="{options["mode"]}" means nothing to dplc'
+        instead = "options are {'explore': True}, and `dplc tune`"
+        warnings.warn(f"{what}: {instead}", OptionWarning, stacklevel=_to_the_user())
     told: set[str] = set()
+    part = functools.partial(GraphPart, options=chosen, told=told, shares=shares)
 
     def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
         for x in inputs:
             if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
-                return GraphPart(graph, chosen, told, shares=shares)._eager(graph, odd)
-        if not traced:
-            return GraphPart(graph, chosen, told, shares=shares)
+                return part(graph)._eager(graph, odd)
         try:
-            return joint(graph, inputs, lambda piece: GraphPart(piece, chosen, told, shares=shares))
+            return joint(graph, inputs, part) if traced else part(graph)
         except DplcError as problem:
-            return GraphPart(graph, chosen, told, shares=shares)._eager(graph, problem)
+            return part(graph)._eager(graph, problem)
 
     if known := guarded(graph):
-        return _without(known, backend(fixed(graph, known), without(example_inputs, known), **options))
+        rest = backend(fixed(graph, known), without(example_inputs, known), **options)
+        return lambda *args: rest(*without(args, known))
     traced = needs_autograd(graph, example_inputs)
     floating = carried(graph)
     if not numbers(floating):
@@ -378,13 +369,11 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
         )
 
     def again(reader: Any, before: Any, now: Any) -> None:
-        _warn_of_number(told, before, now, *_reading(reader))
+        place = user_place(reader, None)
+        hint = "help: an op that takes a tensor there, as products and sums do"
+        _warn_of_number(told, before, now, *((f"at {place}",) if place else ()), hint)
 
     return ByNumbers(graph, function, described if traced else lambda _: (), again)
-
-
-def _without(known: Container[int], function: Function) -> Function:
-    return lambda *args: function(*without(args, known))
 
 
 def _warn_of_lengths(why: str, more: Sequence[str] = ()) -> None:
@@ -408,16 +397,6 @@ def _to_the_user() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
         frame, level = frame.f_back, level + 1
     return level
-
-
-def _reading(op: Any) -> tuple[str, ...]:
-    """Return notes that say where a number is read, and what to do."""
-    place = user_place(op, None)
-    return (*((f"at {place}",) if place else ()), "help: an op that takes a tensor there, as products and sums do")
-
-
-def _unheeded(what: str, instead: str) -> None:
-    warnings.warn(f"dplc: {what}: {instead}", OptionWarning, stacklevel=_to_the_user())
 
 
 class FixedLengths(DplcError):
@@ -455,7 +434,13 @@ class GraphPart:
         self.fixed_numbers: dict[int, int] = {}  # {argument: its value} of the latest compile
         self.told: set[str] = set() if told is None else told
         self.total = len(ops(graph)) if total is None else total
-        self.lengths = self._lengths()
+        self.lengths: Lengths | None = None  # None also for lengths that cannot be sizes
+        if any(is_number(n) or has_lengths(n) for n in graph.graph.find_nodes(op="placeholder")):
+            try:
+                found = Lengths(graph)
+                self.lengths = found if found.places else None
+            except DplcError as problem:
+                self._fixed(problem)
         self.by_strides = any("as_strided" in str(node.target) for node in ops(graph))  # it reads memory, not elements
 
     def __call__(self, *args: Any) -> Any:
@@ -463,7 +448,13 @@ class GraphPart:
         if signature not in self.compiled:
             if len(self.compiled) == MOST_SIGNATURES:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
-            self._tell_of_numbers(args)
+            extents = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
+            given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
+            before, self.fixed_numbers = self.fixed_numbers, given
+            index = next((index for index, x in given.items() if before.get(index, x) != x), None)
+            if index is not None:
+                hint = f"help: a tensor in its place: torch.tensor({given[index]})"
+                _warn_of_number(self.told, before[index], given[index], hint)
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args, lengths)
             signature, _ = self._signature(args)  # a compile may narrow a range
@@ -478,27 +469,6 @@ class GraphPart:
         if lengths is None or rows is None:
             return (*map(described, args), memory), None
         return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args)))), memory), lengths
-
-    def _tell_of_numbers(self, args: Sequence[Any]) -> None:
-        """Say once that a whole number, no length and so fixed in what is compiled, is another one than it was."""
-        lengths = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
-        given = {index: x for index, x in enumerate(args) if type(x) is int and x not in lengths}
-        before, self.fixed_numbers = self.fixed_numbers, given
-        index = next((index for index, x in given.items() if before.get(index, x) != x), None)
-        if index is not None:
-            hint = f"help: a tensor in its place: torch.tensor({given[index]})"
-            _warn_of_number(self.told, before[index], given[index], hint)
-
-    def _lengths(self) -> Lengths | None:
-        """Return the open lengths of dynamo's graph, None if there are none or they cannot be sizes."""
-        if not any(is_number(n) or has_lengths(n) for n in self.graph.graph.nodes if n.op == "placeholder"):
-            return None
-        try:
-            found = Lengths(self.graph)
-        except DplcError as problem:
-            self._fixed(problem)
-            return None
-        return found if found.places else None
 
     def _fixed(self, problem: DplcError) -> None:
         """Say once why every length is compiled for itself."""
@@ -535,22 +505,18 @@ class GraphPart:
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """Return one function for a range of every length. Raises FixedLengths, NotCompiled."""
-        try:
-            return self._for_rows(lengths, args, options)
-        except Narrower as asked:
-            if lengths.narrow(asked.size, args):
-                return self._for_all(lengths, args, options)
-            raise FixedLengths(asked.what, asked.span, asked.notes) from None
-
-    def _for_rows(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """Return one function for the ranges as they are known. Raises Narrower if the program needs others."""
         graph, results = lengths.of_tensors(args)
         tensors = [x for index, x in enumerate(args) if index not in lengths.numbers]
 
         def computed(piece: GraphModule) -> Function:
             return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
 
-        return lengths.around(split_off_views(graph, computed, at_call(graph)), results)
+        try:
+            return lengths.around(split_off_views(graph, computed, at_call(graph)), results)
+        except Narrower as asked:
+            if lengths.narrow(asked.size, args):
+                return self._for_all(lengths, args, options)
+            raise FixedLengths(asked.what, asked.span, asked.notes) from None
 
     def _compiled(
         self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
@@ -604,37 +570,17 @@ class GraphPart:
             self.shares.add_eager(nodes, problem, bad, check_options(self.options))
         if problem.what not in self.told:
             self.told.add(problem.what)
-            warnings.warn(self._message(problem, bad, len(nodes)), EagerWarning, stacklevel=_to_the_user())
+            share = f"all {len(nodes)}" if len(nodes) == self.total else f"{len(nodes)} of {self.total}"
+            lines = [f"dplc: {share} ops of a part of the program run in eager: {problem.what}"]
+            lines += [f"  at {place}" for place in (user_place(bad, problem.span),) if place]
+            lines += [f"  note: {note}" for note in problem.notes]
+            hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
+            message = "\n".join((*lines, *([f"  help: {hint}"] if hint else [])))
+            warnings.warn(message, EagerWarning, stacklevel=_to_the_user())
         if len(nodes) < len(every):
             return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total, self.shares))
         forward: Function = graph.forward
         return forward
-
-    def _message(self, problem: DplcError, bad: Any | None, count: int) -> str:
-        share = f"all {count}" if count == self.total else f"{count} of {self.total}"
-        lines = [f"dplc: {share} ops of a part of the program run in eager: {problem.what}"]
-        lines += [f"  at {place}" for place in (user_place(bad, problem.span),) if place]
-        lines += [f"  note: {note}" for note in problem.notes]
-        hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
-        return "\n".join((*lines, *([f"  help: {hint}"] if hint else [])))
-
-
-def shares_in(options: dict[str, Any]) -> Shares | None:
-    """Return the `Shares` among the options of torch.compile, and remove it from them.
-
-    Args:
-        options: the options, which the function changes.
-
-    Returns:
-        The `Shares`, None if there is none.
-
-    Raises:
-        UsageError: for anything else under its name.
-    """
-    found = options.pop("shares", None)
-    if found is not None and not isinstance(found, Shares):
-        raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
-    return found
 
 
 def check_options(options: Mapping[str, Any]) -> Target:

@@ -104,8 +104,9 @@ def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
     for name in _global_names(function.__code__):
-        if name in function.__globals__ and _of_the_user(function.__globals__[name]):
-            yield name, function.__globals__[name]
+        found = function.__globals__.get(name)  # torch's own functions hold no modules of the user
+        if isinstance(found, torch.nn.Module) or not str(getattr(found, "__module__", "")).startswith("torch."):
+            yield name, found
 
 
 def _global_names(code: CodeType) -> Iterator[str]:
@@ -113,11 +114,6 @@ def _global_names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _global_names(constant)
-
-
-def _of_the_user(value: Any) -> bool:
-    """Return whether a value may hold modules of the user: torch's own functions hold none."""
-    return not str(getattr(value, "__module__", "")).startswith("torch.") or isinstance(value, torch.nn.Module)
 
 
 @dataclass(frozen=True)
@@ -210,7 +206,9 @@ def finish(
     them.
     """
     graph = _of_full_outputs(conversion.graph)
-    full = [index for index, out in enumerate(conversion.graph.outs) if 0 not in out.shape]
+    if reference is not None:
+        outs = zip(reference, conversion.graph.outs, strict=True)
+        reference = [tensor for tensor, out in outs if 0 not in out.shape]
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = [p for p in graph.ins if p.name in used or (keep_inputs and conversion.kinds[p.name] == "input")]
     tensors = _tensors(conversion, given)
@@ -221,7 +219,7 @@ def finish(
         conversion.spans,
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
         signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
-        None if reference is None else tuple(_of_floats(reference[index]) for index in full),
+        None if reference is None else tuple(parts_of(t) if t.is_complex() else t for t in reference),
         written=functools.cache(functools.partial(_written, conversion, given)),
     )
     check_dtypes(result)
@@ -245,10 +243,6 @@ def _written(conversion: Conversion, given: Mapping[str, Any]) -> tuple[TorchGra
     except DplcError:
         return None
     return _of_full_outputs(own.graph), _tensors(own, given)
-
-
-def _of_floats(tensor: Any) -> Any:
-    return parts_of(tensor) if tensor.is_complex() else tensor
 
 
 def check_dtypes(captured: Capture) -> None:
@@ -391,10 +385,14 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     rest = []
     with torch.no_grad():
         for statement in graph.body:
-            if _gives_nothing(statement):
+            if len(statement.types) == 1 and _without_elements(statement.types[0]):
                 known[statement.dst] = _nothing(statement.types[0].dtype, statement.types[0].shape)
             elif _foldable(statement, known, largest):
-                known[statement.dst] = _compute(statement, known)
+                try:
+                    result = applied(statement, known)
+                except Exception as error:
+                    raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
+                known[statement.dst] = result.cpu() if isinstance(result, torch.Tensor) else result
             else:
                 rest.append(statement)
     known, rest = _merged(graph, known, rest)
@@ -436,10 +434,6 @@ def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tu
     return {name: value for name, value in known.items() if name not in same}, merged
 
 
-def _gives_nothing(statement: TorchOp) -> bool:
-    return len(statement.types) == 1 and _without_elements(statement.types[0])
-
-
 def _without_elements(kind: Any) -> bool:
     """Return whether an input or a result has no elements at a fixed shape.
 
@@ -458,11 +452,3 @@ def _foldable(statement: TorchOp, known: dict[str, Any], largest: int) -> bool:
     if has_sizes((statement.args, statement.types)):
         return False  # a tensor of every size: a rule says it as a formula
     return statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types)
-
-
-def _compute(statement: TorchOp, values: dict[str, Any]) -> Any:
-    try:
-        result = applied(statement, values)
-    except Exception as error:
-        raise DplcError(f"the constant `{statement.dst}` cannot be computed: {error}") from None
-    return result.cpu() if isinstance(result, torch.Tensor) else result

@@ -52,12 +52,17 @@ def replaced(ops: Mapping[Any, Callable[..., Any]], key: Any) -> Iterator[None]:
 def _table() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     losses = {aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss}
-    return {aten.cov.default: _cov, aten.corrcoef.default: _corrcoef, aten.max_pool1d.default: _max_pool1d, **losses}
+    return {
+        aten.cov.default: _cov,
+        aten.corrcoef.default: lambda x: _square("corrcoef", x, x.dtype),
+        aten.max_pool1d.default: _max_pool1d,
+        **losses,
+    }
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
-    _of_rows("cov", x)
+    result = _square("cov", x, x.dtype if aweights is None else torch.promote_types(x.dtype, aweights.dtype))
     observations = x.shape[-1] if x.dim() else 1
     for name, weights, kind in (("fweights", fweights, "integral"), ("aweights", aweights, "floating point")):
         if weights is None:
@@ -71,14 +76,7 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
                 f"cov(): expected {name} to have the same numel as there are observations in the input but got "
                 f"{weights.numel()} != {observations}"
             )
-    dtype = x.dtype if aweights is None else torch.promote_types(x.dtype, aweights.dtype)
-    return _square(x, dtype)
-
-
-def _corrcoef(x: Any) -> Any:
-    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
-    _of_rows("corrcoef", x)
-    return _square(x, x.dtype)
+    return result
 
 
 def _ctc_loss(
@@ -101,16 +99,14 @@ def _max_pool1d(
     return x.new_empty(shape)
 
 
-def _of_rows(name: str, x: Any) -> None:
+def _square(name: str, x: Any, dtype: Any) -> Any:
+    """Return a number or a square matrix for x [variables, observations]. Raises RuntimeError as torch does."""
     if x.dim() > 2:
         raise RuntimeError(
             f"{name}(): expected input to have two or fewer dimensions but got an input with {x.dim()} dimensions"
         )
     if x.dtype is torch.bool:
         raise RuntimeError("cov(): bool dtype is not supported for input")
-
-
-def _square(x: Any, dtype: Any) -> Any:
     variables = x.shape[0] if x.dim() == 2 else 1
     floats = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
     return x.new_empty(() if variables == 1 else (variables, variables), dtype=floats)
@@ -340,7 +336,9 @@ def attention(
         return made.reshape(*x.shape[:2], heads, width // heads).transpose(1, 2)
 
     q, k, v = (rows(x, number) for number, x in enumerate((query, key, value)))
-    hidden = None if mask is None else _spread(mask.to(torch.bool), mask_type)
+    hidden = None if mask is None else mask.to(torch.bool)
+    if hidden is not None and mask_type in (OF_SCORES, OF_KEYS):  # as scores [batch, heads, queries, keys] are
+        hidden = hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None]
     if need_weights:
         scores = (q * (width // heads) ** -0.5) @ k.transpose(-1, -2)
         weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, HIDDEN), -1)
@@ -350,11 +348,6 @@ def attention(
         made = functional.scaled_dot_product_attention(q, k, v, None if hidden is None else hidden.logical_not())
         kept = query.new_empty(0)
     return functional.linear(made.transpose(1, 2).reshape(*query.shape[:2], width), out, out_bias), kept
-
-
-def _spread(hidden: Any, mask_type: int | None) -> Any:
-    """Return a mask broadcast to scores [batch, heads, queries, keys]."""
-    return hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None] if mask_type == OF_SCORES else hidden
 
 
 # ---- Derivatives of pooling ops, for which PyTorch has no decomposition.
@@ -515,7 +508,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
     foreign: dict[Any, Callable[..., Any]] = {
         getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
-        getattr(torch.ops.prims, "fma", None): _multiplied_and_added,  # of torch._inductor
+        getattr(torch.ops.prims, "fma", None): lambda a, b, c: a * b + c,  # of torch._inductor
     }
     return {**_own(), **{op.default: formula for op, formula in foreign.items() if op is not None}}
 
@@ -531,7 +524,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
             formula = functools.partial(_resized, getattr(torch.ops.aten, name).default, overload)
         if formula is not None:
             floats = "linear" in overload.name() or "cubic" in overload.name()
-            found[overload] = _of_floats(formula) if floats else formula
+            found[overload] = functools.partial(_on_floats, formula) if floats else formula
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
@@ -559,13 +552,9 @@ def _own() -> dict[Any, Callable[..., Any]]:
     return found
 
 
-def _of_floats(formula: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a formula that resizes floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
-
-    def resized(x: Any, *given: Any, **options: Any) -> Any:
-        return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
-
-    return resized
+def _on_floats(formula: Callable[..., Any], x: Any, *given: Any, **options: Any) -> Any:
+    """Resize floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
+    return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
 
 
 def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
@@ -579,25 +568,18 @@ def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
     if overload is plain:
         scales = [given.get(name) for name in names if name.startswith("scale")]
     sizes = upsample_compute_output_size(x.shape, given["output_size"], None if given["output_size"] else scales)
-    times = _times(plain, x, sizes)
+    # factors (the length of the result over that of the input) for which a resize computes its scale from the sizes; for
+    # nearest elements only PyTorch's kernels of small images and of channels-last images do so
+    times: tuple[int, ...] = () if "nearest" in plain.name() else (1,)
+    if plain is torch.ops.aten.upsample_nearest2d.default:
+        last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
+        times = () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
     lengths = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
     known = [_scale(length, size, scale, times) for length, size, scale in lengths]
     if "nearest" in plain.name():
         wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
         return _nearest(0.5 if "exact" in plain.name() else 0.0, x, sizes, known, wide)
     return decomposition_table[plain](x, sizes, given["align_corners"], *known)
-
-
-def _times(plain: Any, x: Any, sizes: Sequence[Any]) -> tuple[int, ...]:
-    """Return the factors for which a resize computes its scale from the sizes, whatever the given scale is.
-
-    A factor is the length of the result over that of the input. For nearest elements only PyTorch's kernels of small
-    images and of channels-last images do so.
-    """
-    if plain is not torch.ops.aten.upsample_nearest2d.default:
-        return () if "nearest" in plain.name() else (1,)
-    last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
-    return () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
 
 
 def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
@@ -648,10 +630,6 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     inside = group < w.shape[0]
     product = torch.bmm(x[:, None], w[group.clamp(max=w.shape[0] - 1)])[:, 0]
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
-
-
-def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
-    return a * b + c
 
 
 def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:

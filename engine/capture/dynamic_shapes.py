@@ -6,6 +6,7 @@ program requires of them; its symbols become sizes of our IRs, and its requireme
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,15 +108,12 @@ class Extent(int):
 def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
     """Return {dimension: size} of a factory's result, by the arguments for its shape."""
     for given in (args, *(x for x in args if isinstance(x, (tuple, list)))):
-        if len(given) >= len(shape) and all(a is b or a == b for a, b in zip(map(_number, given), shape, strict=False)):
+        numbers = [int(x) if isinstance(x, int) else None for x in given]
+        if len(given) >= len(shape) and all(a is b or a == b for a, b in zip(numbers, shape, strict=False)):
             found = {d: n.size for d, n in enumerate(given[: len(shape)]) if isinstance(n, Extent)}
             if found:
                 return found
     return {}
-
-
-def _number(given: Any) -> Any:
-    return int(given) if isinstance(given, int) else None
 
 
 Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
@@ -248,19 +246,18 @@ class Symbols:
         if e.is_Integer:
             return int(e)
         if e.is_Add:
-            parts = [self._of(part) for part in e.args]
-            return _folded(add, parts)
+            return functools.reduce(add, map(self._of, e.args))
         if e.is_Mul:
             factor, rest = e.as_coeff_Mul()
             parts = [self._of(part) for part in rest.args] if rest.is_Mul else [self._of(rest)]
-            return floordiv(multiply(_folded(multiply, parts), int(factor.p)), int(factor.q))
+            return floordiv(multiply(functools.reduce(multiply, parts), int(factor.p)), int(factor.q))
         if e.is_Pow and e.exp.is_Integer and e.exp > 0:
-            return _folded(multiply, [self._of(e.base)] * int(e.exp))
+            return functools.reduce(multiply, [self._of(e.base)] * int(e.exp))
         word = type(e).__name__
         if word in _ROUNDED and (found := self._rounded(word, e.args[0])) is not None:
             return found
         if word in _EXTREMES:
-            return _folded(_EXTREMES[word], [self._of(part) for part in e.args])
+            return functools.reduce(_EXTREMES[word], map(self._of, e.args))
         if word in _OPERATIONS:
             return _OPERATIONS[word](*map(self._of, e.args))
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
@@ -309,19 +306,6 @@ _ROUNDED: dict[str, Callable[[float], int]] = {
 _OPERATIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo}
 
 
-def _folded(operate: Any, parts: Sequence[Expr]) -> Expr:
-    out = parts[0]
-    for part in parts[1:]:
-        out = operate(out, part)
-    return out
-
-
-def _of_a_part(part: Size, told: str, span: Span | None) -> Narrower:
-    what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
-    hint = f"narrow it: {declaration(part)}; other lengths take another way through the program"
-    return Narrower(part, what, span, hint)
-
-
 # ---- Check the guards on several sizes at once, such as `s*t > 50`.
 
 
@@ -337,7 +321,15 @@ def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
     """Raise DplcError for a condition that does not hold for every length of the ranges, or compares no lengths."""
     for condition, span in asked:
         for clause in _parts(sympy.And, sympy.to_cnf(condition)):
-            _check(tuple(_comparison(symbols, part, span) for part in _parts(sympy.Or, clause)), span)
+            either: list[Any] = []
+            for part in _parts(sympy.Or, clause):
+                op = _WORDS.get(type(part).__name__)
+                if op is None:
+                    what = f"the program asks of several lengths `{part}`, which is no comparison"
+                    raise DplcError(what, span, hint=_hint())
+                same = part.lhs == part.rhs
+                either.append(same or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs)))
+            _check(tuple(either), span)
 
 
 def _check(either: tuple[Any, ...], span: Span | None) -> None:
@@ -361,13 +353,6 @@ def _hint(alone: tuple[Any, ...] = ()) -> str:
 
 def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
     return condition.args if isinstance(condition, kind) else (condition,)  # type: ignore[no-any-return]
-
-
-def _comparison(symbols: Symbols, part: Any, span: Span | None) -> Any:
-    op = _WORDS.get(type(part).__name__)
-    if op is None:
-        raise DplcError(f"the program asks of several lengths `{part}`, which is no comparison", span, hint=_hint())
-    return part.lhs == part.rhs or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs))
 
 
 # ---- Find the user's line at which a guard was added to the shape environment.
@@ -396,7 +381,8 @@ class GuardLocations:
     def note(self, tensors: Any, place: int | None) -> None:
         """Record new guards with the location of a call, None before it. tensors: arguments of the call."""
         if self._env is None:
-            self._env = next(filter(None, map(_environment, tensors)), None)
+            shapes = (tensor.shape for tensor in tensors if isinstance(tensor, torch.Tensor))
+            self._env = next((n.node.shape_env for shape in shapes for n in shape if isinstance(n, torch.SymInt)), None)
         guards = () if self._env is None else self._env.guards
         for guard in guards[len(self._found) :]:
             self._found.append((guard, place))
@@ -409,10 +395,20 @@ class GuardLocations:
         if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
             return None
         self.note((), None)
-        declared, asked = self._declared(), list[str]()
+        declared, asked = (
+            dict[Any, tuple[Size, str]](),
+            list[str](),
+        )  # torch's symbol: its size, and where it is declared
+        for symbol, sources in self._env.var_to_sources.items():
+            for name in (source.name for source in sources):
+                if known := self._sizes.get(name() if callable(name) else name):
+                    declared[symbol] = known
         for order, (symbol, (size, where)) in enumerate(declared.items()):
             told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
-            at, guards = span or self._span({symbol, *found.free_symbols}), self._guards_on(symbol)
+            at, guards = (
+                span or self._span({symbol, *found.free_symbols}),
+                [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}],
+            )
             if found.is_number:
                 hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
                 return DplcError(f"{told}, but the program asks for {found}", at, hint=hint)
@@ -428,31 +424,19 @@ class GuardLocations:
                 return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", at, hint)
             part = around_hint(size, lambda n, symbol=symbol, guards=guards: all_hold(guards, symbol, n))  # type: ignore[misc]
             if part is not None and part is not size and part.low < part.high:
-                return _of_a_part(part, told, at)
+                what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
+                return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
             if part is not size:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
         hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
         what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
         return DplcError(what, at, asked or text.splitlines()[1:4], hint)
 
-    def _declared(self) -> dict[Any, tuple[Size, str]]:
-        """Return {torch's symbol: its size, and where that was declared}."""
-        found = {}
-        for symbol, sources in self._env.var_to_sources.items():
-            for name in (source.name for source in sources):
-                if known := self._sizes.get(name() if callable(name) else name):
-                    found[symbol] = known
-        return found
-
-    def _guards_on(self, symbol: Any) -> list[Any]:
-        return [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
-
     def _span(self, symbols: set[Any]) -> Span | None:
         """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
         about = [found for found in self._found if found[0].expr.free_symbols and found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
-        spans = (self._of(guard) if place is None else self._places.span(place) for guard, place in ties or about)
-        return next(filter(None, spans), None)
+        return next(filter(None, (self._of(*found) for found in ties or about)), None)
 
     def of_several(self) -> list[tuple[Any, Span | None]]:
         """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
@@ -463,10 +447,12 @@ class GuardLocations:
         for guard, place in self._found:
             condition = self._env.replace(guard.expr)
             if len(condition.free_symbols) > 1 and not _OF_LAYOUT.search(str(getattr(guard, "sloc", ""))):
-                found.append((condition, self._of(guard) if place is None else self._places.span(place)))
+                found.append((condition, self._of(guard, place)))
         return found
 
-    def _of(self, guard: Any) -> Span | None:
+    def _of(self, guard: Any, place: int | None) -> Span | None:
+        if place is not None:
+            return self._places.span(place)
         told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(getattr(guard, "sloc", "")), re.DOTALL)
         return None if told is None else self._places.line(told[1], int(told[2]))
 
@@ -508,9 +494,3 @@ def _tied(one: tuple[Size, str], two: tuple[Size, str], span: Span | None) -> Dp
     hint = f"give both the name `{other.name}`" + ("" if alike or low > high else f" and the range {low}..{high}")
     what = f"`{size.name}` and `{other.name}` must be equal in this program, and are declared {told}"
     return DplcError(what, span, hint=hint)
-
-
-def _environment(tensor: Any) -> Any:
-    if not isinstance(tensor, torch.Tensor):
-        return None
-    return next((n.node.shape_env for n in tensor.shape if isinstance(n, torch.SymInt)), None)

@@ -125,25 +125,18 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
             hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
             raise DplcError(what, self._places.span(self.last), hint=hint)
-        if self.guards is not None:
-            return self._watched(self.guards, function, args, kwargs)
-        return self._marked(function, args, kwargs)
-
-    def _watched(self, guards: GuardLocations, function: Any, args: Any, kwargs: Any) -> Any:
         place = self.last
-        guards.note(args, None)
-        result = self._marked(function, args, kwargs)
-        guards.note(args, place)
-        return result
-
-    def _marked(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if self.guards is not None:
+            self.guards.note(args, None)
+        given = args
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             args = (args[0], _with_values(args[1]))
         function = UNASKED.get(function, function)
-        if self.last is None:
-            return function(*args, **(kwargs or {}))
-        with annotate({KEY: self.last}):
-            return function(*args, **(kwargs or {}))
+        with nullcontext() if place is None else annotate({KEY: place}):
+            result = function(*args, **(kwargs or {}))
+        if self.guards is not None:
+            self.guards.note(given, place)
+        return result
 
 
 class Replay(TorchFunctionMode):  # type: ignore[misc]
@@ -160,7 +153,8 @@ class Replay(TorchFunctionMode):  # type: ignore[misc]
         made, tensor = self._left.pop() if self._left else (None, None)
         if made is None or made.function is not function:
             raise DplcError(f"`{function.__name__}` is not called as often when the text is traced as when it runs")
-        if function in COUNTED and _lengths((args, kwargs)):
+        lengths = any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves((args, kwargs)))
+        if function in COUNTED and lengths:
             return function(*args, **(kwargs or {}))
         return args[0].copy_(tensor) if function in FILLERS else tensor
 
@@ -180,10 +174,6 @@ def _makes(function: Any) -> bool:
 
 def _tensors(value: Any) -> list[Any]:
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
-def _lengths(value: Any) -> bool:
-    return any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves(value))
 
 
 def _with_values(index: Any) -> Any:
@@ -225,12 +215,6 @@ class _Returned:
     kind: str = ""
 
 
-def _form(leaf: Any) -> Fixed | OutputTemplate | None:
-    if isinstance(leaf, torch.Tensor):
-        return None
-    return mould(leaf) if tensors_of(leaf) else Fixed(leaf)
-
-
 class Root(torch.nn.Module):  # type: ignore[misc]
     """Module that is exported: a function of flat tensors, and the modules it uses under names of our own."""
 
@@ -246,7 +230,10 @@ class Root(torch.nn.Module):  # type: ignore[misc]
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         result = self._function[0](*tensors)
         leaves, self.returned.spec = pytree.tree_flatten(result)
-        self.returned.leaves = tuple(map(_form, leaves))
+        self.returned.leaves = tuple(
+            None if isinstance(leaf, torch.Tensor) else mould(leaf) if tensors_of(leaf) else Fixed(leaf)
+            for leaf in leaves
+        )
         self.returned.kind = type(result).__name__
         return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
 
@@ -398,11 +385,15 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
 
     Ops that the table of decompositions does not name (rms_norm, linear, sdpa) stay unchanged.
     """
-    changes = [node for node in _nodes(program) if _mutable(node)]
-    casts = _under_autocast(program)
+    nodes = list(_nodes(program))
+    changes = [node for node in nodes if _mutable(node)]
+    # under autocast, around the capture or in a region of the program, PyTorch adds its casts
+    regions = (node for node in nodes if node.target is torch.ops.higher_order.wrap_with_autocast)
+    casts = torch._C._is_any_autocast_enabled() or any(node.args[2] for node in regions)
     wrapped = any(map(is_traceable_wrapper_subclass, program.state_dict.values()))
-    again = casts or wrapped or any(map(_of_vmap, _nodes(program)))
-    formulas = table() if changes or again or decomposed(node.target for node in _nodes(program)) else {}
+    of_vmap = (getattr(node.target, "__module__", "") == predispatch.__name__ for node in nodes)
+    again = casts or wrapped or any(of_vmap)
+    formulas = table() if changes or again or decomposed(node.target for node in nodes) else {}
     if not formulas:
         return program
     if casts:
@@ -437,12 +428,6 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     return functional
 
 
-def _under_autocast(program: Any) -> bool:
-    """Return whether autocast is on, around the capture or in a region of the program: PyTorch adds its casts."""
-    regions = (node for node in _nodes(program) if node.target is torch.ops.higher_order.wrap_with_autocast)
-    return torch._C._is_any_autocast_enabled() or any(node.args[2] for node in regions)
-
-
 def _nodes(program: Any) -> Iterator[Any]:
     """Yield all nodes, those of regions such as `with torch.enable_grad()` included."""
     for module in program.graph_module.modules():
@@ -460,11 +445,6 @@ def _strided(program: Any) -> tuple[int, ...]:
     given = [node for node in nodes if node.op == "placeholder"]
     user = [node for node, kind in zip(given, kinds, strict=False) if kind == "USER_INPUT"]
     return tuple(place for place, node in enumerate(user) if read & storages(node))
-
-
-def _of_vmap(node: Any) -> bool:
-    """Return whether a node wraps or unwraps the tensors of a `vmap`."""
-    return bool(getattr(node.target, "__module__", "") == predispatch.__name__)
 
 
 def _mutable(node: Any) -> bool:

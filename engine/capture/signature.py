@@ -178,7 +178,10 @@ class Signature:
             if isinstance(name, str):
                 bound[name] = leaf
             elif isinstance(name, Pairs):
-                bound[name.name] = _parts(name.name, leaf)
+                if not isinstance(leaf, torch.Tensor) or not leaf.is_complex():
+                    what = f"argument `{name.name}` must hold complex numbers"
+                    raise DplcError(what, hint="it did when the function was captured")
+                bound[name.name] = parts_of(leaf)
             elif not (leaf is name.value or leaf == name.value):
                 raise DplcError(
                     f"an argument was {name.value!r} when the function was captured and is {leaf!r} now",
@@ -200,12 +203,6 @@ class Signature:
             return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
 
         return pytree.tree_unflatten(map(value, leaves), spec)
-
-
-def _parts(name: str, given: Any) -> Any:
-    if not isinstance(given, torch.Tensor) or not given.is_complex():
-        raise DplcError(f"argument `{name}` must hold complex numbers", hint="it did when the function was captured")
-    return parts_of(given)
 
 
 def parts_of(tensor: Any) -> Any:

@@ -174,11 +174,9 @@ class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says 
         result = func(*shapes, **named)
         if count(*args, **given, out_val=result) <= MOST_COMPUTED:
             return func(*args, **given)
-        return pytree.tree_map_only(torch.Tensor, _zeros, result)
-
-
-def _zeros(like: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype).zero_()
+        return pytree.tree_map_only(
+            torch.Tensor, lambda x: torch.empty_strided(x.size(), x.stride(), dtype=x.dtype).zero_(), result
+        )
 
 
 @export_lock()
@@ -266,7 +264,12 @@ class Evaluation:
 
     def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
         """Evaluate for real, the last expression within `last`. Returns its value."""
-        record = self._record = Record(self._places, self._inside, self._is_weight)
+
+        def is_weight(tensor: Any) -> bool:
+            weights = (weight for kept in self._calls.values() for weight in _weights(kept.value))
+            return any(weight.untyped_storage()._cdata == tensor.untyped_storage()._cdata for weight in weights)
+
+        record = self._record = Record(self._places, self._inside, is_weight)
         self.made = record.made
         self._reset()
         try:
@@ -323,7 +326,9 @@ class Evaluation:
             kept = self._calls[key]
             self._counts = dict(kept.counts)
             return self._replaced.get(id(kept.value), kept.value)
-        if _is_forward(function):
+        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+        forward = isinstance(owner, torch.nn.Module) and name == "forward"
+        if forward or isinstance(function, torch.nn.Module):
             self._depth += 1
             try:
                 return function(*args, **kwargs)
@@ -411,10 +416,6 @@ class Evaluation:
     def _inside(self) -> bool:
         return self._depth > 0
 
-    def _is_weight(self, tensor: Any) -> bool:
-        weights = (weight for kept in self._calls.values() for weight in _weights(kept.value))
-        return any(weight.untyped_storage()._cdata == tensor.untyped_storage()._cdata for weight in weights)
-
 
 def _weights(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.nn.Module):
@@ -422,13 +423,6 @@ def _weights(value: Any) -> Iterator[Any]:
         yield from value.buffers()
     else:
         yield value
-
-
-def _is_forward(function: Any) -> bool:
-    owner = getattr(function, "__self__", None)
-    return isinstance(function, torch.nn.Module) or (
-        isinstance(owner, torch.nn.Module) and getattr(function, "__name__", "") == "forward"
-    )
 
 
 def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:

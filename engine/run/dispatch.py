@@ -54,13 +54,11 @@ class Dispatch:
         """Return the index of the row that serves a call with such sizes; None if only the whole range does."""
         for place, name, low, high, multiple, rest in self._rows:
             number = sizes[name]
-            if low <= number <= high and not number % multiple and (not rest or _hold(rest, sizes)):
+            if low > number or number > high or number % multiple:
+                continue
+            if not rest or all(least <= sizes[n] <= most and not sizes[n] % by for n, least, most, by in rest):
                 return place
         return None
-
-
-def _hold(conditions: Iterable[tuple[str, int, int, int]], sizes: Binding) -> bool:
-    return all(low <= sizes[name] <= high and not sizes[name] % by for name, low, high, by in conditions)
 
 
 T = TypeVar("T")
@@ -126,21 +124,16 @@ def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -
     gains = dict[Row, float]()
     for kernel in whole.plan.kernels:
         for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
-            row = tuple(_dim(name, part) for name, part in found.sizes.items())
+            row = tuple(
+                Dim(name, part, part)
+                if isinstance(part, int)
+                else Dim(name, part.low, part.high, part.multiple, part.hint)
+                for name, part in found.sizes.items()
+            )
             gains[row] = max(found.gain, gains.get(row, 0))
     most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).most_ranges]
-    return tuple(sorted(most, key=lambda row: (math.prod(map(_lengths, row)), [dim.low for dim in row])))
-
-
-def _dim(name: str, part: Size | int) -> Dim:
-    if isinstance(part, int):
-        return Dim(name, part, part)
-    return Dim(name, part.low, part.high, part.multiple, part.hint)
-
-
-def _lengths(dim: Dim) -> int:
-    """Return the number of lengths in a part."""
-    return dim.high // dim.multiple - (dim.low - 1) // dim.multiple
+    lengths = {row: math.prod(dim.high // dim.multiple - (dim.low - 1) // dim.multiple for dim in row) for row in most}
+    return tuple(sorted(most, key=lambda row: (lengths[row], [dim.low for dim in row])))
 
 
 def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
@@ -246,12 +239,9 @@ class Rows:
     @property
     def table(self) -> list[dict[str, Any]]:
         """Dispatch as data: conditions in order, of which the first that holds decides, each with its plan."""
-        listed = [{"when": [_condition(dim) for dim in row], "plan": n} for n, row in enumerate(self.rows)]
-        return [*listed, {"when": [], "plan": len(listed)}]
-
-
-def _condition(dim: Dim) -> dict[str, Any]:
-    return {name: value for name, value in dataclasses.asdict(dim).items() if name != "hint"}
+        names = ("name", "low", "high", "multiple")
+        listed = [[{name: getattr(dim, name) for name in names} for dim in row] for row in self.rows]
+        return [{"when": when, "plan": n} for n, when in enumerate([*listed, []])]
 
 
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:

@@ -79,21 +79,19 @@ def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding
     """Raise DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
-            _refuse_gradients(param.name, inputs[param.name])
+            told, tensor = f"argument `{param.name}`", inputs[param.name]
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
+                what = f"gradients are wanted of {told}; what dplc compiles is inference"
+                raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
             shape = tuple(value_of(n, sizes) for n in param.shape) if sizes else param.shape
-            check_tensor(f"argument `{param.name}`", inputs[param.name], param.dtype, shape)
-            _check_strides(param.name, inputs[param.name], captured.strides.get(param.name))
-
-
-def _check_strides(name: str, tensor: Any, wanted: tuple[int, ...] | None) -> None:
-    """Raise DplcError for a tensor in another order of memory, where the program reads its memory."""
-    given = tuple(tensor.stride())
-    if wanted is not None and given != wanted:
-        what = f"argument `{name}` has the strides {given}, not {wanted}, by which the program reads its memory"
-        raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
-    if wanted is not None and tensor.storage_offset():
-        what = f"argument `{name}` is a part of another tensor's memory, and the program reads its memory"
-        raise DplcError(what, hint="pass `.clone()`")
+            check_tensor(told, tensor, param.dtype, shape)
+            wanted = captured.strides.get(param.name)  # if the program reads the memory of the argument
+            if wanted is not None and (given := tuple(tensor.stride())) != wanted:
+                what = f"{told} has the strides {given}, not {wanted}, by which the program reads its memory"
+                raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
+            if wanted is not None and tensor.storage_offset():
+                what = f"{told} is a part of another tensor's memory, and the program reads its memory"
+                raise DplcError(what, hint="pass `.clone()`")
 
 
 def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -129,21 +127,11 @@ def _where(name: str, dimension: int, *_: Size) -> str:
     return f"dimension {dimension} of `{name}`"
 
 
-def sized_inputs(graph: TorchGraph) -> tuple[tuple[str, int, Size], ...]:
-    """Return the inputs that determine the sizes of a call: (name, dimension, size)."""
-    return tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
-
-
 def at_sizes(graph: TorchGraph, tensors: Mapping[str, Any]) -> TorchGraph:
     """Return a captured program with the sizes of its inputs."""
-    sizes = sizes_of_call(sized_inputs(graph), tensors)
+    places = tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
+    sizes = sizes_of_call(places, tensors)
     return with_sizes(graph, sizes) if sizes else graph  # type: ignore[no-any-return]
-
-
-def _refuse_gradients(name: str, value: Any) -> None:
-    if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
-        what = f"gradients are wanted of argument `{name}`; what dplc compiles is inference"
-        raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
 
 
 def check_tensor(what: str, value: Any, dtype: str, shape: tuple[Any, ...]) -> None:
@@ -283,16 +271,13 @@ def _is(*kinds: type) -> Any:
 
 
 def _are_rules(value: Any) -> bool:
-    if isinstance(value, (str, Path, RuleSet)):
-        return True
     several = isinstance(value, Iterable) and not isinstance(value, (bytes, Mapping))
-    return several and all(isinstance(each, (str, Path)) for each in value)
+    return isinstance(value, (str, Path, RuleSet)) or (several and all(isinstance(each, (str, Path)) for each in value))
 
 
 def _are_settings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(rule, str) and isinstance(values, Mapping) for rule, values in value.items()
-    )
+    items = value.items() if isinstance(value, Mapping) else [(None, None)]
+    return all(isinstance(rule, str) and isinstance(values, Mapping) for rule, values in items)
 
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -349,7 +334,11 @@ class Preparation:
         if known is not None and known[0] == version:
             return known[1]
         graph = TensorGraph("load", ins, (Output(each.input.name, each.input.axes, each.value),))
-        data = {x.name: _array(t) for x, t in zip(ins, given, strict=True)}
+        data = {}
+        for x, tensor in zip(ins, given, strict=True):
+            plain = tensor.detach().cpu()
+            plain = plain.double() if plain.dtype.is_floating_point else plain
+            data[x.name] = plain.reshape([n for n in plain.shape if n != 1]).numpy()
         (value,) = meaning.run(graph, data, partial=True)  # a piece of a join is read within its own range alone
         made = torch.from_numpy(value.copy()).to(getattr(torch, DTYPES[each.input.dtype])).to(given[0].device)
         self._kept[each] = version, made
@@ -365,12 +354,6 @@ def contents(tensor: Any, on_device: bool) -> bytes:
     if on_device and flat.numel() * flat.element_size() > WHOLE:
         flat = flat[:: flat.numel() // SPREAD]
     return hashlib.blake2b(bits(flat), digest_size=16).digest()
-
-
-def _array(tensor: Any) -> Any:
-    plain = tensor.detach().cpu()
-    plain = plain.double() if plain.dtype.is_floating_point else plain
-    return plain.reshape([n for n in plain.shape if n != 1]).numpy()
 
 
 # ---- References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager.

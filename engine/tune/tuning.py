@@ -189,10 +189,10 @@ def choose_schedule(
         if outcome.seconds is not None and outcome.checked and outcome.default_seconds is not None:
             with suppress(DplcError):  # the figures that the available tools report about the winner
                 outcome.details |= evidence(outcome.winner, options.check)
-            found = run.tuned(
+            tuned = run.tuned(
                 outcome.winner.schedule, outcome.seconds, outcome.default_seconds, outcome.checked, outcome.details
             )
-            outcome.kept = store.put(wanted, found)
+            outcome.kept = store.put(wanted, tuned)
     return outcome
 
 
