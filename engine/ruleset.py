@@ -160,19 +160,15 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
     key = (rules.digest, *paths, repr(sorted((name, sorted(values.items())) for name, values in settings.items())))
     tools = _RECENT.pop(key, None)
     if tools is None:
-        _refuse_broken(rules, paths)
+        # errors in the user's files; our own are checked by our tests
+        broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
+        if broken:
+            raise broken[0] if len(broken) == 1 else Diagnostics(broken)
         tools = Toolchain(rules.unpreferred({n for n, v in settings.items() if v.get(PREFER) is False}), settings)
     _RECENT[key] = tools
     if len(_RECENT) > KEEP:
         del _RECENT[next(iter(_RECENT))]
     return tools
-
-
-def _refuse_broken(rules: RuleSet, paths: tuple[str, ...]) -> None:
-    """Raise DplcError for all errors in the user's files; our own are checked by our tests."""
-    broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
-    if broken:
-        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
 
 
 def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:

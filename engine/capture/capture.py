@@ -387,7 +387,13 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
         for statement in graph.body:
             if len(statement.types) == 1 and _without_elements(statement.types[0]):
                 known[statement.dst] = _nothing(statement.types[0].dtype, statement.types[0].shape)
-            elif _foldable(statement, known, largest):
+            elif (
+                free_names(statement.args) - TORCH_DTYPES.keys() <= known.keys()
+                and not has_sizes(
+                    (statement.args, statement.types)
+                )  # a tensor of every size: a rule says it as a formula
+                and (statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types))
+            ):
                 try:
                     result = applied(statement, known)
                 except Exception as error:
@@ -444,11 +450,3 @@ def _without_elements(kind: Any) -> bool:
 
 def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
     return torch.empty(tuple(map(int, shape)), dtype=getattr(torch, TORCH_DTYPES.get(dtype, dtype)))
-
-
-def _foldable(statement: TorchOp, known: dict[str, Any], largest: int) -> bool:
-    if not free_names(statement.args) - TORCH_DTYPES.keys() <= known.keys():
-        return False
-    if has_sizes((statement.args, statement.types)):
-        return False  # a tensor of every size: a rule says it as a formula
-    return statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types)

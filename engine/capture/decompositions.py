@@ -568,8 +568,8 @@ def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
     if overload is plain:
         scales = [given.get(name) for name in names if name.startswith("scale")]
     sizes = upsample_compute_output_size(x.shape, given["output_size"], None if given["output_size"] else scales)
-    # factors (the length of the result over that of the input) for which a resize computes its scale from the sizes; for
-    # nearest elements only PyTorch's kernels of small images and of channels-last images do so
+    # Factors (length of the result over that of the input) for which a resize computes its scale from the sizes. For
+    # nearest elements only PyTorch's kernels of small images and of channels-last images do so.
     times: tuple[int, ...] = () if "nearest" in plain.name() else (1,)
     if plain is torch.ops.aten.upsample_nearest2d.default:
         last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3

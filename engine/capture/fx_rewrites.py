@@ -411,7 +411,7 @@ def as_tensors(program: Any) -> Any:
     changed = False
     for module in program.graph_module.modules():
         if isinstance(module, GraphModule) and any(map(_varies, module.graph.nodes)):
-            changed |= _Floats(module.graph).run()
+            changed |= _hold_floats(module.graph)
     if changed:
         program.graph_module.recompile()
     return program
@@ -433,50 +433,35 @@ def _varies(node: Any) -> bool:
     return not any(isinstance(value(x), torch.Tensor) for x in node.all_input_nodes) and constant_of(number) is None
 
 
-class _Floats:
-    """The floats of one graph. known: the tensors that hold them, by number and dtype."""
+def _hold_floats(graph: Any) -> bool:
+    """Let every op that accepts a tensor for a float of lengths read one; return whether any op does."""
+    known: dict[tuple[Any, torch.dtype], Any] = {}  # the tensors that hold numbers, by number and dtype
 
-    def __init__(self, graph: Any):
-        self.graph = graph
-        self.known: dict[tuple[Any, torch.dtype], Any] = {}
-
-    def run(self) -> bool:
-        """Let every op that accepts a tensor for such a float read one; return whether any op does."""
-        readers = [node for node in self.graph.nodes if any(map(_varies, node.all_input_nodes))]
-        read = [self._reads(node) for node in readers if isinstance(node.target, torch._ops.OpOverload)]
-        return any(read)
-
-    def _reads(self, user: Any) -> bool:
-        taking = next(_taking_tensors(user), None)
-        result = value(user)
-        if taking is None or not isinstance(result, torch.Tensor):
-            return False
-        dtype = torch.float64 if result.dtype is torch.float64 else torch.float32
-        with self.graph.inserting_before(user):
-            user.target = taking
-            user.args = tuple(self._held(x, dtype) if _is_float(x) else x for x in user.args)
-            user.kwargs = {name: self._held(x, dtype) if _is_float(x) else x for name, x in user.kwargs.items()}
-        return True
-
-    def _held(self, number: Any, dtype: torch.dtype) -> Any:
+    def held(number: Any, dtype: torch.dtype) -> Any:
         """Return the tensor that holds a number; it is created at its first reader."""
-        key = number, dtype
-        if key not in self.known:
-            self.known[key] = self._made(number, dtype)
-        return self.known[key]
-
-    def _made(self, number: Any, dtype: torch.dtype) -> Any:
         arithmetic = isinstance(number, torch.fx.Node) and not isinstance(value(number), (torch.SymInt, int))
         if arithmetic and number.target is torch.sym_float:
-            return self._held(number.args[0], dtype)
-        if arithmetic and number.target in _OPS:
-            return self._call(_OPS[number.target], tuple(self._held(x, dtype) for x in number.args), {}, dtype)
-        return self._call(_aten.full.default, ((), number), {"dtype": dtype}, dtype)
+            return held(number.args[0], dtype)
+        if (number, dtype) not in known:
+            if arithmetic and number.target in _OPS:
+                made = graph.call_function(_OPS[number.target], tuple(held(x, dtype) for x in number.args))
+            else:
+                made = graph.call_function(_aten.full.default, ((), number), {"dtype": dtype})
+            made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+            known[number, dtype] = made
+        return known[number, dtype]
 
-    def _call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype) -> Any:
-        made = self.graph.call_function(op, args, kwargs)
-        made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
-        return made
+    changed = False
+    for user in [node for node in graph.nodes if any(map(_varies, node.all_input_nodes))]:
+        result = value(user)
+        taking = next(_taking_tensors(user), None) if isinstance(user.target, torch._ops.OpOverload) else None
+        if taking is not None and isinstance(result, torch.Tensor):
+            dtype = torch.float64 if result.dtype is torch.float64 else torch.float32
+            with graph.inserting_before(user):
+                user.target, changed = taking, True
+                user.args = tuple(held(x, dtype) if _is_float(x) else x for x in user.args)
+                user.kwargs = {name: held(x, dtype) if _is_float(x) else x for name, x in user.kwargs.items()}
+    return changed
 
 
 def _is_float(x: Any) -> bool:

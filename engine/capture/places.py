@@ -9,9 +9,8 @@ import linecache
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 
 import torch
 
@@ -62,15 +61,20 @@ class SourcePlaces:
 
     def of_error(self, error: BaseException) -> Span | None:
         """Return the innermost span of the user's text that the error passed through, None if there is none."""
-        places = [at for at in _frames(error.__traceback__) if self._source(at[0]) is not None]
-        return self._span(*places[-1]) if places else None
+        found, traceback = None, error.__traceback__
+        while traceback is not None:
+            if self._source(traceback.tb_frame.f_code) is not None:
+                found = traceback
+            traceback = traceback.tb_next
+        return None if found is None else self._span(found.tb_frame.f_code, found.tb_lasti)
 
     def _source(self, code: CodeType) -> Source | None:
         """Return the text of a code object, None if it is torch's, Python's, ours or unknown."""
         name = code.co_filename
         if name not in self._sources:
             lines = [] if is_library(name) else linecache.getlines(name)
-            self._sources[name] = Source(_shown(name), "".join(lines)) if lines else None
+            shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
+            self._sources[name] = Source(shown, "".join(lines)) if lines else None
         return self._sources[name]
 
     def _span(self, code: CodeType, instruction: int) -> Span | None:
@@ -82,8 +86,8 @@ class SourcePlaces:
         if line is None:
             return None
         end_line = end_line or line
-        start = _characters(source.line(line), column or 0)
-        end = _characters(source.line(end_line), end_column) if end_column is not None else len(source.line(line))
+        start = characters(source.line(line), column or 0)
+        end = characters(source.line(end_line), end_column) if end_column is not None else len(source.line(line))
         return Span(source, line, start, end_line, end)
 
 
@@ -92,20 +96,9 @@ def is_library(name: str) -> bool:
     return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
 
 
-def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    while traceback is not None:
-        yield traceback.tb_frame.f_code, traceback.tb_lasti
-        traceback = traceback.tb_next
-
-
-def _characters(line: str, offset: int) -> int:
+def characters(line: str, offset: int) -> int:
     """Convert a column from bytes of UTF-8, as Python counts it, to characters, as a span does."""
     return len(line.encode()[:offset].decode(errors="ignore"))
-
-
-def _shown(name: str) -> str:
-    """Return the path of a file for people: relative if it is below the current directory."""
-    return name.removeprefix(str(Path.cwd()) + os.sep)
 
 
 def caller() -> FrameType | None:

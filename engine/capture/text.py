@@ -40,7 +40,7 @@ from .capture import Capture, finish
 from .convert import Conversion, convert
 from .dynamic_shapes import Dim, Extent
 from .export import FactoryResult, Record, Replay, explain, export, export_lock
-from .places import SourcePlaces
+from .places import SourcePlaces, characters
 from .signature import Signature, tensors_of
 
 # ---- Parse the text and turn every call `f(a)` into `__dplc__(site, f, a)`.
@@ -134,12 +134,9 @@ def _code(tree: Any, mode: str) -> CodeType:
 
 
 def _span(source: Source, node: ast.stmt) -> Span:
-    def column(line: int, offset: int) -> int:
-        return len(source.line(line).encode()[:offset].decode(errors="ignore"))
-
     end_line = node.end_lineno or node.lineno
-    end = column(end_line, node.end_col_offset or 0)
-    return Span(source, node.lineno, column(node.lineno, node.col_offset), end_line, end)
+    end = characters(source.line(end_line), node.end_col_offset or 0)
+    return Span(source, node.lineno, characters(source.line(node.lineno), node.col_offset), end_line, end)
 
 
 def _syntax_span(source: Source, error: SyntaxError) -> Span:

@@ -47,7 +47,6 @@ from ...ir.verify.sorts import sort_problems
 from ...version import __version__
 from ..capture.capture import Capture
 from ..compiler import STAGES, Compiler
-from ..kernels.kernels import Buffers
 from ..run.dispatch import Dispatch
 from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, TorchOutput, compile_call
 from .plan_file import (
@@ -61,14 +60,13 @@ from .plan_file import (
     RowRecord,
     SizeRecord,
     WeightRecord,
-    buffer_record,
     check_file,
     check_plan,
     check_rows,
     elements,
     extent_at,
     kernel_record,
-    launch_records,
+    launch_fields,
     read_file,
     read_manifest,
     read_record,
@@ -376,10 +374,7 @@ def _save_record(path: Path, record: Any) -> None:
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """Return the plan of a compiled model."""
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
-    kernels, launches = launch_records(program)
-    sizes, arena = compilation.sizes, program.arena
-    assert arena is not None
-    buffers: Buffers | Program = compilation.buffers if sizes else program
+    sizes = compilation.sizes
     results = zip(compilation.plan.outputs, compilation.plan.results, strict=True)
     batch, length = compiled.extents
     rows = compiled.rows.rows if compiled.rows is not None else ()
@@ -388,15 +383,10 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
-        inputs=[buffer_record(b) for b in buffers.inputs],
-        outputs=[buffer_record(b) for b in buffers.outputs],
         results=[result_record(param.name, kind) for param, kind in results],
-        constants=[buffer_record(b) for b in buffers.constants],
-        temporaries=[buffer_record(b) for b in buffers.temporaries],
         weights=[WeightRecord(n, w.names, w.dtype, w.shape, w.pieces) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
-        kernels=kernels, launches=launches, arena_bytes=0 if sizes else arena.bytes,
-        offsets={} if sizes else dict(arena.offsets), aliases=dict(program.aliases),
+        aliases=dict(program.aliases), **launch_fields(program, compilation.buffers if sizes else None),
         sizes=tuple(SizeRecord(n.name, n.low, n.high, n.multiple, hint=n.hint) for n in sizes.values()),
         rows=tuple(RowRecord(tuple(ConditionRecord(d.name, d.low, d.high, d.multiple) for d in row)) for row in rows),
         examples=() if compiled.source.config else examples(compilation.captured),

@@ -23,7 +23,7 @@ from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
-from ...codegen.kernel import Buffer, CudaKernel, Program
+from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
@@ -53,14 +53,14 @@ from ..bench.tables import (
     whole,
 )
 from ..compiler import Compilation, Compiler
-from ..cost.instruction_counts import Features, InstructionCounts, features, instruction_counts
+from ..cost.instruction_counts import Features, features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..ruleset import Toolchain, extended
 from ..run.inputs import Judgement, judge
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
-from .plan_file import BufferRecord, KernelFile, LaunchRecord, buffer_record, launch_records
+from .plan_file import LaunchPlan, launch_fields
 from .sources import ModelSource, Tell, build
 
 
@@ -316,19 +316,6 @@ class Image(msgspec.Struct, frozen=True):
 Build = Callable[[CudaKernel, str], Image]
 
 
-class PlanRecord(msgspec.Struct, frozen=True):
-    """A launch plan, as `plan.json` of an artefact has it. images: {kernel: the digest of its text}."""
-
-    inputs: list[BufferRecord]
-    outputs: list[BufferRecord]
-    constants: list[BufferRecord]
-    temporaries: list[BufferRecord]
-    kernels: list[KernelFile]
-    launches: list[LaunchRecord]
-    arena_bytes: int
-    offsets: dict[str, int]
-
-
 class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
     """A case of `pack.json`. part: what of the suite it was packed with.
 
@@ -346,7 +333,7 @@ class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
     spreads: dict[str, float]
     parameters: list[str]
     results: list[tuple[str, str, tuple[int, ...]]]
-    program: PlanRecord
+    program: LaunchPlan
     images: dict[str, str]
     constants: dict[str, str]
     predicted_us: float
@@ -515,7 +502,8 @@ def _images(made: list[_Made], target: Target, packed: PackReport, build: Build,
 def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: dict[str, NDArray[Any]]) -> CaseFile:
     """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
     case, program, captured = one.subject.case, one.program, one.compilation.captured
-    counted = _counted(one, images)
+    launches = zip(one.kernels, program.kernels, strict=True)
+    counted = [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
     found: dict[str, str] = {}
     for buffer in program.constants:
         array = as_numpy(buffer, captured.tensors[buffer.name].reshape(buffer.shape))
@@ -529,28 +517,12 @@ def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: 
         expression=one.subject.expression, inputs=one.subject.shapes, spreads=dict(one.subject.spreads),
         parameters=list(captured.inputs),
         results=[(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
-        program=_plan(program), images={kernel.name: _name(kernel) for kernel in program.kernels}, constants=found,
+        program=LaunchPlan(**launch_fields(program)), images={kernel.name: _name(kernel) for kernel in program.kernels},
+        constants=found,
         predicted_us=sum(predict(counts, target).seconds for counts in counted) * 1e6, least_us=least * 1e6,
         launches=[features(counts) for counts in counted], texts=_texts(program),
         rules=tuple(Path(rule).stem for rule in case.rules), candidate=one.candidate, same=one.same,
     )  # fmt: skip
-
-
-def _counted(one: _Made, images: Mapping[str, Image]) -> list[InstructionCounts]:
-    launches = zip(one.kernels, one.program.kernels, strict=True)
-    return [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
-
-
-def _plan(program: Program) -> PlanRecord:
-    kernels, launches = launch_records(program)
-
-    def records(buffers: Iterable[Buffer]) -> list[BufferRecord]:
-        return [buffer_record(buffer) for buffer in buffers]
-
-    bytes_, offsets = (program.arena.bytes, dict(program.arena.offsets)) if program.arena is not None else (0, {})
-    given, made = records(program.inputs), records(program.outputs)
-    constants, temporaries = records(program.constants), records(program.temporaries)
-    return PlanRecord(given, made, constants, temporaries, kernels, launches, bytes_, offsets)
 
 
 def _name(kernel: CudaKernel) -> str:

@@ -67,15 +67,6 @@ def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
     return captured
 
 
-def cache_of(model: Any, rows: int) -> list[CacheTensor]:
-    """Return the cache tensors of a model for a number of rows: of every layer its keys and its values.
-
-    Raises DplcError for a model that keeps anything else.
-    """
-    _, *kept = capture_prompt(model, 1, rows).captured.graph.outs
-    return [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
-
-
 def capture_piece(
     model: Any, length: int | Dim | None, cache: Sequence[CacheTensor], rows: Dim | None = None
 ) -> CapturedModel:
@@ -147,7 +138,8 @@ class _PromptCache:
 
     def tensors(self) -> list[Any]:
         """Return the keys, then the values of every layer, a row of all heads for each position."""
-        return [_by_position(tensor) for layer in sorted(self.layers) for tensor in self.layers[layer]]
+        tensors = (tensor for layer in sorted(self.layers) for tensor in self.layers[layer])
+        return [tensor[0].transpose(0, 1) for tensor in tensors]  # attention has f[1, heads, positions, width]
 
     def get_seq_length(self, *_: Any) -> Any:
         """Return the tokens before this call: a module derives its positions and the masks of its attention from it."""
@@ -182,7 +174,8 @@ class _Written(_PromptCache):
         return new
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before, written = map(_by_head, self.cache[2 * layer : 2 * layer + 2]), self.written()
+        before = [tensor.transpose(0, 1)[None] for tensor in self.cache[2 * layer : 2 * layer + 2]]
+        written = self.written()
         pairs = zip((keys, values), before, strict=True)
         return super().update(*(torch.where(written, self.placed(new), old) for new, old in pairs), layer)  # type: ignore[call-arg, misc]
 
@@ -206,15 +199,6 @@ class _Piece(_Written):
 
     def placed(self, new: Any) -> Any:
         return new[:, :, self.place]
-
-
-def _by_position(tensor: Any) -> Any:
-    """Return f[1, heads, positions, width], as attention has it, as f[positions, heads, width], as the cache does."""
-    return tensor[0].transpose(0, 1)
-
-
-def _by_head(tensor: Any) -> Any:
-    return tensor.transpose(0, 1)[None]
 
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
@@ -282,7 +266,12 @@ class Generation:
         weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]
         return Memory(
             weights=sum(weights),
-            tables=sum(buffer.nbytes for call in (self.prompt, self.token) for buffer in _others(call)),
+            tables=sum(
+                buffer.nbytes
+                for call in (self.prompt, self.token)
+                for buffer in call.program.constants
+                if buffer.name not in call.weights
+            ),
             cache=sum(buffer.nbytes for buffer in _cache(_largest(self.token))),
             copied=_copied(_largest(self.token)),
             prompt=self.prompt.figures.planned_bytes + _copied(_largest(self.prompt)),
@@ -333,12 +322,6 @@ def all_lengths(maximum: int) -> Dim:
     return Dim("s", 1, maximum - 1, hint=min(USUAL, maximum - 1))
 
 
-def rows_of_cache(maximum: int, step: int) -> Dim | None:
-    """Return the range of cache rows that a call may be given, None if they are at most one step."""
-    most = -(-maximum // step) * step
-    return Dim("n", step, most, step, hint=min(USUAL // step * step or step, most)) if maximum > step else None
-
-
 def compile_generation(
     source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
@@ -359,7 +342,10 @@ def compile_generation(
         raise DplcError(f"{source.name}: {type(model).__name__} is no causal language model: it cannot generate here")
     check_attention(model, maximum)
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
-    reach = rows_of_cache(maximum, step)
+    reach = None  # how many rows of the cache a call may be given, if they are more than one step
+    if maximum > step:
+        most = -(-maximum // step) * step
+        reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
     room = maximum if reach is None else reach.high
     if chunk is None:
         wanted = _number_or_range(lengths)
@@ -368,7 +354,8 @@ def compile_generation(
         prompt = with_rows(prompt, options, rows)
         cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     else:
-        chunk, cache = min(chunk, lengths.high), cache_of(model, room)
+        chunk, (_, *kept) = min(chunk, lengths.high), capture_prompt(model, 1, room).captured.graph.outs
+        cache = [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
         part = Dim(lengths.name, 1, chunk, hint=chunk)
         told, pieces = replace(shape, length=chunk), _number_or_range(part)
         made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), options, tell)
@@ -377,7 +364,9 @@ def compile_generation(
     one = replace(shape, length=1)
     token = compile_call(source, one, lambda: capture_piece(model, None, cache, reach), options, tell)
     token = replace(token, compilation=_in_place(token.compilation))
-    return Generation(prompt, token, lengths, maximum, _stops(model), chunk, reach)
+    ends = model.config.eos_token_id
+    stops = frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
+    return Generation(prompt, token, lengths, maximum, stops, chunk, reach)
 
 
 def _number_or_range(lengths: Dim) -> int | Dim:
@@ -458,7 +447,11 @@ class Generator:
         if self.generation.chunk is None:
             token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
             return token, cache
-        position, cache = torch.zeros((), dtype=torch.long, device=self._device), self._empty_cache()
+        position = torch.zeros((), dtype=torch.long, device=self._device)
+        outputs = self.generation.token_of(self.generation.rows).outputs[1:]
+        kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
+        # zeros, because masked values are multiplied by 0, and must be numbers
+        cache = [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
         token, runner, runs = None, None, (0, 0)  # runs: the tokens that the runner reads, and rows of the cache
         for start, count in self.generation.pieces(len(prompt)):
             rows = self.generation.rows_up_to(start + count)
@@ -468,12 +461,6 @@ class Generator:
             given = {"input_ids": ids[:, start : start + count].contiguous(), "position": position}
             token = _run(runner, given, cache, rows)
         return token, cache
-
-    def _empty_cache(self) -> list[Any]:
-        """Return a cache of zeros: masked values are multiplied by 0, and must be numbers."""
-        outputs = self.generation.token_of(self.generation.rows).outputs[1:]
-        kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
-        return [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
 
     def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
         """Return the runner that reads a token, given so many rows of the cache."""
@@ -499,17 +486,6 @@ def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
     return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
-
-
-def _others(call: CompiledModel) -> list[Buffer]:
-    """Return the constants that no weight file holds."""
-    return [buffer for buffer in call.program.constants if buffer.name not in call.weights]
-
-
-def _stops(model: Any) -> frozenset[int]:
-    """Return the tokens that end a text, as the configuration says."""
-    found = model.config.eos_token_id
-    return frozenset(found if isinstance(found, (list, tuple)) else () if found is None else (found,))
 
 
 # ---- Tokenise text with the tokenizer in a model's folder.

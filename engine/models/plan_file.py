@@ -446,7 +446,20 @@ class RowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
-class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Buffers, kernels and launches of a program. With sizes, offsets are planned at each call and are not there."""
+
+    inputs: list[BufferRecord]
+    outputs: list[BufferRecord]
+    constants: list[BufferRecord]
+    temporaries: list[BufferRecord]
+    kernels: list[KernelFile]
+    launches: list[LaunchRecord]
+    arena_bytes: Bytes
+    offsets: dict[Identifier, Bytes]
+
+
+class PlanFile(LaunchPlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Plan of a compiled model.
 
     Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights
@@ -466,17 +479,9 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dtype: Literal["f64", "f32", "f16", "bf16"]
     target: Line
     arch: Line
-    inputs: list[BufferRecord]
-    outputs: list[BufferRecord]
     results: list[BufferRecord]
-    constants: list[BufferRecord]
-    temporaries: list[BufferRecord]
     weights: list[WeightRecord]
     weights_from: Line
-    kernels: list[KernelFile]
-    launches: list[LaunchRecord]
-    arena_bytes: Bytes
-    offsets: dict[Identifier, Bytes]
     aliases: dict[Identifier, Identifier] = {}
     sizes: Annotated[tuple[SizeRecord, ...], Meta(max_length=MOST_SIZES)] = ()
     rows: Annotated[tuple[RowRecord, ...], Meta(max_length=MOST_ROWS)] = ()
@@ -525,11 +530,6 @@ class PlanFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
-def buffer_record(buffer: Any) -> BufferRecord:
-    """Return the record of a buffer, or of a parameter or result that has a name, a dtype and a shape."""
-    return result_record(buffer.name, buffer)
-
-
 def result_record(name: str, kind: Any) -> BufferRecord:
     """Return the record of a value with a dtype and a shape, under a name."""
     return BufferRecord(name, kind.dtype, tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in kind.shape))
@@ -544,12 +544,16 @@ def kernel_record(kernel: CudaKernel) -> KernelFile:
     return KernelFile(kernel.name, kernel.grid, kernel.block, kernel.smem, params, kernel.comment)
 
 
-def launch_records(program: Program) -> tuple[list[KernelFile], list[LaunchRecord]]:
-    """Return the distinct kernels of a program, and its launches."""
-    kernels = program.distinct_kernels()
+def launch_fields(program: Program, sized: Any = None) -> dict[str, Any]:
+    """Return the fields of a LaunchPlan. sized: the buffers of a program with sizes."""
+    kernels, arena = program.distinct_kernels(), program.arena if sized is None else None
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
+    kinds = ("inputs", "outputs", "constants", "temporaries")
+    buffers = {kind: [result_record(b.name, b) for b in getattr(sized or program, kind)] for kind in kinds}
     launches = [LaunchRecord(place[launch.kernel.name], launch.buffers) for launch in program.launches()]
-    return [kernel_record(kernel) for kernel in kernels], launches
+    bytes_, offsets = (arena.bytes, dict(arena.offsets)) if arena is not None else (0, {})
+    known = {"launches": launches, "arena_bytes": bytes_, "offsets": offsets}
+    return {**buffers, "kernels": list(map(kernel_record, kernels)), **known}
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:

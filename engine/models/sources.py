@@ -107,7 +107,11 @@ def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack)
     files = files_of(folder)
     opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
     found = {key: _names_in(want, files) for key, want in wanted.items()}
-    _complain(list(_mistakes(wanted, found, files, opened)))
+    mistakes = list(_mistakes(wanted, found, files, opened))
+    if len(mistakes) > SHOWN:
+        mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
+    if mistakes:
+        raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
     return {key: _place(wanted[key], rows, files, opened) for key, rows in found.items()}
 
 
@@ -140,7 +144,11 @@ def files_of(folder: Path) -> dict[str, Path]:
         paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise DplcError(f"--weights {folder}: no *.safetensors are there")
-    return {name: path for path in paths for name in _names(path)}
+    found: dict[str, Path] = {}
+    for path in paths:
+        with _open(path) as file:
+            found |= dict.fromkeys(file.keys(), path)
+    return found
 
 
 def make(
@@ -167,21 +175,12 @@ def _index(path: Path) -> dict[str, Path]:
         files = {str(name): str(file) for name, file in shards.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DplcError(f"{path} is no index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
-    missing = sorted({name for name in files.values() if not _is_beside(path, name)})
+    plain = {name for name in files.values() if name == Path(name).name and len(name) <= LONGEST and "\0" not in name}
+    missing = sorted({name for name in files.values() if name not in plain or not (path.parent / name).is_file()})
     if missing:
         shown = ", ".join(name[:LONGEST] for name in missing[:SHOWN])
         raise DplcError(f"{path} names files that are not there beside it: {shown}")
     return {name: path.parent / file for name, file in files.items()}
-
-
-def _is_beside(index: Path, name: str) -> bool:
-    """Return whether a file of an index exists, in the folder of the index and in no other."""
-    return name == Path(name).name and len(name) <= LONGEST and "\0" not in name and (index.parent / name).is_file()
-
-
-def _names(path: Path) -> Iterable[str]:
-    with _open(path) as file:
-        return list(file.keys())
 
 
 def _open(path: Path) -> Any:
@@ -219,13 +218,6 @@ def _mistakes(
         elif shape != want.shape:
             what = f"weight `{name}` is" if len(rows[0]) == len(rows) == 1 else f"`{name}` .. `{rows[-1][-1]}` make"
             yield DplcError(f"{what} {list(shape)} in {files[name].name}; the model needs {list(want.shape)}")
-
-
-def _complain(mistakes: list[DplcError]) -> None:
-    if len(mistakes) > SHOWN:
-        mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
-    if mistakes:
-        raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
 
 
 CONFIG = "config.json"
@@ -441,10 +433,11 @@ def pieces_of(model: Any) -> Callable[[str, tuple[int, ...]], Pieces]:
     weight without a conversion, or with another way to compute it.
     """
     older = _older_names(model)
-    steps = [(step, _ways(step)) for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
+    steps = [step for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
 
     def pieces(name: str, shape: tuple[int, ...]) -> Pieces:
-        for step, ways in steps:
+        for step in steps:
+            ways = [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
             end, sources = step.target_patterns[0], step.source_patterns
             if name.endswith(end) and ways == STACKED[: 1 + (len(sources) > 1)]:
                 before = name.removesuffix(end)
@@ -456,11 +449,6 @@ def pieces_of(model: Any) -> Callable[[str, tuple[int, ...]], Pieces]:
 
 
 STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `weights.load` knows, or the first step alone
-
-
-def _ways(step: Any) -> list[tuple[str, int | None]]:
-    """Return the operations of a conversion, in order, by transformers' names, and the dimension of each."""
-    return [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
 
 
 def _conversions(model: Any, kind: str) -> list[Any]:

@@ -107,8 +107,15 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     if len(whole.sizes) != 1:
         return ()
     (size,), numbers = whole.sizes.values(), policy(whole.target)
-    vectors = _of_vectors(whole, size)
-    if vectors is None or not _pays(whole, make, vectors):
+    vectors, pays = _of_vectors(whole, size), False
+    if vectors is not None and vectors.hint is not None:  # by the instructions that the model counts at the hint
+        binding, other = {vectors.name: vectors.hint}, make(narrowed(whole.captured, (vectors,), whole.sizes))
+        usual, narrow = (
+            sum(count.issued * count.blocks for count in map(instruction_counts, with_sizes(one.kernels, binding)))
+            for one in (whole, other)
+        )
+        pays = narrow <= numbers.worth_of_vectors * usual
+    if vectors is None or not pays:
         return octaves(size, whole.target)[: numbers.most_ranges]
     ends, warp = numbers.range_ends, whole.target.warp_lanes * _floats_of_vector(whole.target)
     long = _between(vectors, [end for end in ends if end >= warp])  # up to there a lane has one vector
@@ -183,19 +190,6 @@ def _of_vectors(whole: Compilation, size: Size) -> Dim | None:
 
 def _floats_of_vector(target: Target) -> int:
     return target.vector_bytes // DTYPES["f32"].item_bytes
-
-
-def _pays(whole: Compilation, make: Make, part: Dim) -> bool:
-    """Return whether a compile for a part of the range issues clearly fewer instructions, by the model at its hint."""
-    assert part.hint is not None
-    other = make(narrowed(whole.captured, (part,), whole.sizes))
-    share: float = policy(whole.target).worth_of_vectors
-    return _issued(other, part.name, part.hint) <= share * _issued(whole, part.name, part.hint)
-
-
-def _issued(made: Compilation, name: str, length: int) -> float:
-    counted = [instruction_counts(kernel) for kernel in with_sizes(made.kernels, {name: length})]
-    return sum(count.issued * count.blocks for count in counted)
 
 
 def _bytes(param: Param) -> float:

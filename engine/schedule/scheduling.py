@@ -454,7 +454,12 @@ class StoredSchedules:
                 refused = error.what
             if not refused:
                 shaped.update(own)
-                return program, _exactly(kernel, entry, key)
+                brief = f"{entry.tuned.basis} for {entry.key.device}"
+                if not entry.current(key):
+                    brief += f" with other tools ({entry.key.tools})"
+                if entry.key.rules != key.rules:
+                    brief += ", before rules were changed that it does not use"
+                return program, _origin(kernel, "store", entry, brief)
             if trace is not None:
                 del trace.events[mark:]
             self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
@@ -469,7 +474,11 @@ class StoredSchedules:
     def _nearest(
         self, key: TuningKey, kernel: Kernel, scheduler: Scheduler, shaped: Shaped
     ) -> tuple[Program | None, Origin]:
-        entry = self._relative(key, scheduler.target)
+        farthest, near = policy(scheduler.target).farthest_octaves, dict[tuple[int, ...], float]()
+        for one in (family := self.store.family(key)):
+            near[one.key.extents] = distance(key.extents, one.key.extents, farthest)
+        held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
+        entry = min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
         if entry is None:
             return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
         trace, own = scheduler.trace, Shaped()
@@ -494,14 +503,6 @@ class StoredSchedules:
         )
         return program, _origin(kernel, "nearest", entry, brief)
 
-    def _relative(self, key: TuningKey, target: Target) -> Entry | None:
-        """Return the best schedule at the nearest sizes that is worth a try here."""
-        farthest, near = policy(target).farthest_octaves, dict[tuple[int, ...], float]()
-        for entry in (family := self.store.family(key)):
-            near[entry.key.extents] = distance(key.extents, entry.key.extents, farthest)
-        held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
-        return min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
-
 
 def _seconds(program: Program, scheduler: Scheduler) -> float:
     """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
@@ -509,15 +510,6 @@ def _seconds(program: Program, scheduler: Scheduler) -> float:
         return math.inf
     registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
     return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
-
-
-def _exactly(kernel: Kernel, entry: Entry, key: TuningKey) -> Origin:
-    brief = f"{entry.tuned.basis} for {entry.key.device}"
-    if not entry.current(key):
-        brief += f" with other tools ({entry.key.tools})"
-    if entry.key.rules != key.rules:
-        brief += ", before rules were changed that it does not use"
-    return _origin(kernel, "store", entry, brief)
 
 
 def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, brief: str) -> Origin:
@@ -574,8 +566,12 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
 def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
     """Return the sizes as an entry has them; None if they are not a part of a kernel's."""
     sizes = sizes_of(kernel)
-    usual = _lengths(kernel, sizes, entry.key.extents)
-    if usual is None or len(entry.key.ranges) not in (0, len(sizes)):
+    written, extents = written_extents(kernel), entry.key.extents
+    if len(written) != len(extents) or len(entry.key.ranges) not in (0, len(sizes)):
+        return None
+    # the sizes at which the kernel has such extents, from its dimensions or loops that are sizes
+    usual = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
+    if len(usual) != len(sizes):
         return None
     if not entry.key.ranges:
         held = (s.low <= usual[s.name] <= s.high and not usual[s.name] % s.multiple for s in sizes)
@@ -588,12 +584,3 @@ def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
         found[size.name] = Size(size.name, low, high, multiple, hint)
     whole = all(entry.key.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
     return None if whole else found
-
-
-def _lengths(kernel: Kernel, sizes: Sequence[Size], extents: Sequence[int]) -> dict[str, int] | None:
-    """Return the sizes at which a kernel has such extents, from its dimensions or loops that are sizes."""
-    written = written_extents(kernel)
-    if len(written) != len(extents):
-        return None
-    found = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
-    return found if len(found) == len(sizes) else None

@@ -188,8 +188,12 @@ class Space:
                 made = self.tools.engine.fire(step, program, self.target)
                 state = State(made, state.step + 1, 0)
             elif number >= len(program):
-                state = self._next_step(state)
-            elif program[number].name in state.taken or not self._possible(step, program[number]):
+                group, following = step.group, state.step + 1
+                same = group is not None and following < len(self.steps) and self.steps[following].group == group
+                state = State(program, following, 0, 0, state.taken if same else frozenset())
+            elif program[number].name in state.taken or not any(
+                self.tools.engine.rule(rule).possible(program[number]) for rule in step.rules
+            ):
                 state = state._replace(number=number + 1, firing=0)
             elif step.label in self.free:
                 break
@@ -197,14 +201,6 @@ class Space:
                 state, fired = self.by_default(state)
                 decisions += fired
         return Move(state, token, tuple(decisions))
-
-    def _next_step(self, state: State) -> State:
-        group, following = self.steps[state.step].group, state.step + 1
-        same = group is not None and following < len(self.steps) and self.steps[following].group == group
-        return State(state.program, following, 0, 0, state.taken if same else frozenset())
-
-    def _possible(self, step: PassStep, kernel: Kernel) -> bool:
-        return any(self.tools.engine.rule(rule).possible(kernel) for rule in step.rules)
 
     # ---- decisions
     def _after(self, state: State, token: Token) -> Move:

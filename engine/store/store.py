@@ -193,11 +193,11 @@ def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
 @memoised
 def family(kernel: Kernel) -> str:
     """Return a hash of the structure of a kernel without names and numbers. Dtypes count."""
-    return spelled(kernel, lambda shape: str(len(shape)), _leaf)
-
-
-def _leaf(value: Any) -> str:
-    return "number" if value.__class__ in (int, float) else repr(value)
+    return spelled(
+        kernel,
+        lambda shape: str(len(shape)),
+        lambda value: "number" if value.__class__ in (int, float) else repr(value),
+    )
 
 
 @memoised
@@ -317,18 +317,19 @@ class RuleDigests:
             gone = sorted(self.taken_out & {rule.name for rule in on_kernels})
             return digest(*map(self._text, on_kernels), spelled_syntax(order), *gone)
         if name == TILING:
-            return digest(*map(self._text, self._tiling()))
+            # every pass that has a rule on loop nests without a Tile
+            tiling = (
+                rule
+                for _, members in sorted(self.rules.passes.items())
+                if any(rule.level in ("module", "loop") and not _has_tile(rule) for rule in members)
+                for rule in members
+            )
+            return digest(*map(self._text, tiling))
         if name == FUSING:
             on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
             return digest(*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores}))
         rule = self.rules.rules.get(name)
         return None if rule is None else digest(self._text(rule))
-
-    def _tiling(self) -> Iterator[Rule]:
-        """Yield the rules of every pass that has a rule on loop nests without a Tile."""
-        for _, members in sorted(self.rules.passes.items()):
-            if any(rule.level in ("module", "loop") and not _mentions("Tile", rule.match) for rule in members):
-                yield from members
 
     def _text(self, rule: Rule, above: frozenset[str] = frozenset()) -> str:
         """Return the text of a rule and of the local rules that it calls."""
@@ -355,8 +356,8 @@ def spelled_syntax(value: Any) -> str:
     return repr(value)
 
 
-def _mentions(name: str, statements: tuple[s.Syntax, ...]) -> bool:
-    return any(isinstance(node, s.Apply) and node.fn == name for node in walk(statements))
+def _has_tile(rule: Rule) -> bool:
+    return any(isinstance(node, s.Apply) and node.fn == "Tile" for node in walk(rule.match))
 
 
 # ---- The file.
@@ -409,18 +410,15 @@ def open_store(path: Path | None = None, rules: RuleSet | None = None) -> Sqlite
     return SqliteStore(path or default_path(), rules)
 
 
-def say_on_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 class SqliteStore:
     """Store of searches. say: gets each problem once, as one line."""
 
     def __init__(
-        self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] = say_on_stderr,
+        self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] | None = None,
         patience: float = PATIENCE,
     ):  # fmt: skip
-        self.path, self.say, self.patience = path, say, patience
+        self.path, self.patience = path, patience
+        self.say = say or functools.partial(print, file=sys.stderr, flush=True)
         self.digests = digests_of(rules) if rules is not None else None
         self._said: set[str] = set()
         self._connection: sqlite3.Connection | None = None
@@ -447,8 +445,11 @@ class SqliteStore:
                     one for one in self._of_kernel(db, key)
                     if (one.tuned.basis, one.key.tools) == (tuned.basis, key.tools) and self.holds(one, key)
                 ]  # fmt: skip
-                if any(_as_good(one.tuned, tuned) for one in same):
-                    return False
+                for there in (one.tuned for one in same):  # it stays if it is as fast and its search has ended
+                    if there.seconds < tuned.seconds:
+                        return False
+                    if there.seconds == tuned.seconds and UNFINISHED not in there.details:
+                        return False
                 _delete(db, same)
                 _insert(db, entry)
                 return True
@@ -691,11 +692,6 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         with contextlib.suppress(sqlite3.Error):  # SQLite itself has rolled back if the disk is full
             db.execute("ROLLBACK")
         raise
-
-
-def _as_good(there: Tuned, new: Tuned) -> bool:
-    """Return whether an entry stays: it is faster, or as fast and its search has ended."""
-    return there.seconds < new.seconds or (there.seconds == new.seconds and UNFINISHED not in there.details)
 
 
 def _delete(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:

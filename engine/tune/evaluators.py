@@ -34,7 +34,7 @@ from ...codegen.cache import cache_directory
 from ...codegen.compiler import BuildError
 from ...codegen.driver import Driver, DriverError, Loaded
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
-from ...codegen.kernel import Buffer, CudaKernel, Program
+from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import DeviceError
 from ...codegen.pack.runner import gpu_speeds
 from ...codegen.pack.worker import BoundProgram, EventTimer
@@ -453,9 +453,8 @@ class Measuring:
             subject, folder = self._subjects[loops]
             request = Measure(program, images, str(folder), WARM_UP, self.runs, self.seconds)
             answer = self.process.ask(request, self.limit)
-        return self._score(answer, kernels, subject) if isinstance(answer, Measured) else answer
-
-    def _score(self, answer: Measured, kernels: tuple[Kernel, ...], subject: TuningSubject) -> Score:
+        if not isinstance(answer, Measured):
+            return answer
         details: dict[str, Any] = {
             "gpu": answer.gpu, "error": answer.error, "compared": subject.checked, "assembler": assembler(),
             "registers": answer.registers, "spills": answer.spills,
@@ -581,7 +580,15 @@ class Worker:
             return loaded[-1]
 
         try:
-            self._place(request)
+            if self.folder != request.folder:  # the arrays stay on the device for the next candidates
+                folder = Path(request.folder)
+                given, expected = (
+                    np.load(folder / f"{name}.npz", allow_pickle=False) for name in ("inputs", "expected")
+                )
+                buffers, outputs = request.program.inputs, request.program.outputs
+                self.inputs = {b.name: as_tensor(b, given[f"={b.name}"]).to(self.memory) for b in buffers}
+                self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in outputs}
+                self.folder = request.folder
             program, stream = request.program, self.timer.stream
             answer = self._measured(request, BoundProgram(self.driver, stream, program, self.inputs, load, self.memory))
             for one in loaded:
@@ -592,23 +599,24 @@ class Worker:
             return Measured(status="failed", detail=error.what, gpu=self.gpu)
         return answer
 
-    def _place(self, request: Measure) -> None:
-        """Copy the arrays to the device, where they stay for the next candidates."""
-        if self.folder == request.folder:
-            return
-        given = np.load(Path(request.folder) / "inputs.npz", allow_pickle=False)
-        expected = np.load(Path(request.folder) / "expected.npz", allow_pickle=False)
-        self.inputs = {b.name: as_tensor(b, given[f"={b.name}"]).to(self.memory) for b in request.program.inputs}
-        self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in request.program.outputs}
-        self.folder = request.folder
-
     def _measured(self, request: Measure, bound: BoundProgram) -> Measured:
         bound.poison()
         with gpu_alone():
             self.driver.synchronize()
             bound.launch()
             self.driver.synchronize()
-        error, wrong = self._compare(request.program.outputs, bound)
+        error, wrong = 0.0, ""  # the largest relative error; another value, or an element that was not written
+        for output in request.program.outputs:
+            got = bound.result(output.name, output.dtype, output.shape).cpu()
+            values, written = self.expected[output.name]
+            where = torch.from_numpy(written)
+            found = judge([got[where]], [torch.from_numpy(values)[where]])
+            missing = int((~is_written(got)).sum()) if got.dtype.is_floating_point else 0
+            error = max(error, found.relative)
+            if missing:
+                wrong = wrong or f"{missing} elements of `{output.name}` were never written"
+            elif not found.ok:
+                wrong = wrong or f"`{output.name}` is off by {found.relative:.1e} of the largest value"
         known: dict[str, Any] = {
             "error": error, "gpu": self.gpu, "registers": [one.registers or None for one in bound.kernels],
             "spills": [one.local_bytes for one in bound.kernels],
@@ -631,22 +639,6 @@ class Worker:
         return Measured(
             status="ok", seconds=seconds, warm=warm, launched=launched, l2=l2, clocks=self.clocks[1], **known
         )
-
-    def _compare(self, outputs: tuple[Buffer, ...], bound: BoundProgram) -> tuple[float, str]:
-        """Return the largest relative error, and the problem: another value, or an element that was not written."""
-        worst, wrong = 0.0, ""
-        for output in outputs:
-            got = bound.result(output.name, output.dtype, output.shape).cpu()
-            values, where = self.expected[output.name]
-            where = torch.from_numpy(where)
-            found = judge([got[where]], [torch.from_numpy(values)[where]])
-            missing = int((~is_written(got)).sum()) if got.dtype.is_floating_point else 0
-            worst = max(worst, found.relative)
-            if missing:
-                wrong = wrong or f"{missing} elements of `{output.name}` were never written"
-            elif not found.ok:
-                wrong = wrong or f"`{output.name}` is off by {found.relative:.1e} of the largest value"
-        return worst, wrong
 
 
 @contextlib.contextmanager

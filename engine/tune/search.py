@@ -720,7 +720,10 @@ class SearchLog:
         self.default = run.default.seconds
         branch, seconds = self.root, tried.score.seconds
         branch.times.add(seconds)
-        for decided, label in self._path(run, tried):
+        ways, whole = run.search.space.ways, tried.candidate
+        path: list[tuple[Any, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
+        path += (((slot, token), f"{slot.step}: {show(token)}") for slot, token in whole.genome)
+        for decided, label in path:
             if decided not in branch.children:
                 if self._nodes >= MOST_NODES:
                     break
@@ -730,28 +733,16 @@ class SearchLog:
             branch.times.add(seconds)
         for candidate, count, score in tried.parts:
             self.kernels.setdefault(candidate.loops, (score.seconds, count))  # the first that is tried is the default
-            self._effects(candidate, score.seconds)
-
-    def _path(self, run: SearchProgress, tried: Tried) -> Iterator[tuple[Any, str]]:
-        """Yield the decisions of a candidate, first the fusion variant if there are several."""
-        ways, whole = run.search.space.ways, tried.candidate
-        if len(ways) > 1:
-            yield whole.way, f"candidate: {ways[whole.way]}"
-        for slot, token in whole.genome:
-            yield (slot, token), f"{slot.step}: {show(token)}"
-
-    def _effects(self, candidate: ScheduleCandidate, seconds: float | None) -> None:
-        """Add the time of a kernel to each of its parameter values."""
-        kernel = candidate.loops[0].name
-        for decision in candidate.schedule:
-            for name, value in decision.parameters.items():
-                found = self.effects.setdefault((kernel, decision.step, decision.rule, name), {})
-                found.setdefault(plain_text(_hashable(value)), CandidateTimes()).add(seconds)
-        for slot, token in candidate.genome:
-            if isinstance(token, Fire) or token == "skip":
-                fired = "fires" if isinstance(token, Fire) else "skips"
-                values = self.effects.setdefault((kernel, slot.step, slot.step, "decision"), {})
-                values.setdefault(fired, CandidateTimes()).add(seconds)
+            effects: list[tuple[str, str, str, str]] = []  # pass, rule, parameter, value
+            for decision in candidate.schedule:
+                for name, value in decision.parameters.items():
+                    effects.append((decision.step, decision.rule, name, plain_text(value)))
+            for slot, token in candidate.genome:
+                if isinstance(token, Fire) or token == SKIP:
+                    effects.append((slot.step, slot.step, "decision", "fires" if isinstance(token, Fire) else "skips"))
+            for *place, value in effects:
+                times = self.effects.setdefault((candidate.loops[0].name, *place), {})  # type: ignore[arg-type]
+                times.setdefault(value, CandidateTimes()).add(score.seconds)
 
 
 def show(token: Token) -> str:
@@ -763,8 +754,4 @@ def show(token: Token) -> str:
 
 
 def plain_text(value: Any) -> str:
-    return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, tuple) else str(value)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+    return "(" + ", ".join(map(plain_text, value)) + ")" if isinstance(value, (tuple, list)) else str(value)

@@ -118,7 +118,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from dplc.engine.models import artefact_folder as module
+from dplc.engine.models import plan_file as module
 from test_replacing import write
 steps = iter(range({step}))
 def counted(function):
