@@ -246,7 +246,14 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
     """
 
     def compiler(piece: GraphModule, _: Sequence[Any]) -> Function:
-        _spell(piece)
+        # ops that AOTAutograd rewrites get the form that programs have: casts of numbers, and adaptive pools
+        for node in piece.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+            given, dtype = node.args
+            node.target, node.args, node.kwargs = aten._to_copy.default, (given,), {"dtype": dtype}
+        for name in ("adaptive_avg_pool2d", "adaptive_avg_pool3d"):
+            for node in piece.graph.find_nodes(op="call_function", target=getattr(aten, f"_{name}").default):
+                node.target = getattr(aten, name).default
+        piece.recompile()
         boxed: Function = make_boxed_func(compiled(piece))
         return boxed
 
@@ -265,18 +272,6 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
     except (RuntimeError, AssertionError) as error:
         raise explain(error, None) from None
     return function
-
-
-def _spell(graph: GraphModule) -> None:
-    """Restore ops that AOTAutograd rewrites to the form that programs have: casts of numbers, and adaptive pools."""
-    aten = torch.ops.aten
-    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
-        given, dtype = node.args
-        node.target, node.args, node.kwargs = aten._to_copy.default, (given,), {"dtype": dtype}
-    for name in ("adaptive_avg_pool2d", "adaptive_avg_pool3d"):
-        for node in graph.graph.find_nodes(op="call_function", target=getattr(aten, f"_{name}").default):
-            node.target = getattr(aten, name).default
-    graph.recompile()
 
 
 def _as_strided(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:

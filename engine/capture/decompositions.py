@@ -192,10 +192,22 @@ def ctc_loss(
     if not steps or not n:
         return NotImplemented
     ends, counts = _row(input_lengths, targets), _row(target_lengths, targets)
-    paths = _paths(_labels(targets, counts, target_lengths, n), blank)
+    labels = targets.long()  # of each sequence, [n, s]; entries after the last label hold any label
+    if targets.dim() != 2:
+        known = isinstance(target_lengths, Sequence)
+        longest = max(target_lengths, default=0) if known else targets.shape[0]
+        ahead = (counts.cumsum(0) - counts)[:, None] + torch.arange(longest, device=targets.device)
+        empty = not targets.shape[0]
+        labels = targets.new_zeros((n, 0)).long() if empty else labels[ahead.clamp(max=targets.shape[0] - 1)]
+    # a path has a blank before, between and after the labels: [n, 2*s + 1]
+    pairs = torch.stack((torch.full_like(labels, blank), labels), 2).reshape(n, -1)
+    paths = functional.pad(pairs, (0, 1), value=blank)
     place = torch.arange(paths.shape[1], device=paths.device)
     nothing = torch.full((), -torch.inf, dtype=log_probs.dtype, device=paths.device)
-    cost = torch.where(_ways(paths, blank), 0, nothing)
+    back = place[:, None] - place  # a step may go to each position of a path from some other ones: [n, to, from]
+    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
+    ways = (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])
+    cost = torch.where(ways, 0, nothing)
     begin = (place < 2) & (place < 2 * counts[:, None] + 1)
     reached = torch.where(begin, log_probs[0].gather(1, paths), nothing)
     for step in range(1, steps):
@@ -217,33 +229,6 @@ def _row(lengths: Any, like: Any) -> Any:
     if isinstance(lengths, torch.Tensor):
         return lengths.reshape(-1).long()
     return torch.stack([torch.full((), n, dtype=torch.long, device=like.device) for n in lengths])
-
-
-def _labels(targets: Any, counts: Any, target_lengths: Any, n: int) -> Any:
-    """Return the labels of each sequence, [n, s]; entries after the last label hold any label."""
-    if targets.dim() == 2:
-        return targets.long()
-    known = isinstance(target_lengths, Sequence)
-    longest = max(target_lengths, default=0) if known else targets.shape[0]
-    place = (counts.cumsum(0) - counts)[:, None] + torch.arange(longest, device=targets.device)
-    if not targets.shape[0]:
-        return targets.new_zeros((n, 0)).long()
-    return targets.long()[place.clamp(max=targets.shape[0] - 1)]
-
-
-def _paths(labels: Any, blank: int) -> Any:
-    """Return the labels with a blank before, between and after them: [n, 2*s + 1]."""
-    blanks = torch.full_like(labels, blank)
-    pairs = torch.stack((blanks, labels), 2).reshape(labels.shape[0], -1)
-    return functional.pad(pairs, (0, 1), value=blank)
-
-
-def _ways(paths: Any, blank: int) -> Any:
-    """Return whether a step may go to each position of a path from each other position: [n, to, from]."""
-    place = torch.arange(paths.shape[1], device=paths.device)
-    back = place[:, None] - place
-    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
-    return (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])
 
 
 # ---- Distances between rows (`cdist`), by definition.

@@ -140,7 +140,16 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
             notes = (f"its inputs are {', '.join(names)}",)
             hint = did_you_mean(str(name), list(names))
             raise UsageError(f"dynamic= names `{name}`, which is no input", notes=notes, hint=hint)
-        dims[name] = _dimensions(name, given, examples[name].dim())
+        rank = examples[name].dim()
+        given = {} if given is None else dict(enumerate(given)) if isinstance(given, (list, tuple)) else given
+        if not isinstance(given, Mapping):
+            raise UsageError(f"dynamic={{{name!r}: ..}} is {{dimension: Dim}}, not {type(given).__name__}")
+        dims[name] = {}
+        for place, dim in given.items():
+            if place.__class__ is not int or not -rank <= place < rank:
+                raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
+            if dim is not None:
+                dims[name][place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
     found: dict[str, tuple[Dim, Size]] = {}
     settled: dict[str, dict[int, Size]] = {}
     for name, own in dims.items():
@@ -154,22 +163,6 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
                 raise DplcError(what, hint="an example within the range, or a range that has it")
             settled.setdefault(name, {})[place] = size
     return settled
-
-
-def _dimensions(name: str, given: Any, rank: int) -> dict[int, Dim]:
-    if given is None:
-        return {}
-    if isinstance(given, (list, tuple)):
-        given = dict(enumerate(given))
-    if not isinstance(given, Mapping):
-        raise UsageError(f"dynamic={{{name!r}: ..}} is {{dimension: Dim}}, not {type(given).__name__}")
-    own = {}
-    for place, dim in given.items():
-        if place.__class__ is not int or not -rank <= place < rank:
-            raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
-        if dim is not None:
-            own[place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
-    return own
 
 
 def _of_torch(dim: Any) -> Dim:
@@ -414,7 +407,14 @@ class GuardLocations:
                 return DplcError(f"{told}, but the program asks for {found}", at, hint=hint)
             if found in declared and declared[found][0] is not size:
                 pair = (size, where), declared[found]
-                return _tied(*(pair if order > list(declared).index(found) else pair[::-1]), at)
+                (one, _), (other, _) = pair = pair if order > list(declared).index(found) else pair[::-1]
+                ranges = " and ".join(f"{range_of(n)} ({place})" for n, place in pair)
+                low, high = max(one.low, other.low), min(one.high, other.high)
+                alike = (one.low, one.high) == (other.low, other.high)
+                hint = f"give both the name `{other.name}`"
+                hint += "" if alike or low > high else f" and the range {low}..{high}"
+                what = f"`{one.name}` and `{other.name}` must be equal in this program, and are declared {ranges}"
+                return DplcError(what, at, hint=hint)
             if found is not symbol and found.free_symbols <= declared.keys():
                 asks = f"{size.name} = {_spoken(found, declared)}"
                 return DplcError(f"{told}, but the program asks for {asks}", at, hint="declare it so")
@@ -483,14 +483,3 @@ def _spoken(e: Any, declared: Mapping[Any, tuple[Size, str]]) -> str:
     """Return an expression of torch's symbols as Python, with the names of sizes."""
     names = {symbol: sympy.Symbol(size.name, integer=True) for symbol, (size, _) in declared.items()}
     return str(PythonPrinter().doprint(e.xreplace(names)))
-
-
-def _tied(one: tuple[Size, str], two: tuple[Size, str], span: Span | None) -> DplcError:
-    """Return the error for two lengths that must be equal in a program."""
-    (size, _), (other, _) = one, two
-    told = " and ".join(f"{range_of(n)} ({where})" for n, where in (one, two))
-    low, high = max(size.low, other.low), min(size.high, other.high)
-    alike = (size.low, size.high) == (other.low, other.high)
-    hint = f"give both the name `{other.name}`" + ("" if alike or low > high else f" and the range {low}..{high}")
-    what = f"`{size.name}` and `{other.name}` must be equal in this program, and are declared {told}"
-    return DplcError(what, span, hint=hint)

@@ -164,7 +164,12 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
     made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options, tell)
     held = sum(buffer.nbytes for buffer in made.program.constants)
     told = msgspec.structs.replace(made.figures, weight_bytes=held)
-    return replace(made, shape=ModelShape(0, 0, _coarsest(made.compilation.captured)), figures=told)
+    graph = made.compilation.captured.graph
+    kinds = {kind.dtype for kind in (*graph.ins, *graph.outs)}
+    floats = [name for name in COMPUTING_FLOATS if name in kinds]
+    # results are judged by the dtype that rounds most
+    coarsest = max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
+    return replace(made, shape=ModelShape(0, 0, coarsest), figures=told)
 
 
 def _fit(captured: Capture) -> Capture:
@@ -175,13 +180,6 @@ def _fit(captured: Capture) -> Capture:
         name = next(iter(captured.strides))
         raise DplcError(f"an artefact's inputs are in order, and this text reads the memory of `{name}` by strides")
     return replace(captured, folds=False)
-
-
-def _coarsest(captured: Capture) -> str:
-    """Return the float dtype of the program's inputs and values that rounds most: results are judged by it."""
-    kinds = {kind.dtype for kind in (*captured.graph.ins, *captured.graph.outs)}
-    floats = [name for name in COMPUTING_FLOATS if name in kinds]
-    return max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
 
 
 def examples(captured: Capture) -> tuple[ExampleRecord, ...]:

@@ -58,6 +58,7 @@ from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..ruleset import Toolchain, extended
 from ..run.inputs import Judgement, judge
+from ..store.store import FrozenRecord
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
 from .plan_file import LaunchPlan, launch_fields
@@ -305,7 +306,7 @@ MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main
 Say = Callable[[str], None]
 
 
-class Image(msgspec.Struct, frozen=True):
+class Image(FrozenRecord):
     """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
 
     cubin: bytes
@@ -316,7 +317,7 @@ class Image(msgspec.Struct, frozen=True):
 Build = Callable[[CudaKernel, str], Image]
 
 
-class CaseFile(msgspec.Struct, frozen=True, kw_only=True):
+class CaseFile(FrozenRecord, kw_only=True):
     """A case of `pack.json`. part: what of the suite it was packed with.
 
     parameters: the buffers of the inputs, in order; results: name, dtype and torch's shape. constants: {buffer: digest

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 
 from ...codegen.kernel import Program
@@ -33,6 +32,7 @@ from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.dispatch import Row, Rows
 from ..run.inputs import sizes_of_call
+from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
 
 
@@ -383,7 +383,7 @@ class ModelShape:
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class Figures(FrozenRecord, kw_only=True):
     """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:

@@ -263,19 +263,19 @@ class Generation:
 
     @property
     def memory(self) -> Memory:
-        weights = [math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()]
+        prompt, token = map(_largest, (self.prompt, self.token))
         return Memory(
-            weights=sum(weights),
+            weights=sum(math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()),
             tables=sum(
                 buffer.nbytes
                 for call in (self.prompt, self.token)
                 for buffer in call.program.constants
                 if buffer.name not in call.weights
             ),
-            cache=sum(buffer.nbytes for buffer in _cache(_largest(self.token))),
-            copied=_copied(_largest(self.token)),
-            prompt=self.prompt.figures.planned_bytes + _copied(_largest(self.prompt)),
-            token=planned_peak(_largest(self.token)),
+            cache=sum(buffer.nbytes for buffer in _cache(token)),
+            copied=_copied(token),
+            prompt=self.prompt.figures.planned_bytes + _copied(prompt),
+            token=planned_peak(token),
         )
 
 

@@ -34,6 +34,7 @@ from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
 from ..capture.dynamic_shapes import Dim
+from ..store.store import FrozenRecord
 from .compiling import TorchOutput, vocabulary
 from .sources import WeightRequest
 
@@ -49,14 +50,14 @@ OURS = re.compile(
 )
 
 
-class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FileRecord(FrozenRecord):
     """Record of a file. size: bytes; sha256: of the content."""
 
     size: int
     sha256: str
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(FrozenRecord):
     """Record of a folder. files: {path in the folder, with `/`: its record}, every file but the manifest itself."""
 
     format: int
@@ -357,7 +358,7 @@ FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
-class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BufferRecord(FrozenRecord):
     """Buffer as kernels know it: without dimensions of one element. Extents may depend on sizes."""
 
     name: Identifier
@@ -365,7 +366,7 @@ class BufferRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: SizedExtents
 
 
-class ExampleRecord(BufferRecord, frozen=True, forbid_unknown_fields=True):
+class ExampleRecord(BufferRecord):
     """Input of a text, with torch's shape, and its least and greatest element when it was compiled.
 
     A run draws random elements between these.
@@ -375,7 +376,7 @@ class ExampleRecord(BufferRecord, frozen=True, forbid_unknown_fields=True):
     high: float
 
 
-class ParameterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ParameterRecord(FrozenRecord, omit_defaults=True):
     """A parameter of a kernel, at the hints of its sizes.
 
     role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle.
@@ -390,7 +391,7 @@ class ParameterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     swizzle: Literal[0, 32, 64, 128] = 0
 
 
-class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KernelFile(FrozenRecord):
     """A kernel; its text is `cuda/NAME.cu`, and its grid the one at the hints of its sizes."""
 
     name: Identifier
@@ -401,14 +402,14 @@ class KernelFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     comment: Annotated[str, Meta(max_length=1 << 16)] = ""
 
 
-class LaunchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LaunchRecord(FrozenRecord):
     """Launch of a kernel. kernel: its index; buffers: one for every parameter."""
 
     kernel: Count
     buffers: tuple[Identifier, ...]
 
 
-class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WeightRecord(FrozenRecord):
     """Constant that weight files hold.
 
     names: its possible names in a file; shape as in torch; pieces: as of `weights.WeightRequest`.
@@ -421,7 +422,7 @@ class WeightRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pieces: tuple[tuple[Annotated[tuple[Line, ...], Meta(min_length=1)], ...], ...] = ()
 
 
-class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConditionRecord(FrozenRecord):
     """Condition of a row on a size: low..high, both included, a multiple of `multiple`."""
 
     name: Identifier
@@ -430,7 +431,7 @@ class ConditionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     multiple: Number = 1
 
 
-class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
+class SizeRecord(ConditionRecord, kw_only=True):
     """A number that is known at a call, and what it is as a rule."""
 
     hint: Number
@@ -440,13 +441,13 @@ class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
         return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
 
 
-class RowRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RowRecord(FrozenRecord):
     """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
 
     when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
-class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaunchPlan(FrozenRecord, kw_only=True):
     """Buffers, kernels and launches of a program. With sizes, offsets are planned at each call and are not there."""
 
     inputs: list[BufferRecord]
@@ -459,7 +460,7 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     offsets: dict[Identifier, Bytes]
 
 
-class PlanFile(LaunchPlan, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanFile(LaunchPlan, kw_only=True):
     """Plan of a compiled model.
 
     Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights

@@ -34,7 +34,6 @@ LONGEST = 200  # characters of the name of a file
 
 
 Pieces = tuple[tuple[tuple[str, ...], ...], ...]
-Rows = list[list[str]]  # what files call pieces
 
 
 @dataclass(frozen=True)
@@ -106,30 +105,40 @@ def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack)
     """Return {key of `wanted`: its location}, everything found and of the right shape."""
     files = files_of(folder)
     opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
-    found = {key: _names_in(want, files) for key, want in wanted.items()}
-    mistakes = list(_mistakes(wanted, found, files, opened))
-    if len(mistakes) > SHOWN:
-        mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
-    if mistakes:
-        raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
-    return {key: _place(wanted[key], rows, files, opened) for key, rows in found.items()}
-
-
-def _place(want: WeightRequest, rows: Rows, files: Mapping[str, Path], opened: Mapping[Path, Any]) -> _Place:
-    places = tuple(tuple((opened[files[name]], name) for name in row) for row in rows)
-    return _Place(places, rows[0][0] in want.names)
-
-
-def _names_in(want: WeightRequest, files: Mapping[str, Path]) -> Rows:
-    """Return the names of a weight in the files, else those of its pieces; empty if neither is there."""
+    held = {path: set(file.keys()) for path, file in opened.items()}
+    found: dict[str, _Place] = {}
+    mistakes: list[DplcError] = []
 
     def known(names: Iterable[str]) -> str | None:
         return next((name for name in names if name in files), None)
 
-    if (whole := known(want.names)) is not None:
-        return [[whole]]
-    rows = [[known(names) for names in row] for row in want.pieces]
-    return [] if any(name is None for row in rows for name in row) else rows  # type: ignore[return-value]
+    for key, want in wanted.items():
+        whole = known(want.names)
+        rows: list[Any] = [[whole]] if whole is not None else [[known(names) for names in row] for row in want.pieces]
+        if not rows or any(name is None for row in rows for name in row):
+            hint = did_you_mean(want.names[0], files)
+            mistakes.append(DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint))
+            continue
+        missing = [name for row in rows for name in row if name not in held[files[name]]]
+        if missing:
+            where = files[missing[0]].name
+            what = f"the index says that `{missing[0]}` is in {where}, which has no such tensor"
+            mistakes.append(DplcError(what))
+            continue
+        place = _Place(tuple(tuple((opened[files[name]], name) for name in row) for row in rows), whole is not None)
+        shape, name, last = place.shape(), rows[0][0], rows[-1][-1]
+        if shape is None:
+            mistakes.append(DplcError(f"weights `{name}` .. `{last}` have shapes that do not fit each other"))
+        elif shape != want.shape:
+            what = f"weight `{name}` is" if len(rows[0]) == len(rows) == 1 else f"`{name}` .. `{last}` make"
+            what += f" {list(shape)} in {files[name].name}; the model needs {list(want.shape)}"
+            mistakes.append(DplcError(what))
+        found[key] = place
+    if len(mistakes) > SHOWN:
+        mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
+    if mistakes:
+        raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
+    return found
 
 
 def files_of(folder: Path) -> dict[str, Path]:
@@ -192,32 +201,6 @@ def _open(path: Path) -> Any:
         return safe_open(path, framework="pt")
     except Exception as error:  # its own class, OSError, UnicodeDecodeError
         raise DplcError(f"cannot read the weights in {path}", notes=(str(error),)) from None
-
-
-def _mistakes(
-    wanted: Mapping[str, WeightRequest],
-    found: Mapping[str, Rows],
-    files: Mapping[str, Path],
-    opened: Mapping[Path, Any],
-) -> Iterator[DplcError]:
-    held = {path: set(file.keys()) for path, file in opened.items()}
-    for key, want in wanted.items():
-        rows = found[key]
-        if not rows:
-            hint = did_you_mean(want.names[0], files)
-            yield DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint)
-            continue
-        missing = [name for row in rows for name in row if name not in held[files[name]]]
-        if missing:
-            where = files[missing[0]].name
-            yield DplcError(f"the index says that `{missing[0]}` is in {where}, which has no such tensor")
-            continue
-        shape, name = _place(want, rows, files, opened).shape(), rows[0][0]
-        if shape is None:
-            yield DplcError(f"weights `{name}` .. `{rows[-1][-1]}` have shapes that do not fit each other")
-        elif shape != want.shape:
-            what = f"weight `{name}` is" if len(rows[0]) == len(rows) == 1 else f"`{name}` .. `{rows[-1][-1]}` make"
-            yield DplcError(f"{what} {list(shape)} in {files[name].name}; the model needs {list(want.shape)}")
 
 
 CONFIG = "config.json"
@@ -489,7 +472,12 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
         raise DplcError(f"{source.name}: `{kind}` is no architecture that transformers knows", hint=hint)
     given = {key: value for key, value in source.config.items() if key not in _SAID_ELSEWHERE}
     if layers is not None:
-        given.update(_fewer(source, layers))
+        present, kinds = source.config.get("num_hidden_layers"), source.config.get("layer_types")
+        if not isinstance(present, int):
+            raise DplcError(f"the configuration of {source.name} does not say how many layers there are")
+        if not 1 <= layers <= present:
+            raise DplcError(f"--layers {layers}: {source.name} has {present} layers")
+        given |= {"num_hidden_layers": layers} | ({"layer_types": kinds[:layers]} if isinstance(kinds, list) else {})
     try:
         with quiet():
             config = AutoConfig.for_model(kind, **given)
@@ -526,17 +514,6 @@ def _classes(table: Any, config: Any) -> tuple[Any, ...]:
         return ()
     found = table[config]
     return tuple(found) if isinstance(found, (list, tuple)) else (found,)
-
-
-def _fewer(source: ModelSource, layers: int) -> dict[str, Any]:
-    """Return the fields for the number of blocks, for fewer blocks."""
-    present = source.config.get("num_hidden_layers")
-    if not isinstance(present, int):
-        raise DplcError(f"the configuration of {source.name} does not say how many layers there are")
-    if not 1 <= layers <= present:
-        raise DplcError(f"--layers {layers}: {source.name} has {present} layers")
-    kinds = source.config.get("layer_types")
-    return {"num_hidden_layers": layers} | ({"layer_types": kinds[:layers]} if isinstance(kinds, list) else {})
 
 
 def _derive_buffers(model: Any) -> None:

@@ -50,7 +50,11 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
 
 
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FrozenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of records that are written as JSON."""
+
+
+class Decision(FrozenRecord):
     """One rule application: a pass of the pipeline by its label, a rule, a site, the values of the rule's parameters.
 
     site: the path from a module that holds only this kernel, `0/1/2#1` (`#n`: the n-th match there).
@@ -67,7 +71,7 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Schedule = tuple[Decision, ...]  # in the order of application; a pass that is not named does nothing
 
 
-class TuningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TuningKey(FrozenRecord):
     """Key of a tuned kernel or program.
 
     kernel: structural key of the Loop IR, with the ranges of symbolic dimensions; for a program (family PROGRAM), the
@@ -87,7 +91,7 @@ class TuningKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranges: tuple[Range, ...] = ()
 
 
-class Score(msgspec.Struct, frozen=True):
+class Score(FrozenRecord):
     """Result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
     seconds: sum over all kernels, if status is ok. basis: predicted by the model, or measured. details: plain JSON.
@@ -100,7 +104,7 @@ class Score(msgspec.Struct, frozen=True):
     details: dict[str, Any] = {}
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class Attempt(FrozenRecord):
     """One try of a search. program: structural key of the resulting Tile IR, or "" if there is none."""
 
     schedule: Schedule
@@ -111,7 +115,7 @@ class Attempt(msgspec.Struct, frozen=True):
     number: int
 
 
-class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Tuned(FrozenRecord):
     """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
 
     schedule: Schedule
@@ -125,7 +129,7 @@ class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     details: dict[str, Any] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Entry(FrozenRecord, kw_only=True):
     """Row of the store and line of an export: the best known schedule of a key on one basis.
 
     used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
@@ -150,14 +154,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.key.tools.split("; ")[0] == key.tools.split("; ")[0]
 
 
-class StoredAttempt(msgspec.Struct, frozen=True):
+class StoredAttempt(FrozenRecord):
     """Row of the attempts."""
 
     key: TuningKey
     attempt: Attempt
 
 
-class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+class Measurement(FrozenRecord, kw_only=True):
     """One measured candidate, with the features that the cost model predicts it from.
 
     launches: the instruction counts of each kernel (`cost.features`). about: the tools that measured it.
@@ -720,7 +724,7 @@ def _decoded(text: Any, kind: Any) -> Any:
 # ---- exports: a line of JSON with the version, then a line for each entry, sorted
 
 
-class ExportHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExportHead(FrozenRecord):
     """First line of an export."""
 
     dplc_schedules: int

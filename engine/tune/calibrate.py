@@ -16,7 +16,6 @@ All other values of a device file are published ones and do not change.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -126,53 +125,39 @@ class Micro:
 
 def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro]:
     """Return the two programs for one constant of FITTED. target: with the preceding constants fitted."""
-    blocks = target.multiprocessors * (target.threads // THREADS)
-    if name == "dram_share":
-        return _pair(lambda n: _copy(f"copy_{n}", sizes.copied * n, blocks, target))
-    if name == "l2_bytes_per_second":
-        return _pair(lambda n: _reads(f"reads_{n}", sizes.l2_bytes, sizes.l2_turns * n, blocks))
-    if name == "clock":
-        return _pair(lambda n: _fma(f"multiply_adds_{n}", sizes.fma_turns * n, blocks, target))
     if name == "launch_seconds":
         one = Micro(_program("empty", EMPTY.format(name="empty"), 1, THREADS), 1.0)
-        return _pair(lambda n: _times(one, sizes.launches * n))
-    return _pair(functools.partial(_times, _product(sizes.side, target)))
+        return _times(one, sizes.launches), _times(one, 2 * sizes.launches)
+    if name == "issue_share":  # work: seconds in which every scheduler issues an instruction at every clock
+        text = f"torch.randn({sizes.side}, {sizes.side}) @ torch.randn({sizes.side}, {sizes.side})"
+        made = Compiler(toolchain(), target).compile(capture_text(text, values=False))
+        counts = [instruction_counts(made.kernels[index]) for index in made.launched]
+        slots = target.multiprocessors * target.schedulers * target.clock
+        work = sum(n.issued * n.blocks for n in counts) / slots
+        one = Micro(made.program, work, subject_of(made.plan.kernels))
+        return one, _times(one, 2)
+    blocks = target.multiprocessors * (target.threads // THREADS)
+    lanes = blocks * THREADS
 
+    def micro(n: int) -> Micro:
+        if name == "dram_share":  # work: seconds at the published bandwidth
+            items = sizes.copied * n // 16
+            text = COPY.format(name=f"copy_{n}", threads=THREADS, items=items, lanes=lanes)
+            between = Buffer("from", "f32", (items * 4,)), Buffer("to", "f32", (items * 4,))
+            program = _program(f"copy_{n}", text, blocks, THREADS, between)
+            return Micro(program, 2.0 * items * 16 / target.dram_bytes_per_second)
+        if name == "l2_bytes_per_second":  # work: bytes
+            items, turns = sizes.l2_bytes // 16, sizes.l2_turns * n
+            step = (blocks + 7) * THREADS % items
+            text = L2.format(name=f"reads_{n}", threads=THREADS, items=items, turns=turns, step=step)
+            source = Buffer("from", "f32", (items * 4,))
+            return Micro(_program(f"reads_{n}", text, blocks, lanes, (source,)), 16.0 * turns * lanes)
+        kernel, turns = f"multiply_adds_{n}", sizes.fma_turns * n  # work: clocks of the whole device
+        text = FMA.format(name=kernel, threads=THREADS, turns=turns, unrolled=UNROLLED, chains=CHAINS)
+        width = target.multiprocessors * target.fp32_per_clock
+        return Micro(_program(kernel, text, blocks, lanes), turns * UNROLLED * lanes / width)
 
-def _pair(make: Callable[[int], Micro]) -> tuple[Micro, Micro]:
-    return make(1), make(2)
-
-
-def _copy(name: str, nbytes: int, blocks: int, target: Target) -> Micro:
-    """Return a copy kernel. Its work is in seconds at the published bandwidth."""
-    items = nbytes // 16
-    text = COPY.format(name=name, threads=THREADS, items=items, lanes=blocks * THREADS)
-    buffers = Buffer("from", "f32", (items * 4,)), Buffer("to", "f32", (items * 4,))
-    return Micro(_program(name, text, blocks, THREADS, buffers), 2.0 * items * 16 / target.dram_bytes_per_second)
-
-
-def _reads(name: str, nbytes: int, turns: int, blocks: int) -> Micro:
-    items = nbytes // 16
-    step = (blocks + 7) * THREADS % items
-    text = L2.format(name=name, threads=THREADS, items=items, turns=turns, step=step)
-    made = _program(name, text, blocks, blocks * THREADS, (Buffer("from", "f32", (items * 4,)),))
-    return Micro(made, 16.0 * turns * blocks * THREADS)
-
-
-def _fma(name: str, turns: int, blocks: int, target: Target) -> Micro:
-    """Return a kernel of multiply-adds. Its work is in clocks of the whole device."""
-    text = FMA.format(name=name, threads=THREADS, turns=turns, unrolled=UNROLLED, chains=CHAINS)
-    lanes = target.multiprocessors * target.fp32_per_clock
-    return Micro(_program(name, text, blocks, blocks * THREADS), turns * UNROLLED * blocks * THREADS / lanes)
-
-
-def _product(side: int, target: Target) -> Micro:
-    """Return a matrix product. Its work is in seconds in which every scheduler issues an instruction at every clock."""
-    text = f"torch.randn({side}, {side}) @ torch.randn({side}, {side})"
-    made = Compiler(toolchain(), target).compile(capture_text(text, values=False))
-    counts = [instruction_counts(made.kernels[index]) for index in made.launched]
-    slots = target.multiprocessors * target.schedulers * target.clock
-    return Micro(made.program, sum(n.issued * n.blocks for n in counts) / slots, subject_of(made.plan.kernels))
+    return micro(1), micro(2)
 
 
 def _times(micro: Micro, count: int) -> Micro:

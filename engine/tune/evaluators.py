@@ -23,7 +23,6 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -55,7 +54,7 @@ from ..rewrite.statements.compiled import Program as Kernels
 from ..run.inputs import judge
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
-from ..store.store import Basis, Score
+from ..store.store import Basis, FrozenRecord, Score
 
 # ---- Inputs and reference values of a program.
 #
@@ -349,7 +348,7 @@ Build = Callable[[CudaKernel, str], bytes]
 Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elements that were computed)}
 
 
-class Measure(msgspec.Struct, frozen=True):
+class Measure(FrozenRecord):
     """Request to load, check and time a program.
 
     images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
@@ -366,7 +365,7 @@ class Measure(msgspec.Struct, frozen=True):
     seconds: float = SECONDS
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measured(FrozenRecord, kw_only=True):
     """Answer to a request.
 
     failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.

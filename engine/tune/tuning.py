@@ -45,6 +45,7 @@ from ..store.store import (
     Attempt,
     CollectingStore,
     Evaluator,
+    FrozenRecord,
     Schedule,
     Score,
     Tuned,
@@ -300,7 +301,13 @@ def tune_program(
         else:
             found.way, found.kernels, found.score, found.checked = way, decided, score, checked
     if store is not None and len(space.ways) > 1:
-        _remember_program(found, store)
+        best = found.score.seconds
+        found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
+        if best is not None and default.seconds is not None and found.checked:
+            rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
+            details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
+            tuned = run.tuned((), best, default.seconds, found.checked, details)
+            found.kept = store_variant(fusing, found.way, rules, tuned, store)
     return found
 
 
@@ -371,17 +378,6 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     return "emulator, the program whole", ""
 
 
-def _remember_program(found: Programmed, store: TuningStore) -> None:
-    """Store the chosen fusion variant under the key of the program."""
-    fusing, seconds, default = found.fusing, found.score.seconds, found.default.seconds
-    found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
-    if seconds is not None and default is not None and found.checked:
-        rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
-        details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
-        tuned = found.run.tuned((), seconds, default, found.checked, details)
-        found.kept = store_variant(fusing, found.way, rules, tuned, store)
-
-
 def store_variant(fusing: Fusing, way: int, rules: set[str], tuned: Tuned, store: TuningStore) -> bool:
     """Store a fusion variant under the key of its program. Return whether it is better than the stored one.
 
@@ -406,7 +402,7 @@ LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
 
 
-class Job(msgspec.Struct, frozen=True):
+class Job(FrozenRecord):
     """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
 
     target, rules, settings, exact: as on the command line. db: the store that the job writes to, or None if it runs on
@@ -423,7 +419,7 @@ class Job(msgspec.Struct, frozen=True):
     exact: bool = False
 
 
-class JobOutcome(msgspec.Struct, frozen=True):
+class JobOutcome(FrozenRecord):
     """The outcome of a job. tuned: None if it failed (`failed` says why) or found no schedule that can be stored.
 
     interrupted: the user interrupted its search and waits for the end.
