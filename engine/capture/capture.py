@@ -298,16 +298,6 @@ def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return names
 
 
-def with_graph(captured: Capture, graph: TorchGraph, constants: Mapping[str, Any]) -> Capture:
-    """Return the capture with another graph, whose further inputs are the given constants."""
-    kinds = {param.name: captured.kinds.get(param.name, "constant") for param in graph.ins}
-    tensors = captured.tensors  # which may be drawn when one is read
-    if constants or kinds.keys() != tensors.keys():
-        known = {**tensors, **constants}
-        tensors = {name: known[name] for name in kinds}
-    return replace(captured, graph=graph, tensors=tensors, kinds=kinds)
-
-
 # ---- Check a Torch IR program that was written by hand.
 
 
@@ -316,8 +306,6 @@ def check_types(graph: TorchGraph, name: str) -> None:
 
     name: of the file, for messages.
     """
-    import torch
-
     values = {param.name: _empty(TensorType(param.dtype, param.shape)) for param in graph.ins}
     for op in graph.body:
         where = f"{name}: `{print_torch_op(op)}`"
@@ -344,8 +332,6 @@ def check_types(graph: TorchGraph, name: str) -> None:
 
 def _empty(kind: TensorType) -> Any:
     """Return a tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
-    import torch
-
     try:
         return torch.empty(kind.shape, dtype=getattr(torch, TORCH_DTYPES[kind.dtype]), device="meta")
     except (RuntimeError, TypeError) as error:
@@ -401,8 +387,19 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
                 known[statement.dst] = result.cpu() if isinstance(result, torch.Tensor) else result
             else:
                 rest.append(statement)
-    known, rest = _merged(graph, known, rest)
-    read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in rest))
+    outs = {out.name for out in graph.outs}
+    read = set().union(*(free_names(statement.args) for statement in rest))
+    first, same = dict[Any, str](), dict[str, Any]()  # constants of equal bits: layers compute views of the same values
+    for name in (name for name in known if name in read and name not in outs):
+        content = (known[name].dtype, tuple(known[name].shape), bits(known[name]).tobytes())
+        if (other := first.setdefault(content, name)) != name:
+            same[name] = Var(other)
+    known = {name: value for name, value in known.items() if name not in same}
+    rest = [
+        statement if same.keys().isdisjoint(free_names(statement.args)) else substitute(statement, same)
+        for statement in rest
+    ]
+    read = outs.union(*(free_names(statement.args) for statement in rest))
     types = {statement.dst: statement.types[0] for statement in graph.body}
     made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
     kept = tuple(param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input")
@@ -411,7 +408,13 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     made = {_pairs(name) if name in pairs else name: x for name, x in made.items()}
     made |= {_pairs(name): parts_of(made[_pairs(name)]) for name in pairs}
     ins = kept + tuple(Param(name, dtype_name(x.dtype), tuple(x.shape)) for name, x in made.items())
-    folded = with_graph(captured, TorchGraph(graph.name, ins, graph.outs, (*opened, *rest)), made)
+    kinds = {param.name: captured.kinds.get(param.name, "constant") for param in ins}
+    tensors = captured.tensors  # which may be drawn when one is read
+    if made or kinds.keys() != tensors.keys():
+        given = {**tensors, **made}
+        tensors = {name: given[name] for name in kinds}
+    program = TorchGraph(graph.name, ins, graph.outs, (*opened, *rest))
+    folded = replace(captured, graph=program, tensors=tensors, kinds=kinds)
     check_dtypes(folded)
     return folded
 
@@ -419,25 +422,6 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
 def _pairs(name: str) -> str:
     """Return the name of the pairs of a constant of complex numbers."""
     return f"{name}_pairs"
-
-
-def _merged(graph: TorchGraph, known: dict[str, Any], rest: list[TorchOp]) -> tuple[dict[str, Any], list[TorchOp]]:
-    """Merge constants of equal bits: every layer of a model computes its own view of the same values."""
-    read = set().union(*(free_names(statement.args) for statement in rest)) & known.keys()
-    outs = {out.name for out in graph.outs}
-    first: dict[tuple[Any, ...], str] = {}
-    same: dict[str, Any] = {}
-    for name in (name for name in known if name in read and name not in outs):
-        value = known[name]
-        content = (value.dtype, tuple(value.shape), bits(value).tobytes())
-        kept = first.setdefault(content, name)
-        if kept != name:
-            same[name] = Var(kept)
-    merged = [
-        statement if same.keys().isdisjoint(free_names(statement.args)) else substitute(statement, same)
-        for statement in rest
-    ]
-    return {name: value for name, value in known.items() if name not in same}, merged
 
 
 def _without_elements(kind: Any) -> bool:

@@ -81,8 +81,22 @@ def split_off_views(
         inner.output(tuple(copies[node] for node in below))
         inner.eliminate_dead_code()
         made = compiled(GraphModule(graph, inner))
-    numbers = _numbers(graph, below, views, read)
-    after = _viewing(graph, [*below, *numbers], views)
+    # lengths that results and views read, of absent tensors: those of a call also give them
+    given = graph.graph.find_nodes(op="placeholder")
+    there = {*below, *views, *given}
+    for node in graph.graph.nodes:
+        if _numeric(node) and there.issuperset(node.all_input_nodes):
+            there.add(node)
+    numbers = [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
+    viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
+    copies = {node: viewing.placeholder(node.name) for node in (*given, *below, *numbers)}
+    for node in graph.graph.nodes:
+        counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)
+        if node in views or node.op == "get_attr" or counted:
+            copies[node] = viewing.node_copy(node, copies.__getitem__)
+    viewing.output(torch.fx.map_arg(graph.graph.output_node().args[0], copies.__getitem__))
+    viewing.eliminate_dead_code()
+    after: Function = GraphModule(graph, viewing).forward
 
     def run(*args: Any) -> Any:
         values = made(*args) if made is not None else ()
@@ -103,31 +117,6 @@ def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
 def _numeric(node: Any) -> bool:
     """Return whether a node computes lengths from lengths, not a tensor."""
     return node.op.startswith("call_") and bool(node.all_input_nodes) and not storages(node)
-
-
-def _numbers(graph: GraphModule, below: Sequence[Any], views: set[Any], read: Sequence[Any]) -> list[Any]:
-    """Return lengths that results and views read, of absent tensors: those of a call also give them."""
-    there = {*below, *views, *(node for node in graph.graph.nodes if node.op == "placeholder")}
-    for node in graph.graph.nodes:
-        if _numeric(node) and there.issuperset(node.all_input_nodes):
-            there.add(node)
-    return [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
-
-
-def _viewing(graph: GraphModule, below: Sequence[Any], views: set[Any]) -> Function:
-    """Return a function from the arguments and the computed tensors to the results."""
-    inner = torch.fx.Graph()
-    given = graph.graph.find_nodes(op="placeholder")
-    copies = {node: inner.placeholder(node.name) for node in (*given, *below)}
-    for node in graph.graph.nodes:
-        counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)
-        if node in views or node.op == "get_attr" or counted:
-            copies[node] = inner.node_copy(node, copies.__getitem__)
-    (results,) = graph.graph.output_node().args
-    inner.output(torch.fx.map_arg(results, copies.__getitem__))
-    inner.eliminate_dead_code()
-    forward: Function = GraphModule(graph, inner).forward
-    return forward
 
 
 # ---- Read elements at an index that a tensor without dimensions holds: `v[i]`.
@@ -738,7 +727,15 @@ def carried(graph: GraphModule) -> GraphModule:
             copies[node] = copies[found[node]]
             continue
         kind = _kind_beside(node) if node not in found and found.keys() & set(node.all_input_nodes) else None
-        copies[node] = inner.node_copy(node, lambda x, kind=kind: _cast(inner, copies[x], kind if x in found else None))
+
+        def read(x: Any, kind: Any = kind) -> Any:
+            if x not in found or kind is None or kind is torch.float64:
+                return copies[x]
+            cast = inner.call_method("to", (copies[x], kind))
+            cast.meta["example_value"] = _PLACE.to(kind)
+            return cast
+
+        copies[node] = inner.node_copy(node, read)
         if node in found:
             copies[node].meta = {"example_value": _PLACE.clone()}
     return GraphModule(graph, inner)
@@ -805,14 +802,6 @@ def _kind_beside(node: Any) -> torch.dtype | None:
     if not kinds:
         return None
     return torch.float64 if kinds & {torch.float64, torch.complex128} else torch.float32
-
-
-def _cast(graph: torch.fx.Graph, node: Any, kind: torch.dtype | None) -> Any:
-    if kind is None or kind is torch.float64:
-        return node
-    cast = graph.call_method("to", (node, kind))
-    cast.meta["example_value"] = _PLACE.to(kind)
-    return cast
 
 
 def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:

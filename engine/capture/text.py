@@ -56,27 +56,16 @@ _FRAME_SENSITIVE = frozenset(("super", "locals", "globals", "vars", "dir", "eval
 
 
 @dataclass(frozen=True)
-class TextStatement:
-    """A top-level statement before the last expression. once: a class keeps its identity, so it runs once."""
-
-    code: CodeType
-    once: bool
-
-    def run(self, scope: dict[str, Any]) -> None:
-        exec(self.code, scope)
-
-
-@dataclass(frozen=True)
 class ParsedText:
-    """The statements before the last expression, and that expression."""
+    """Code of the top-level statements before the last expression, and of that expression.
+
+    Of each statement the tuple says whether it defines a class, which keeps its identity, so that it runs once.
+    """
 
     source: Source
-    statements: tuple[TextStatement, ...]
+    statements: tuple[tuple[CodeType, bool], ...]
     result: CodeType
     result_span: Span
-
-    def value(self, scope: dict[str, Any]) -> Any:
-        return eval(self.result, scope)
 
 
 class _Instrument(ast.NodeTransformer):
@@ -123,7 +112,7 @@ def _compile(source: Source, tree: ast.Module) -> ParsedText:
     span = _span(source, last)  # before the calls are rewritten
     _Instrument().visit(tree)
     statements = tuple(
-        TextStatement(_code(ast.Module([statement], []), "exec"), isinstance(statement, ast.ClassDef))
+        (_code(ast.Module([statement], []), "exec"), isinstance(statement, ast.ClassDef))
         for statement in tree.body[:-1]
     )
     return ParsedText(source, statements, _code(ast.Expression(last.value), "eval"), span)
@@ -271,16 +260,16 @@ class Evaluation:
         self._reset()
         try:
             with torch.no_grad(), self._watching(record), record:
-                for index, statement in enumerate(self._program.statements):
+                for index, (code, once) in enumerate(self._program.statements):
                     before, mark = dict(self._scope), len(self.made)
                     record.changed_weight = False
-                    statement.run(self._scope)
-                    if statement.once or record.changed_weight:
+                    exec(code, self._scope)
+                    if once or record.changed_weight:
                         bound = {k: v for k, v in self._scope.items() if k not in before or before[k] is not v}
                         self._statements[index] = _Kept(bound, dict(self._counts))
                         del self.made[mark:]
                 with last:
-                    result = self._program.value(self._scope)
+                    result = eval(self._program.result, self._scope)
         except DplcError as error:
             error.span = error.span or self._places.of_error(error)
             raise
@@ -300,14 +289,14 @@ class Evaluation:
         self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(self.made) :], strict=True)}
         try:
             with Replay(self.made, inputs[: len(self.made)], self._inside), contextlib.redirect_stdout(io.StringIO()):
-                for index, statement in enumerate(self._program.statements):
+                for index, (code, _) in enumerate(self._program.statements):
                     kept = self._statements.get(index)
                     if kept is None:
-                        statement.run(self._scope)
+                        exec(code, self._scope)
                     else:
                         self._scope.update(kept.value)
                         self._counts = dict(kept.counts)
-                return self._program.value(self._scope)
+                return eval(self._program.result, self._scope)
         finally:
             self._scope.clear()
 

@@ -279,7 +279,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
     """
     written = list(flags.sizes or ())
     if found.sizes and flags.ids is not None and not written and found.plan.config:
-        batch, length = found.extents
+        batch, length = found.plan.batch, found.plan.length
         count = len(flags.ids.replace(",", " ").split())
         numbers = [(batch, 1), (length, count // (batch if isinstance(batch, int) else 1))]
         written = [f"{name}={number}" for name, number in numbers if isinstance(name, str)]
@@ -308,7 +308,7 @@ def _tokens(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
         raise UsageError(
             f"--ids: {found.folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn"
         )
-    tokens, shape = tokens_of(ids, vocabulary(found.plan.config)), found.tokens_at(binding)
+    tokens, shape = tokens_of(ids, vocabulary(found.plan.config)), found.plan.tokens_at(binding)
     if len(tokens) != shape[0] * shape[1]:
         raise UsageError(f"--ids has {len(tokens)} tokens; {found.folder} was compiled for {shape[0] * shape[1]}")
     return {TOKENS: torch.tensor(tokens).reshape(shape)}

@@ -46,6 +46,7 @@ from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__
 from ..capture.capture import Capture
+from ..capture.dynamic_shapes import Dim
 from ..compiler import STAGES, Compiler
 from ..run.dispatch import Dispatch
 from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, TorchOutput, compile_call
@@ -254,19 +255,10 @@ class Artefact:
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
         plan = self.plan
-        shapes = {e.name: e.shape for e in plan.examples} or {plan.inputs[0].name: self.extents}
+        shapes = {e.name: e.shape for e in plan.examples} or {plan.inputs[0].name: (plan.batch, plan.length)}
         return tuple(
             (n, d, self.sizes[e]) for n, shape in shapes.items() for d, e in enumerate(shape) if e in self.sizes
         )
-
-    @property
-    def extents(self) -> tuple[int | str, ...]:
-        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
-        return self.plan.batch, self.plan.length
-
-    def tokens_at(self, sizes: Binding) -> tuple[int, int]:
-        """Return (sequences, tokens of each) where the sizes are these numbers."""
-        return self.plan.tokens_at(sizes)
 
     @cached_property
     def dispatch(self) -> Dispatch:
@@ -374,7 +366,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
     sizes = compilation.sizes
     results = zip(compilation.plan.outputs, compilation.plan.results, strict=True)
-    batch, length = compiled.extents
+    batch, length = (n.name if isinstance(n, Dim) else n for n in (shape.batch, shape.length))
     rows = compiled.rows.rows if compiled.rows is not None else ()
     return PlanFile(
         dplc=__version__, rules=compiled.rules, model=compiled.source.name,

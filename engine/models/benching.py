@@ -306,7 +306,7 @@ MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main
 Say = Callable[[str], None]
 
 
-class Image(FrozenRecord):
+class Image(FrozenRecord, frozen=True):
     """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
 
     cubin: bytes
@@ -317,7 +317,7 @@ class Image(FrozenRecord):
 Build = Callable[[CudaKernel, str], Image]
 
 
-class CaseFile(FrozenRecord, kw_only=True):
+class CaseFile(FrozenRecord, frozen=True, kw_only=True):
     """A case of `pack.json`. part: what of the suite it was packed with.
 
     parameters: the buffers of the inputs, in order; results: name, dtype and torch's shape. constants: {buffer: digest

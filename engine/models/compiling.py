@@ -383,7 +383,7 @@ class ModelShape:
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
-class Figures(FrozenRecord, kw_only=True):
+class Figures(FrozenRecord, frozen=True, kw_only=True):
     """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
@@ -426,11 +426,6 @@ class CompiledModel:
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
         return self.compilation.inputs_with_sizes
-
-    @property
-    def extents(self) -> tuple[Any, ...]:
-        """Extents of the tokens, (sequences, tokens of each): a number, or the name of a size."""
-        return tuple(n.name if isinstance(n, Dim) else n for n in (self.shape.batch, self.shape.length))
 
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""

@@ -50,14 +50,14 @@ OURS = re.compile(
 )
 
 
-class FileRecord(FrozenRecord):
+class FileRecord(FrozenRecord, frozen=True):
     """Record of a file. size: bytes; sha256: of the content."""
 
     size: int
     sha256: str
 
 
-class Manifest(FrozenRecord):
+class Manifest(FrozenRecord, frozen=True):
     """Record of a folder. files: {path in the folder, with `/`: its record}, every file but the manifest itself."""
 
     format: int
@@ -358,7 +358,7 @@ FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
 LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
-class BufferRecord(FrozenRecord):
+class BufferRecord(FrozenRecord, frozen=True):
     """Buffer as kernels know it: without dimensions of one element. Extents may depend on sizes."""
 
     name: Identifier
@@ -366,7 +366,7 @@ class BufferRecord(FrozenRecord):
     shape: SizedExtents
 
 
-class ExampleRecord(BufferRecord):
+class ExampleRecord(BufferRecord, frozen=True):
     """Input of a text, with torch's shape, and its least and greatest element when it was compiled.
 
     A run draws random elements between these.
@@ -376,7 +376,7 @@ class ExampleRecord(BufferRecord):
     high: float
 
 
-class ParameterRecord(FrozenRecord, omit_defaults=True):
+class ParameterRecord(FrozenRecord, frozen=True, omit_defaults=True):
     """A parameter of a kernel, at the hints of its sizes.
 
     role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle.
@@ -391,7 +391,7 @@ class ParameterRecord(FrozenRecord, omit_defaults=True):
     swizzle: Literal[0, 32, 64, 128] = 0
 
 
-class KernelFile(FrozenRecord):
+class KernelFile(FrozenRecord, frozen=True):
     """A kernel; its text is `cuda/NAME.cu`, and its grid the one at the hints of its sizes."""
 
     name: Identifier
@@ -402,14 +402,14 @@ class KernelFile(FrozenRecord):
     comment: Annotated[str, Meta(max_length=1 << 16)] = ""
 
 
-class LaunchRecord(FrozenRecord):
+class LaunchRecord(FrozenRecord, frozen=True):
     """Launch of a kernel. kernel: its index; buffers: one for every parameter."""
 
     kernel: Count
     buffers: tuple[Identifier, ...]
 
 
-class WeightRecord(FrozenRecord):
+class WeightRecord(FrozenRecord, frozen=True):
     """Constant that weight files hold.
 
     names: its possible names in a file; shape as in torch; pieces: as of `weights.WeightRequest`.
@@ -422,7 +422,7 @@ class WeightRecord(FrozenRecord):
     pieces: tuple[tuple[Annotated[tuple[Line, ...], Meta(min_length=1)], ...], ...] = ()
 
 
-class ConditionRecord(FrozenRecord):
+class ConditionRecord(FrozenRecord, frozen=True):
     """Condition of a row on a size: low..high, both included, a multiple of `multiple`."""
 
     name: Identifier
@@ -431,7 +431,7 @@ class ConditionRecord(FrozenRecord):
     multiple: Number = 1
 
 
-class SizeRecord(ConditionRecord, kw_only=True):
+class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
     """A number that is known at a call, and what it is as a rule."""
 
     hint: Number
@@ -441,13 +441,13 @@ class SizeRecord(ConditionRecord, kw_only=True):
         return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
 
 
-class RowRecord(FrozenRecord):
+class RowRecord(FrozenRecord, frozen=True):
     """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
 
     when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
-class LaunchPlan(FrozenRecord, kw_only=True):
+class LaunchPlan(FrozenRecord, frozen=True, kw_only=True):
     """Buffers, kernels and launches of a program. With sizes, offsets are planned at each call and are not there."""
 
     inputs: list[BufferRecord]
@@ -460,7 +460,7 @@ class LaunchPlan(FrozenRecord, kw_only=True):
     offsets: dict[Identifier, Bytes]
 
 
-class PlanFile(LaunchPlan, kw_only=True):
+class PlanFile(LaunchPlan, frozen=True, kw_only=True):
     """Plan of a compiled model.
 
     Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights

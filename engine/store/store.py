@@ -54,7 +54,7 @@ class FrozenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of records that are written as JSON."""
 
 
-class Decision(FrozenRecord):
+class Decision(FrozenRecord, frozen=True):
     """One rule application: a pass of the pipeline by its label, a rule, a site, the values of the rule's parameters.
 
     site: the path from a module that holds only this kernel, `0/1/2#1` (`#n`: the n-th match there).
@@ -71,7 +71,7 @@ class Decision(FrozenRecord):
 Schedule = tuple[Decision, ...]  # in the order of application; a pass that is not named does nothing
 
 
-class TuningKey(FrozenRecord):
+class TuningKey(FrozenRecord, frozen=True):
     """Key of a tuned kernel or program.
 
     kernel: structural key of the Loop IR, with the ranges of symbolic dimensions; for a program (family PROGRAM), the
@@ -91,7 +91,7 @@ class TuningKey(FrozenRecord):
     ranges: tuple[Range, ...] = ()
 
 
-class Score(FrozenRecord):
+class Score(FrozenRecord, frozen=True):
     """Result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
     seconds: sum over all kernels, if status is ok. basis: predicted by the model, or measured. details: plain JSON.
@@ -104,7 +104,7 @@ class Score(FrozenRecord):
     details: dict[str, Any] = {}
 
 
-class Attempt(FrozenRecord):
+class Attempt(FrozenRecord, frozen=True):
     """One try of a search. program: structural key of the resulting Tile IR, or "" if there is none."""
 
     schedule: Schedule
@@ -115,7 +115,7 @@ class Attempt(FrozenRecord):
     number: int
 
 
-class Tuned(FrozenRecord):
+class Tuned(FrozenRecord, frozen=True):
     """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
 
     schedule: Schedule
@@ -129,7 +129,7 @@ class Tuned(FrozenRecord):
     details: dict[str, Any] = {}
 
 
-class Entry(FrozenRecord, kw_only=True):
+class Entry(FrozenRecord, frozen=True, kw_only=True):
     """Row of the store and line of an export: the best known schedule of a key on one basis.
 
     used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
@@ -154,14 +154,14 @@ class Entry(FrozenRecord, kw_only=True):
         return self.key.tools.split("; ")[0] == key.tools.split("; ")[0]
 
 
-class StoredAttempt(FrozenRecord):
+class StoredAttempt(FrozenRecord, frozen=True):
     """Row of the attempts."""
 
     key: TuningKey
     attempt: Attempt
 
 
-class Measurement(FrozenRecord, kw_only=True):
+class Measurement(FrozenRecord, frozen=True, kw_only=True):
     """One measured candidate, with the features that the cost model predicts it from.
 
     launches: the instruction counts of each kernel (`cost.features`). about: the tools that measured it.
@@ -724,7 +724,7 @@ def _decoded(text: Any, kind: Any) -> Any:
 # ---- exports: a line of JSON with the version, then a line for each entry, sorted
 
 
-class ExportHead(FrozenRecord):
+class ExportHead(FrozenRecord, frozen=True):
     """First line of an export."""
 
     dplc_schedules: int

@@ -348,7 +348,7 @@ Build = Callable[[CudaKernel, str], bytes]
 Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elements that were computed)}
 
 
-class Measure(FrozenRecord):
+class Measure(FrozenRecord, frozen=True):
     """Request to load, check and time a program.
 
     images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
@@ -365,7 +365,7 @@ class Measure(FrozenRecord):
     seconds: float = SECONDS
 
 
-class Measured(FrozenRecord, kw_only=True):
+class Measured(FrozenRecord, frozen=True, kw_only=True):
     """Answer to a request.
 
     failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.

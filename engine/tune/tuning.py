@@ -402,7 +402,7 @@ LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
 
 
-class Job(FrozenRecord):
+class Job(FrozenRecord, frozen=True):
     """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
 
     target, rules, settings, exact: as on the command line. db: the store that the job writes to, or None if it runs on
@@ -419,7 +419,7 @@ class Job(FrozenRecord):
     exact: bool = False
 
 
-class JobOutcome(FrozenRecord):
+class JobOutcome(FrozenRecord, frozen=True):
     """The outcome of a job. tuned: None if it failed (`failed` says why) or found no schedule that can be stored.
 
     interrupted: the user interrupted its search and waits for the end.
