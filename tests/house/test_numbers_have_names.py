@@ -34,7 +34,7 @@ WEIGHING = {
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph plan",
     "engine/store/store.py": (
-        "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family _leaf "
+        "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family "
         "extents written_extents distance tools_of scored_key"
     ),
     "engine/explore/explore.py": "Region Cutting is_leaf",
