@@ -269,9 +269,7 @@ def _function(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
 
     def function(*tensors: Any) -> Any:
         local = {**scope, **dict(zip(names, tensors, strict=True))}
-        for code, _ in program.statements:
-            exec(code, local)
-        return eval(program.result, local)
+        return program.run(local)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]

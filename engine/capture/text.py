@@ -67,6 +67,11 @@ class ParsedText:
     result: CodeType
     result_span: Span
 
+    def run(self, scope: dict[str, Any]) -> Any:
+        for code, _ in self.statements:
+            exec(code, scope)
+        return eval(self.result, scope)
+
 
 class _Instrument(ast.NodeTransformer):
     def __init__(self) -> None:

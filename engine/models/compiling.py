@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -108,12 +108,10 @@ MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many
 class DynamicModelRunner:
     """A model; `run` as of a ModelRunner, at any lengths in the ranges of its sizes.
 
-    weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
+    model: a CompiledModel or an Artefact; weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
     """
 
-    def __init__(
-        self, model: CompiledModel | Artefact, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"
-    ):
+    def __init__(self, model: Any, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"):
         self.model, self._executor, self._weights, self._device = model, executor, weights, device
         self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
         self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
@@ -142,9 +140,6 @@ class DynamicModelRunner:
         constants = {**self._constants[made.plan], **self._weights}
         return ModelRunner(made.program, made.outputs, self._executor, constants, beside)
 
-
-if TYPE_CHECKING:
-    from .artefact import Artefact
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
 
