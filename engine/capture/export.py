@@ -7,6 +7,7 @@ import functools
 import io
 import itertools
 import logging
+import re
 import sys
 import threading
 import warnings
@@ -323,34 +324,51 @@ def _in_tensors(program: Any, sized: bool) -> Any:
     return as_tensors(indexed(program)) if sized else indexed(program)
 
 
+_ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
+# Errors of Python and torch, by their class and text, and what they mean for the user.
+_KNOWN: tuple[tuple[str, str, str | None], ...] = (
+    (
+        r"data-dependent|^\w*DataDependent",
+        "a Python value depends on the values of a tensor, which are not known when the program is compiled",
+        "branch with torch.where; compute sizes from shapes",
+    ),
+    (
+        "is mutated in the forward method",
+        "the function changes a tensor of its closure in place",
+        "change a copy: `.clone()`",
+    ),
+    ("^SystemExit:", "the program exits", None),
+    (
+        "not tracked with proxy|cast NotImplemented to Tensor",
+        "torch.export does not trace this tensor subclass: it nests others, or is not a parameter of a module",
+        _ELSEWHERE,
+    ),
+    (
+        r"as_strided\(\) is non-compositional",
+        "a view by as_strided of another view is changed in place",
+        "take the view by slices",
+    ),
+    (
+        r"^\w+: We found a fake tensor",
+        "torch.export does not trace this transform of torch.func, or this nesting of transforms",
+        _ELSEWHERE,
+    ),
+    (
+        "^UncapturedHigherOrderOpError:",
+        "torch's control flow operators (cond, while_loop, ..) are not supported",
+        None,
+    ),
+    ("nbacked symbol", "a shape depends on the values of a tensor", "compute sizes from shapes"),
+)
+
+
 def explain(error: BaseException, span: Span | None) -> DplcError:
     """Return one clear error for an error of Python or torch while the user's program ran or was traced."""
     text = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    if "data-dependent" in str(error) or "DataDependent" in type(error).__name__:
-        return DplcError(
-            "a Python value depends on the values of a tensor, which are not known when the program is compiled",
-            span,
-            hint="branch with torch.where; compute sizes from shapes",
-        )
-    if "is mutated in the forward method" in text:
-        what = "the function changes a tensor of its closure in place"
-        return DplcError(what, span, hint="change a copy: `.clone()`")
-    if isinstance(error, SystemExit):
-        return DplcError("the program exits", span)
-    if "not tracked with proxy" in text or "cast NotImplemented to Tensor" in text:
-        what = "torch.export does not trace this tensor subclass: it nests others, or is not a parameter of a module"
-        return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
-    if "as_strided() is non-compositional" in text:
-        return DplcError(
-            "a view by as_strided of another view is changed in place", span, hint="take the view by slices"
-        )
-    if text.startswith("We found a fake tensor"):
-        what = "torch.export does not trace this transform of torch.func, or this nesting of transforms"
-        return DplcError(what, span, hint='compile with torch.compile(.., backend="dplc")')
-    if type(error).__name__ == "UncapturedHigherOrderOpError":
-        return DplcError("torch's control flow operators (cond, while_loop, ..) are not supported", span)
-    if "nbacked symbol" in text:
-        return DplcError("a shape depends on the values of a tensor", span, hint="compute sizes from shapes")
+    said = f"{type(error).__name__}: {str(error).strip()}"
+    for pattern, what, hint in _KNOWN:
+        if re.search(pattern, said):
+            return DplcError(what, span, hint=hint)
     if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
         return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
     text = text.replace("'FakeTensor'", "'Tensor'")  # what stands for a tensor while it is traced

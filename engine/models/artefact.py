@@ -413,6 +413,8 @@ def _needed(within: str = "") -> Iterator[str]:
 
 def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, trust: bool) -> Artefact:
     """Read a plan with all files that it names. Raises DplcError."""
+    from safetensors.torch import load_file
+
     for name in _needed(within):
         check_file(folder, name, manifest)
     place = folder / within
@@ -422,7 +424,17 @@ def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, 
     check_plan(plan, program, units, kernels, place / PLAN)
     names = [name for name in manifest.files if name.startswith(f"{within}cubin/")]
     cubins = {Path(name).stem: read_file(folder / name, LARGEST_CUBIN) for name in names}
-    constants = _load_constants(place / CONSTANTS, plan)
+    path, weights = place / CONSTANTS, {weight.buffer for weight in plan.weights}
+    try:
+        constants = dict(load_file(path))
+    except Exception as error:  # its own class, and those of torch
+        raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
+    for buffer in (buffer for buffer in plan.constants if buffer.name not in weights):
+        if buffer.name not in constants:
+            raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
+        tensor = constants[buffer.name]
+        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), elements(buffer)):
+            raise DplcError(f"{DAMAGED}: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}")
     return Artefact(place, plan, program, units, kernels, constants, cubins, figures)
 
 
@@ -430,23 +442,3 @@ def _save_constants(constants: Mapping[str, Any], path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in constants.items()}, path)
-
-
-def _load_constants(path: Path, plan: PlanFile) -> dict[str, Any]:
-    import torch
-    from safetensors.torch import load_file
-
-    weights = {weight.buffer for weight in plan.weights}
-    try:
-        found = dict(load_file(path))
-    except Exception as error:  # its own class, and those of torch
-        raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
-    for buffer in plan.constants:
-        if buffer.name in weights:
-            continue
-        if buffer.name not in found:
-            raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
-        tensor = found[buffer.name]
-        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), elements(buffer)):
-            raise DplcError(f"{DAMAGED}: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}")
-    return found

@@ -55,8 +55,7 @@ class Origin:
     """Origin of the schedule of a kernel of Loop IR.
 
     source: the default order; the store, for this very kernel; the store, for the same kernel at other sizes. basis,
-    seconds: of the remembered schedule, at the sizes it was found for. text: one line for people. brief: without
-    figures, "" for the default order.
+    seconds: of the remembered schedule, at the sizes it was found for. text: one line for people.
     """
 
     kernel: str
@@ -64,7 +63,6 @@ class Origin:
     text: str
     basis: str = ""
     seconds: float | None = None
-    brief: str = ""
 
     @property
     def line(self) -> str:
@@ -514,7 +512,7 @@ def _seconds(program: Program, scheduler: Scheduler) -> float:
 
 def _origin(kernel: Kernel, source: Literal["store", "nearest"], entry: Entry, brief: str) -> Origin:
     text = f"from the store, {brief}: {figures(entry)}"
-    return Origin(kernel.name, source, text, entry.tuned.basis, entry.tuned.seconds, brief)
+    return Origin(kernel.name, source, text, entry.tuned.basis, entry.tuned.seconds)
 
 
 def figures(entry: Entry) -> str:
