@@ -71,9 +71,7 @@ class Slab(Stmt):
     """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
     Other threads may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there
-    is one slot, and nothing is copied. reuse: 1 puts the slab into the memory of the kernel's copied slabs. A store to
-    the slab, which must follow a Sync, ends the validity of the copied slabs, and a copy to them ends the validity of
-    the slab.
+    is one slot, and nothing is copied.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("slab",)
@@ -87,7 +85,6 @@ class Slab(Stmt):
     pad: Int = 0
     xor: tuple[Int, ...] = ()
     dtype: Dtype = "f32"
-    reuse: Int = 0
 
 
 class Put(Collective):

@@ -23,7 +23,7 @@ from .lowering import (
     start_lowering,
     thread_axes,
 )
-from .shared_memory import first_of_all, last_meeting, share_memory
+from .shared_memory import first_of_all, last_meeting
 from .values import find_accumulators
 
 __all__ = ["materialise"]
@@ -42,7 +42,6 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     low.heard = heard
     low.accumulators = find_accumulators(low)
     plan_groups(low)
-    share_memory(low, low.stages.values())
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
     threads = low.thread_count + sum(team.threads for team in nodes(tile.body, Team))  # type: ignore[attr-defined]

@@ -13,7 +13,6 @@ share bits the address is computed at the access: right, but slow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import cast
 
 from ...ir.diagnostic import DplcError, InternalError
@@ -34,7 +33,7 @@ from ...ir.expr import (
     total,
     xor,
 )
-from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, reused, row_of, slab_cells
+from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
 from ...ir.kernel import (
     SHARED,
     WARP,
@@ -88,20 +87,6 @@ def slab_base(low: Lowering, stage: Stage) -> str:
         low.slab_starts[stage.dst] = start
         low.top.head.append(Base(name, SHARED, start))
     return low.slab_bases[stage.dst]
-
-
-def share_memory(low: Lowering, slabs: Iterable[Stage]) -> None:
-    """Let slabs that reuse the memory of copied ones start there, both before anything else has memory."""
-    late = [slab for slab in slabs if reused(slab)]
-    if not late:
-        return
-    for slab in slabs:
-        if not isinstance(slab, Slab):
-            slab_base(low, slab)
-    copied, low.shared_bytes = low.shared_bytes, 0
-    for slab in late:
-        slab_base(low, slab)
-    low.shared_bytes = max(copied, low.shared_bytes)
 
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:

@@ -66,18 +66,9 @@ def slab_bytes(kernel: Kernel, stage: Stage) -> int:
     return item_bytes(kernel, stage) * slab_cells(stage)
 
 
-def reused(slab: Stage | Slab) -> bool:
-    """Return whether a slab reuses the memory of copied slabs."""
-    return isinstance(slab, Slab) and slab.reuse > 0
-
-
 def all_slab_bytes(kernel: Kernel) -> int:
     """Return the bytes of all slots of all slabs of a kernel."""
-    slabs = stages(kernel).values()
-    sizes = {slab.dst: slab.depth * slab_bytes(kernel, slab) for slab in slabs}
-    copied = sum(sizes[slab.dst] for slab in slabs if not isinstance(slab, Slab))
-    late = sum(sizes[slab.dst] for slab in slabs if reused(slab))
-    return sum(sizes.values()) - min(copied, late)
+    return sum(slab.depth * slab_bytes(kernel, slab) for slab in stages(kernel).values())
 
 
 @memoised

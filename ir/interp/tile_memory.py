@@ -13,13 +13,13 @@ import numpy as np
 
 from ..expr import Axis, Var, free_names
 from ..facts.barriers import filled
-from ..facts.layout import cell_of, item_bytes, owners, physical, reused, slab_cells
+from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
 from ..node import Expr, nodes
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Put, Ring, Slab, Stage, Team, Tile
+from ..tile import Put, Ring, Stage, Team, Tile
 from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
 
 # ---- groups of threads between two barriers
@@ -112,20 +112,6 @@ class SlabMemory:
         at = np.s_[:, cells.words]
         if ((self.write_epoch[at] >= 0) & (self.ticket[at] < 0)).any():
             raise ScheduleError(f"{self.stage.dst}: nothing orders a copy by TMA after what threads wrote there")
-
-    def give_way(self, other: Stage | Slab, epoch: int) -> None:
-        """Hand this memory to another slab and forget its contents.
-
-        Raises ScheduleError if a thread or a copy may still use the memory.
-        """
-        taken = f"{other.dst} takes the memory of {self.stage.dst}"
-        if self.in_flight.any():
-            raise ScheduleError(f"{taken} while a copy into it is in flight: no Wait")
-        if (self.read_epoch == epoch).any() or (self.write_epoch == epoch).any():
-            raise ScheduleError(f"race: {taken}, which others may use: no barrier in between")
-        if other.via == "TMA" and (self.write_epoch >= 0).any():
-            raise ScheduleError(f"{taken}: nothing orders a copy by TMA after what threads wrote there")
-        self.write_epoch[:] = -1
 
     def launch(self, cells: Cells, values: Any, early: bool) -> None:
         """Begin an asynchronous copy. Until it lands, the words hold the new values or poison."""
@@ -309,7 +295,6 @@ class BlockMemory:
             slab = self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, self.memory[stmt.src].dtype.type)
         if layout(slab.stage) != layout(stmt):
             raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
-        self.take_over(stmt)
         if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, all wait
             self.enqueue_tma(group)
             return
@@ -344,13 +329,6 @@ class BlockMemory:
         """Declare shared memory for computed values, when the first thread reaches the statement."""
         if stmt.dst not in self.slabs:
             self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
-
-    def take_over(self, slab: Stage | Slab) -> None:
-        """Let copied tiles and tiles that reuse their memory take it from each other."""
-        for other in self.slabs.values():
-            copied = isinstance(slab, Stage) != isinstance(other.stage, Stage)
-            if copied and (reused(slab) or reused(other.stage)):
-                other.give_way(slab, self.epoch)
 
     def copy(self, stmt: Stage, slab: SlabMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
         if stmt.via == "SYNC":
@@ -474,8 +452,6 @@ class BlockMemory:
     def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
         slab, block, word, thread = self.words(stmt, idx, group, mask)
-        if reused(slab.stage):
-            self.take_over(slab.stage)
         value = np.asarray(evaluate(stmt.val, group.env))
         shape = np.broadcast_shapes(word.shape, value.shape)
         chosen = np.broadcast_to(True if mask is None else mask, shape)

@@ -290,8 +290,6 @@ class _TileCheck(Check):
             self.collective(stmt)
         if isinstance(stmt, Slab) and (self.divergent or any(axis.extent < 1 for axis in stmt.slab)):
             self.report(stmt, "shared memory under a guard, or of no extent")
-        if isinstance(stmt, Slab) and stmt.reuse and next(nodes(self.tile.body, Team), None) is not None:
-            self.report(stmt, "`reuse` beside a Team: it copies ahead, so the ring is never free")
         if isinstance(stmt, If | For) and self.diverges(stmt):
             outer, self.divergent = self.divergent, True
             super().statement(stmt, scope)
