@@ -20,9 +20,8 @@ import numpy as np
 
 from ...ir.atoms import ATOMS, Atom
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import DTYPES
 from ...ir.expr import free_names
-from ...ir.facts.layout import SECTOR
+from ...ir.facts.layout import DTYPE_BYTES, SECTOR
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
     BLOCK_INDEX,
@@ -205,11 +204,7 @@ def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter
 
 def buffer_bytes(kernel: Kernel) -> int:
     """Return the bytes of all buffers of a kernel, each read or written once."""
-    return sum(_item(p.dtype) * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
-
-
-def _item(dtype: str) -> int:
-    return DTYPES[dtype].item_bytes
+    return sum(DTYPE_BYTES[p.dtype] * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
 
 
 class _Counter:
@@ -222,7 +217,7 @@ class _Counter:
         self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, (*block, 0, 0), strict=False))}
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
-        self.items = {p.name: _item(p.dtype) for p in (*kernel.ins, *kernel.outs)}
+        self.items = {p.name: DTYPE_BYTES[p.dtype] for p in (*kernel.ins, *kernel.outs)}
         self.varying: frozenset[str] = frozenset()  # what is not the same in every turn of the innermost loop
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
         self.followed = block
@@ -311,7 +306,7 @@ class _Counter:
         self.issue(1, times, mask)
         if isinstance(statement, LoadFrom):
             self.scope.changed(statement.into)
-            size = _item(statement.dtype) * statement.width
+            size = DTYPE_BYTES[statement.dtype] * statement.width
             self.digits((statement.when, statement.address.offset), times, mask)
             self.access(statement.address, size, times, mask, statement.when, "all" if size < WORD else "one")
             self.waits.loads(self.bases[statement.address.base][0] == SHARED)
@@ -333,7 +328,7 @@ class _Counter:
             self.spelled.made(statement.into.name, times * busy_warps(mask))
         elif isinstance(statement, StoreTo):
             self.compute(statement.values, times, mask)
-            self.access(statement.address, _item(statement.dtype) * len(statement.values), times, mask)
+            self.access(statement.address, DTYPE_BYTES[statement.dtype] * len(statement.values), times, mask)
         elif isinstance(statement, CopyAsync):
             self.waits.copies()
             there, share = self.where(statement.when, mask)
@@ -376,7 +371,7 @@ class _Counter:
         atom = ATOMS[statement.atom]
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
         lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
-        rows = lines * atom.k * _item(statement.dtype) / LINE * times
+        rows = lines * atom.k * DTYPE_BYTES[statement.dtype] / LINE * times
         self.tensor, self.late = self.tensor + flops, self.late + flops
         self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows
 

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.target import Target
-from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
-from ...ir.facts.layout import SECTOR
+from ...ir.facts.layout import DTYPE_BYTES, SECTOR
 from ...ir.facts.structure import dependencies, summary
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
@@ -251,11 +250,6 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
     return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
 
 
-def item_bytes(term: Any) -> int:
-    """Return the bytes of an element of a value."""
-    return DTYPES[dtype(term)].item_bytes
-
-
 def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
     """Return (the operations that make a value from what is in memory, what they read there), each once."""
     made: list[Any] = []
@@ -292,7 +286,7 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
 
 def bytes_of(flow: Dataflow, values: list[Any]) -> int:
     """Return the bytes of some values in memory, each once."""
-    return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * item_bytes(v) for v in values)
+    return sum(flow.elements(flow.mask[v.x if v.__class__ is Remap else v]) * DTYPE_BYTES[dtype(v)] for v in values)
 
 
 def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> int:
@@ -340,7 +334,7 @@ def _bytes(kernel: Kernel) -> float:
     """
     body, found = kernel.body, summary(kernel.body)
     extents = {loop.var: loop.stop for loop in found.loops}
-    items = {param.name: DTYPES[param.dtype].item_bytes for param in (*kernel.ins, *kernel.outs)}
+    items = {param.name: DTYPE_BYTES[param.dtype] for param in (*kernel.ins, *kernel.outs)}
     asked: dict[str, float] = {}
     accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
     for access in accesses:

@@ -51,7 +51,7 @@ from ..language.rule import policy
 from ..language.rule_files import collections_paused
 from ..ruleset import Toolchain
 from ..schedule.scheduling import seconds_of
-from .problem import Problem, Reader, RegionTooLarge, as_written, sorted_operands
+from .problem import Problem, Reader, RegionTooLarge, as_written
 from .rules_as_egglog import Permissions, RuleTexts, export
 from .saturate import SaturationBudget, Spellings, available
 from .search import Effort, EgraphSearch, Rebuilder, Rebuilt
@@ -528,17 +528,11 @@ class Exploration:
     def _replayed(self, problem: Problem, recorded: StoredSolution | None) -> Solved:
         if recorded is None:
             raise NotProved("a region of the program has no recorded solution")
-        graph, classes = proved(problem, recorded, self.exported, self.options.budget)
+        graph, found = proved(problem, recorded, self.exported, self.options.budget)
         extraction = Extraction(graph, self.target, self.permissions)
-        choice = {
-            classes[place]: graph.classes[classes[place]].index(
-                sorted_operands((op, tuple(attributes), tuple(classes[child] for child in children)))
-            )
-            for place, (op, attributes, children) in enumerate(recorded.nodes)
-        }
-        stored = frozenset(classes[place] for place in recorded.stored)
-        groups = tuple(tuple(classes[place] for place in group) for group in recorded.groups)
-        solution = extraction.solution(choice, stored, groups)
+        stored = frozenset(found[place][0] for place in recorded.stored)
+        groups = tuple(tuple(found[place][0] for place in group) for group in recorded.groups)
+        solution = extraction.solution(dict(found), stored, groups)
         if solution is None:
             raise NotProved("it needs itself")
         return Solved(EgraphSearch(extraction, self.options.effort), [extraction.evaluate(solution)])

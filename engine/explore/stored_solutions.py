@@ -65,8 +65,8 @@ def written(problem: Problem, extraction: Extraction, solution: Solution) -> Sto
 
 def proved(
     problem: Problem, recorded: StoredSolution, exported: RuleTexts, budget: SaturationBudget
-) -> tuple[EGraph, dict[int, int]]:
-    """Return the e-graph of a region that proves a recorded solution, and the class of each of its nodes.
+) -> tuple[EGraph, list[tuple[int, int]]]:
+    """Return the e-graph of a region that proves a recorded solution, and the class and spelling of each of its nodes.
 
     Raises NotProved if the solution does not equal the program.
     """
@@ -114,10 +114,10 @@ def _equal(graph: Any, problem: Problem, recorded: StoredSolution) -> bool:
     return all(named[f"$r{mine}"] == named[f"$t{root}"] for mine, root in pairs)
 
 
-def _classes(graph: EGraph, recorded: StoredSolution) -> dict[int, int]:
-    """Return the class of each recorded node, found by its spelling."""
-    of = {node: cls for cls, spelled in enumerate(graph.classes) for node in spelled}
-    out: dict[int, int] = {}
-    for place, (op, attributes, children) in enumerate(recorded.nodes):
-        out[place] = of[sorted_operands((op, tuple(attributes), tuple(out[child] for child in children)))]
+def _classes(graph: EGraph, recorded: StoredSolution) -> list[tuple[int, int]]:
+    """Return the class of each recorded node, and its place among the spellings of the class."""
+    of = {node: (cls, n) for cls, spelled in enumerate(graph.classes) for n, node in enumerate(spelled)}
+    out: list[tuple[int, int]] = []
+    for op, attributes, children in recorded.nodes:
+        out.append(of[sorted_operands((op, tuple(attributes), tuple(out[child][0] for child in children)))])
     return out

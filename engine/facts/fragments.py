@@ -67,8 +67,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
     Products are sums of products of two operands, at most widened, from slabs.
     """
-    slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
-    return tuple(map(_record, _atoms_of(site, body, slabs)))
+    return tuple(map(_record, _atoms_of(site, body)))
 
 
 @tile_fact
@@ -77,13 +76,12 @@ def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
     Products of single warps count, where the run has no others: of elements that may run across a slab's rows.
     """
-    slabs = {name for name, slab in stages(site.kernel).items() if isinstance(slab, Stage)}
     known, products = value_dtypes(site.kernel), summary(body).mmas
     if products and all(loop.role != "reduce" for loop in summary(body).loops):
         pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
         whole = (atom for atom in ATOMS.values() if atom.across)
         return _late_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
-    return _late_records(atom for atom in _atoms_of(site, body, slabs, late=True) if atom.across or _along(body))
+    return _late_records(atom for atom in _atoms_of(site, body, late=True) if atom.across or _along(body))
 
 
 @tile_fact
@@ -150,7 +148,7 @@ def chunks(body: Block) -> int:
 @tile_fact
 def for_atoms(site: Any, body: Block) -> bool:
     """Return whether there is an atom that can do so, once the operands are in slabs."""
-    return bool(_atoms_of(site, body, {*params(site.kernel), *stages(site.kernel)}))
+    return bool(_atoms_of(site, body, anywhere=True))
 
 
 @module_fact
@@ -165,11 +163,13 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
 @tile_fact
 def for_late_atoms(site: Any, body: Block) -> bool:
     """Return whether there is one of four warps, too."""
-    known = {*params(site.kernel), *stages(site.kernel)}
-    return any(atom.across or _along(body) for atom in _atoms_of(site, body, known, late=True))
+    return any(atom.across or _along(body) for atom in _atoms_of(site, body, late=True, anywhere=True))
 
 
-def _atoms_of(site: Any, body: Block, sources: set[str], late: bool = False) -> list[Atom]:
+def _atoms_of(site: Any, body: Block, late: bool = False, anywhere: bool = False) -> list[Atom]:
+    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in slabs."""
+    slabs = {name for name, slab in stages(site.kernel).items() if anywhere or isinstance(slab, Stage)}
+    sources = slabs.union(params(site.kernel) if anywhere else ())
     loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
     bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
     each = [_products(site.kernel, inner, sources) for inner in bodies]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...ir.compose import remap
 from ...ir.dtypes import INTEGERS
-from ...ir.expr import Axis, Call, Var, add, both, compare, floordiv, modulo, multiply, subtract
+from ...ir.expr import Axis, Call, Var, add, both, compare, floordiv, linear, modulo, multiply, subtract
 from ...ir.functions import identity
 from ...ir.node import Expr
 from ...ir.schemas import PARTS
@@ -97,9 +97,9 @@ def rank(x: Tensor) -> int:
 
 
 @torch_fact
-def total(xs: NumberList) -> int:
-    """Return the sum of a list of numbers."""
-    return sum(xs)
+def total(xs: ExpressionList) -> Expression:
+    """Return the sum of a list of numbers, or of index expressions."""
+    return functools.reduce(add, xs, 0)
 
 
 @torch_fact
@@ -152,12 +152,6 @@ def neutral(fold: str, of: Var) -> Number:
     """Return the neutral element of a reduction of torch (`sum`, `prod`, `mean`, `amax`, `amin`) in a dtype."""
     fn = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}[fold]
     return identity(fn, of.name)  # type: ignore[no-any-return]
-
-
-@torch_fact
-def longer(one: NumberList, other: NumberList) -> NumberList:
-    """Return the extents that dimensions broadcast to, in pairs."""
-    return tuple(map(max, one, other))
 
 
 @torch_fact
@@ -325,6 +319,20 @@ def put_all(os: ValueList, ds: NumberList, xs: ValueList) -> ValueList:
 
 
 @torch_fact
+def within(site: TorchSite, places: ExpressionList, first: NumberList, end: NumberList) -> Expression:
+    """Return the condition that indices are at least `first` and below `end`; what their axes imply is not tested."""
+    condition: Expr = True
+    for place, low, high in zip(places, first, end, strict=True):
+        terms, constant = linear(place)
+        ends = [(0, times * (site.extent(axis) - 1)) for axis, times in terms.items()]
+        if constant + sum(map(min, ends)) < low:
+            condition = both(condition, compare(">=", place, low))
+        if decide_sizes("<", constant + sum(last for _, last in ends), high) is not True:
+            condition = both(condition, compare("<", place, high))  # a test that some length needs is right for all
+    return condition
+
+
+@torch_fact
 def squeezed(site: TorchSite, os: AxisList, ds: NumberList) -> AxisList:
     """Return the axes but those of extent 1 among some dimensions."""
     return tuple(o for d, o in enumerate(os) if d not in ds or site.extent(o) != 1)
@@ -337,28 +345,6 @@ def flat_place(places: ExpressionList, sizes: NumberList) -> Expression:
     for place, n in zip(places, sizes, strict=True):
         flat = add(multiply(flat, n), place)
     return flat
-
-
-@torch_fact
-def strided(os: AxisList, strides: NumberList) -> Expression:
-    """Return the offset of an element from the first, by the strides of its dimensions."""
-    place: Expr = 0
-    for o, stride in zip(os, strides, strict=True):
-        place = add(place, multiply(o, stride))
-    return place
-
-
-@torch_fact
-def covered(site: TorchSite, os: AxisList, sizes: NumberList, d: int) -> Expression:
-    """Return the condition that an index is in a tensor of these sizes, along all dimensions but one.
-
-    The tensor may be smaller than the axes.
-    """
-    condition: Expr = True
-    for e, (o, n) in enumerate(zip(os, sizes, strict=True)):
-        if e != d % len(os) and n < site.extent(o):
-            condition = both(condition, compare("<", o, n))
-    return condition
 
 
 @torch_fact
@@ -429,20 +415,6 @@ def heads(bs: AxisList, group: int) -> ExpressionList:
 
 
 # ---- padding: torch names the last dimension first, (before, after) a dimension
-
-
-@torch_fact
-def inside(site: TorchSite, os: AxisList, x: Tensor, pads: NumberList) -> Expression:
-    """Return the condition that an index of a padded tensor is in the original."""
-    condition: Expr = True
-    for n in range(len(pads) // 2):
-        d = len(os) - 1 - n
-        low, high = pads[2 * n], pads[2 * n] + x.shape[d]
-        if low > 0:
-            condition = both(condition, compare(">=", os[d], low))
-        if high < site.extent(os[d]):
-            condition = both(condition, compare("<", os[d], high))
-    return condition
 
 
 @torch_fact
@@ -649,31 +621,6 @@ def met(
     return condition
 
 
-@torch_fact
-def within(
-    site: TorchSite,
-    ps: AxisList,
-    ks: AxisList,
-    stride: NumberList,
-    dilation: NumberList,
-    padding: NumberList,
-    x: Tensor,
-    more: int,
-) -> Expression:
-    """Return the condition that an index of a window is in x. more: 1 to include the padding of x."""
-    condition: Expr = True
-    extents = x.shape[len(x.shape) - len(ps) :]
-    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
-        place = subtract(add(multiply(p, s), multiply(k, d)), a)
-        low, high = -a * more, n + a * more
-        if a > -low:
-            condition = both(condition, compare(">=", place, low))
-        last = (site.extent(p) - 1) * s + (site.extent(k) - 1) * d - a
-        if decide_sizes("<", last, high) is not True:  # a test that some length needs is right for all
-            condition = both(condition, compare("<", place, high))
-    return condition
-
-
 # ---- adaptive pools: part p of n places cut into m is p*n // m .. ceil((p + 1)*n / m)
 
 
@@ -682,13 +629,6 @@ def part_axes(site: TorchSite, ps: AxisList, x: Tensor) -> AxisList:
     """Return an axis as long as the longest part, for each dimension; of a size as long as a part can be."""
     sizes = x.shape[len(x.shape) - len(ps) :]
     return tuple(site.axis(_longest_part(n, site.extent(p))) for p, n in zip(ps, sizes, strict=True))
-
-
-@torch_fact
-def part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> ExpressionList:
-    """Return the index in the input for each index of each part."""
-    sizes = x.shape[len(x.shape) - len(ps) :]
-    return tuple(add(floordiv(multiply(p, n), site.extent(p)), k) for p, k, n in zip(ps, ks, sizes, strict=True))
 
 
 @torch_fact

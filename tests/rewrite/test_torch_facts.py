@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dplc.engine.facts.torch_shapes import _group, dims, within
-from dplc.ir.expr import Var
+from dplc.ir.expr import Var, add, multiply, subtract
 from dplc.ir.interp.scalar import evaluate
 
 
@@ -49,8 +49,8 @@ def test_a_place_of_a_window_is_within_what_is_counted() -> None:
         windows = max((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1, 1) + 1  # one that hangs over
         extents = {"p": windows, "k": k}
         site: Any = SimpleNamespace(extent=lambda axis, extents=extents: extents[axis.name])
-        x: Any = SimpleNamespace(shape=(n,))
-        held = within(site, (Var("p"),), (Var("k"),), (stride,), (dilation,), (padding,), x, more)
+        index = subtract(add(multiply(Var("p"), stride), multiply(Var("k"), dilation)), padding)
+        held = within(site, (index,), (-padding * more,), (n + padding * more,))
         for at, place in itertools.product(range(windows), range(k)):
             where = at * stride + place * dilation - padding
             wanted = -padding * more <= where < n + padding * more
