@@ -235,14 +235,9 @@ def issue_seconds(count: float, target: Target) -> float:
     return count / (target.issue_share * target.multiprocessors * target.fp32_per_clock * target.clock)
 
 
-def traffic_rate(target: Target) -> float:
-    """Return the bytes of global memory a second, as copies reach it."""
-    return target.dram_share * target.dram_bytes_per_second
-
-
 def traffic_seconds(size: float, target: Target) -> float:
-    """Return the seconds that so many bytes of global memory take."""
-    return size / traffic_rate(target)
+    """Return the seconds that so many bytes of global memory take, at the rate that copies reach."""
+    return size / (target.dram_share * target.dram_bytes_per_second)
 
 
 def fixed_seconds(target: Target, ends: float = 1.0) -> float:
