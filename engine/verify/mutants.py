@@ -134,7 +134,7 @@ def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     for n, clause in enumerate(rule.clauses):
         if isinstance(clause, s.Guard) and clause.kind == "require":
             kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
-            yield f"without `where {expression(clause.condition)}`", replace(rule, clauses=kept)
+            yield f"without `require {expression(clause.condition)}`", replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
