@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import random
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,6 @@ from ..bench.bench import provenance
 from ..bench.cases import Assembled, assembler, import_everything, kernel_record, note_assembled, tried
 from ..bench.records import BenchRecord, CaseRecord, Totals
 from ..bench.running import Clock, compiled_by_torch, timing
-from ..bench.schedules import CaseSpace
 from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
 from ..bench.tables import (
     KERNEL_COLUMNS,
@@ -56,8 +56,10 @@ from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import Features, features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
+from ..kernels.sharing import key
 from ..ruleset import Toolchain, extended
 from ..run.inputs import Judgement, judge
+from ..schedule.space import FusionVariant, ProgramSpace, Whole
 from ..store.store import FrozenRecord
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
@@ -452,15 +454,26 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
 
 def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
     """Yield random schedules of a program, from fast to slow by the model."""
-    space = CaseSpace(one.subject.capture(), extended(tools, one.subject.case.rules), target)
+    from ..tune.search import decided, mutated  # not before: other users of this file need no search
+    from ..tune.tuning import Winners
+
+    tools, captured = extended(tools, one.subject.case.rules), one.subject.capture()
+    _, plan = Compiler(tools, target).cut(captured)
+    space, dice = ProgramSpace(tools, [FusionVariant("", lambda: plan.kernels)], target), random.Random(0)
     most = SLOWEST * _predicted(one.kernels, target)
+    candidate: Whole = space.default()
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
-    for seed in range(DRAWN):
-        drawn = space.draw(seed)
-        if drawn.program is not None and all(len(kernel.text) <= LONGEST for kernel in drawn.program.kernels):
-            seconds = _predicted(drawn.kernels, target)
-            if seconds <= most:
-                found[_texts(drawn.program)] = seconds, drawn.program, drawn.kernels
+    for _ in range(DRAWN):
+        changed = decided(space, mutated(candidate, dice), 0)
+        schedules = Winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
+        try:
+            made = Compiler(tools, target, None, schedules).compile(captured)
+        except DplcError:
+            continue
+        kernels = tuple(made.kernels[index] for index in made.launched)
+        seconds = _predicted(kernels, target)
+        if seconds <= most and all(len(kernel.text) <= LONGEST for kernel in made.cuda_kernels):
+            found[_texts(made.program)], candidate = (seconds, made.program, kernels), changed
     found.pop(_texts(one.program), None)
     ranked = sorted(found.values(), key=lambda each: each[0])
     last = len(ranked) - 1

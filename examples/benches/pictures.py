@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dplc.engine.cli.options import Flags
+from dplc.engine.cli.options import Flags, Subject
 from dplc.engine.cli.output import PAGE, write_file
 from dplc.engine.cli.view import record_of
 from dplc.engine.view.server import page
@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         files = {name: Path(folder) / f"{name}.html" for name in ("block", "search")}
         block, searched = (
-            Flags(text, no_db=True, target="sm_80", tune=tries)
+            Flags(Subject("text", (text,)), no_db=True, target="sm_80", tune=tries)
             for text, tries in ((BLOCK.read_text(), None), (SEARCHED, 60))
         )
         write_file(files["block"], page(record_of(block)), PAGE)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 import resource
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,22 @@ from dplc.codegen.emulator.executor import ORDERS, EmulatorExecutor, bytes_of
 from dplc.codegen.emulator.runtime import DeviceBuffer, DeviceMemory, EmulatorError, LoadedKernels, load
 from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
-from dplc.engine.bench.schedules import CaseSpace, Drawn
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
-from dplc.engine.capture.capture import bits, capture
-from dplc.engine.compiler import Compiler
+from dplc.engine.capture.capture import Capture, bits, capture
+from dplc.engine.compiler import Compiler, launch_plan
+from dplc.engine.kernels.kernels import launches_of
+from dplc.engine.kernels.sharing import share
+from dplc.engine.language.pipeline import PassStep
+from dplc.engine.rewrite.statements.driver import choices, run_pipeline
+from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.run.inputs import accepted, run_eager, run_reference
+from dplc.engine.schedule.scheduling import cuda_of
+from dplc.ir.diagnostic import DplcError
 from dplc.ir.loop import For
 from dplc.ir.node import nodes
 from dplc.ir.program import Kernel
-from dplc.ir.tile import Stage
+from dplc.ir.tile import Stage, Tile
 
 LONGEST, KEPT = 256, 64  # sizes beyond the first are reduced, and keep their residue modulo the second
 SHORT = 3  # times KEPT: tiles of every side, and one more
@@ -82,6 +90,114 @@ def summed_over(suite: Suite, case: BenchCase, tools: Toolchain, target: Target)
     kernels = Compiler(tools, target).cut(captured)[1].kernels
     loops = {loop.stop for kernel in kernels for loop in nodes(kernel, For) if loop.role == "reduce"}
     return {name for name, n in probe.items() if n in loops}
+
+
+# ---- random schedules: every pass does as by default, makes another legal choice, or makes none
+
+
+NEEDED = ("tileify", "collapse")  # without them there is nothing to choose from
+# How often a pass of a point does otherwise than by default: deep schedules need most of the default order.
+BOLDNESS = (0.15, 0.4, 1.0)
+SKIPPED = 0.2  # how often it then does nothing
+LEFT_TO_OTHERS = 0.5  # the same for a pass of a `one of`: what comes after it has its turn
+LOOKED_AT = 4096  # choices of a pass
+REPEATED = 4  # firings of a pass
+LARGEST = 16384  # values of one name in a block, over threads and registers
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Random schedule, lowered. choices: `rule@site(parameters)` in order, with the default choices of passes.
+
+    refused: why it cannot be launched, else None. tiles: its Tile IR; kernels: Kernel IR of every launch.
+    """
+
+    seed: int
+    choices: tuple[str, ...]
+    refused: str | None = None
+    program: Program | None = None
+    tiles: tuple[Kernel, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+
+    @property
+    def rules(self) -> frozenset[str]:
+        """Rules that fired."""
+        return frozenset(choice.split("@")[0] for choice in self.choices)
+
+
+class CaseSpace:
+    """Schedules of one program on one target. The work before the first choice is done once."""
+
+    def __init__(self, captured: Capture, tools: Toolchain, target: Target) -> None:
+        self._tools, self._target, self._compiler = tools, target, Compiler(tools, target)
+        values = self._compiler.values(captured)
+        self._folded, (_, self._plan) = values.captured, self._compiler.fused(values)
+        self._shared = share(self._plan.kernels)
+        self._loops = run_pipeline(tools.engine, tools.pipelines["loop"], self._shared.kernels, target)
+
+    def draw(self, seed: int) -> Drawn:
+        """Return the random schedule of a seed, lowered."""
+        tiles, log = random_schedule(self._tools, self._loops, self._target, seed)
+        try:
+            kernels = self._compiler.kernel_ir(tiles)
+            cuda = cuda_of(kernels)
+        except DplcError as error:
+            return Drawn(seed, log, refused=error.what)
+        program, launched = launch_plan(
+            self._plan, launches_of(self._plan, self._shared, kernels), kernels, cuda, self._folded.kinds
+        )
+        return Drawn(seed, log, None, program, tiles, tuple(kernels[index] for index in launched))
+
+
+def random_schedule(
+    tools: Toolchain, program: tuple[Kernel, ...], target: Target, seed: int
+) -> tuple[tuple[Kernel, ...], tuple[str, ...]]:
+    """Apply random choices of the passes in order to a program. Return the program and the choices.
+
+    Every pass has its own random generator, so that an additional pass changes only the schedules in which it fires.
+    """
+    log: list[str] = []
+    trace = Trace()
+    bold = random.Random(str(seed)).choice(BOLDNESS)
+
+    def drawn(step: PassStep, program: tuple[Kernel, ...]) -> tuple[Kernel, ...] | None:
+        log.extend(f"{firing.rule}@{firing.unit} {firing.where}() by default" for firing in trace.firings)
+        trace.events.clear()
+        dice = random.Random(f"{seed} {step.label}")
+        return _choose(tools, step, program, target, dice, log) if dice.random() < bold else None
+
+    program = run_pipeline(tools.engine, tools.pipelines["tile"], program, target, trace, decide=drawn)
+    log.extend(f"{firing.rule}@{firing.unit} {firing.where}() by default" for firing in trace.firings)
+    return program, tuple(log)
+
+
+def _choose(
+    tools: Toolchain, step: PassStep, program: tuple[Kernel, ...], target: Target, dice: random.Random, log: list[str]
+) -> tuple[Kernel, ...]:
+    """Apply random legal choices of one pass, at most REPEATED of them."""
+    done: set[str] = set()
+    skipped = SKIPPED if step.group is None else LEFT_TO_OTHERS
+    for _ in range(REPEATED):
+        every = choices(tools.engine, step, program, target, step.parameters, frozenset(done))
+        found = list(islice(every, LOOKED_AT))
+        if not found or (step.label not in NEEDED and dice.random() < skipped):
+            break
+        choice = dice.choice(found)
+        made = choice.apply()
+        if step.label not in (*NEEDED, "blockify_launch") and any(map(_too_large, nodes(made, Tile))):
+            break
+        if not any("repeat" in rule.attributes for rule in step.rules):
+            done |= {choice.kernel} | ({k.name for k in made} - {k.name for k in program})
+        program = made
+        log.append(choice.key)
+    return program
+
+
+def _too_large(tile: Tile) -> bool:
+    return math.prod(int(axis.extent) for axis in tile.axes if axis.role != "BLOCK") > LARGEST
+
+
+# ---- their check
 
 
 @dataclass(frozen=True)
