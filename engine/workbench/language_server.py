@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
-import json
-import os
 import re
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +27,7 @@ from ..language.spelling import block
 from . import queries
 from .document import HEAD, Document
 from .queries import path_of
+from .runs import Answer, Counts, Request, Tell, ask
 
 # ---- Runs in separate processes. A result is valid for one text.
 
@@ -38,7 +35,6 @@ from .queries import path_of
 OURS = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
 COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings": "dplc.countFirings"}
 Key = tuple[str, str | None, str | None]  # what is run: `examples`, `check` or `firings`; a rule; an example
-Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
 
 
 def lenses(
@@ -52,8 +48,11 @@ def lenses(
     """
     rules = document.file.rules if document.file is not None else ()
     for declared in document.declarations:
+        if not isinstance(declared, s.Rule | s.ExamplesOf):
+            continue
+        name = declared.name if isinstance(declared, s.Rule) else declared.rule
         if isinstance(declared, s.Rule):
-            line, name = declared.span.line - 1, declared.name
+            line = declared.span.line - 1
             members = [rule for rule in rules if name in (rule.name, rule.family)]
             if count := len(members[0].examples if members else declared.examples):
                 yield line, f"run {_count(count, 'example')}", ("examples", name, None)
@@ -62,21 +61,15 @@ def lenses(
                 title = f"count its firings in {suite.name}"
                 if counts is not None:
                     known = [counts.get(rule.name, (0, 0)) for rule in members]
-                    title = _fired(known, suite) + (", before this edit" if stale else "")
+                    times, cases = sum(n for n, _ in known), max((cases for _, cases in known), default=0)
+                    least = "at least " if len(known) > 1 else ""  # members of a family may share cases
+                    title = f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite.name}"
+                    title = (title if times else f"never fires in {suite.name}") + (
+                        ", before this edit" if stale else ""
+                    )
                 yield line, title, ("firings", name, None)
-        if isinstance(declared, s.Rule | s.ExamplesOf):
-            name = declared.name if isinstance(declared, s.Rule) else declared.rule
-            for example in declared.examples:
-                yield example.span.line - 1, "run this example", ("examples", name, example.title)
-
-
-def _fired(known: list[tuple[int, int]], suite: Path) -> str:
-    times = sum(count for count, _ in known)
-    if not times:
-        return f"never fires in {suite.name}"
-    cases = max(cases for _, cases in known)  # members of a family may share cases
-    least = "at least " if len(known) > 1 else ""
-    return f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite.name}"
+        for example in declared.examples:
+            yield example.span.line - 1, "run this example", ("examples", name, example.title)
 
 
 def _count(number: int, word: str) -> str:
@@ -128,79 +121,29 @@ class Runs:
             command = lsp.Command(said, COMMANDS[key[0]], arguments=[uri, *key[1:]])
             yield lsp.CodeLens(text_range(line, 0, line, 0), command)
 
-    async def run(self, uri: str, key: Key, request: dict[str, Any], tell: Callable[[str, int, int], None]) -> str:
+    async def run(self, uri: str, document: Document, request: Request, tell: Tell) -> str:
         """Run something, store its results, and return one line about them, or "" if the same run is in progress."""
+        key, text = (request.kind, request.rule, request.title), document.text
         if (uri, key) in self._going:
             return ""
         self._going.add((uri, key))
         try:
-            answer = await _asked({"run": key[0], "rule": key[1], "title": key[2], **request}, tell)
+            answer = await ask(request, tell)
         finally:
             self._going.discard((uri, key))
-        if "error" in answer:
-            return str(answer["error"])
-        found, results = answer["result"], self.results(uri, request["typed"])
-        results.told[key] = found["told"]
-        results.shown[key] = [_diagnostic(one) for one in found["wrong"]]
-        if "counts" in found:
-            self._counted[uri] = results.text, {name: tuple(counts) for name, counts in found["counts"].items()}
-        return str(found["said"])
-
-
-def request_for(document: Document, texts: Callable[[Path], str | None], suite: Path | None) -> dict[str, Any]:
-    """Return the request for a process: the rule file and its examples, as they are in the editor."""
-    rules, text = rules_file(document.path), document.text
-    beside = document.text
-    if rules == document.path:
-        beside = texts(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
-    else:
-        text = texts(rules) or rules.read_text(encoding="utf-8")
-    suite_path = str(suite) if suite is not None else None
-    return {"path": str(rules), "text": text, "beside": beside, "suite": suite_path, "typed": document.text}
-
-
-def _diagnostic(told: dict[str, Any]) -> tuple[str, lsp.Diagnostic]:
-    """Return the URI of the file that has an error, and the diagnostic for it."""
-    hint = [f"help: {told['hint']}"] if told["hint"] else []
-    line, column, end_line, end_column = told["place"] or (1, 0, 1, 1)
-    where = text_range(line - 1, column, end_line - 1, end_column)
-    message = "\n".join([told["what"], *told["notes"], *hint])
-    shown = lsp.Diagnostic(where, message, lsp.DiagnosticSeverity.Error, source="dplc run")
-    return path_of(told["file"]).as_uri(), shown
-
-
-async def _asked(request: dict[str, Any], tell: Callable[[str, int, int], None]) -> dict[str, Any]:
-    """Return the answer of a separate process. tell: called with its progress."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", f"{__package__}.runs",
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        limit=1 << 26, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    complaints = asyncio.ensure_future(process.stderr.read())
-    try:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        process.stdin.close()
-        answer: dict[str, Any] = {}
-        async for line in process.stdout:
-            answer = json.loads(line)
-            if "progress" in answer:
-                tell(*answer["progress"])
-        await process.wait()
-    finally:
-        if process.returncode is None:  # the editor went away
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-    if "result" in answer or "error" in answer:
-        return answer
-    last = (await complaints).decode(errors="replace").strip().splitlines()[-1:]
-    return {"error": f"it ended without an answer{': ' + last[0] if last else ''}"}
+        if not isinstance(answer, Answer):
+            return answer
+        results = self.results(uri, text)
+        results.told[key] = answer.told
+        files = (one.span.source.name if one.span is not None else "" for one in answer.wrong)
+        pairs = zip(answer.wrong, files, strict=True)
+        results.shown[key] = [(path_of(file).as_uri(), diagnostic(one, file, "", "dplc run")) for one, file in pairs]
+        if answer.counts is not None:
+            self._counted[uri] = text, answer.counts
+        return answer.said
 
 
 # ---- The open documents of an editor and their diagnostics.
-
-
-SEVERITIES = {WARNING: lsp.DiagnosticSeverity.Warning}
 
 
 class Server(LanguageServer):
@@ -273,18 +216,20 @@ def path_of_uri(uri: str) -> Path:
     return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
 
 
-def diagnostic(error: DplcError, name: str) -> lsp.Diagnostic:
+def diagnostic(error: DplcError, name: str, lead: str = "note: ", source: str = "dplc") -> lsp.Diagnostic:
     """Convert an error to a diagnostic, with notes and help below the message.
 
-    name: the name of the source. The first line names the location of an error in another file.
+    name: the name of the source; lead: the start of each note. The first line names the location of an error in another
+    file.
     """
     span = error.span
     elsewhere = f"{span.location}: " if span is not None and span.source.name != name else ""
-    lines = [elsewhere + error.what, *(f"note: {note}" for note in error.notes)]
+    lines = [elsewhere + error.what, *(lead + note for note in error.notes)]
     lines += [f"help: {error.hint}"] if error.hint else []
-    severity = SEVERITIES.get(getattr(error, "severity", ""), lsp.DiagnosticSeverity.Error)
+    warns = getattr(error, "severity", "") == WARNING
+    severity = lsp.DiagnosticSeverity.Warning if warns else lsp.DiagnosticSeverity.Error
     where = text_range(0, 0, 0, 1) if span is None or elsewhere else _range_of(span)
-    return lsp.Diagnostic(where, "\n".join(lines), severity, getattr(error, "check", None) or None, source="dplc")
+    return lsp.Diagnostic(where, "\n".join(lines), severity, getattr(error, "check", None) or None, source=source)
 
 
 def _range_of(span: Span) -> lsp.Range:
@@ -295,81 +240,83 @@ def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Ra
     return lsp.Range(lsp.Position(line, column), lsp.Position(end_line, end_column))
 
 
+SERVER = Server()
+
+
 # ---- Commands of the code lenses.
 
 
-def _answer_lenses(made: Server) -> None:
-    """Register the handlers of lenses, of their commands, and of saving, which runs the examples."""
-
-    @made.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        uri = given.text_document.uri
-        return list(made.runs.lenses(uri, made.document(uri)))
-
-    def answer(kind: str) -> None:
-        async def clicked(uri: str, rule: str | None = None, example: str | None = None) -> None:
-            await run(made, uri, (kind, rule, example))
-
-        made.command(COMMANDS[kind])(clicked)
-
-    for kind in COMMANDS:
-        answer(kind)
-
-    @made.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
-    async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
-        uri = given.text_document.uri
-        document = made.document(uri)
-        made.saved(uri)
-        if not made.wrong(uri) and document.file is not None and any(rule.examples for rule in document.file.rules):
-            await run(made, uri, ("examples", None, None), aloud=False)
+@SERVER.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    uri = given.text_document.uri
+    return list(SERVER.runs.lenses(uri, SERVER.document(uri)))
 
 
-async def run(made: Server, uri: str, key: Key, aloud: bool = True) -> None:
+def _answer_clicks(kind: str) -> None:
+    async def clicked(uri: str, rule: str | None = None, example: str | None = None) -> None:
+        await run(uri, (kind, rule, example))
+
+    SERVER.command(COMMANDS[kind])(clicked)
+
+
+for kind in COMMANDS:
+    _answer_clicks(kind)
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
+async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
+    """Check the document again and run its examples."""
+    uri = given.text_document.uri
+    document = SERVER.document(uri)
+    SERVER.saved(uri)
+    if not SERVER.wrong(uri) and document.file is not None and any(rule.examples for rule in document.file.rules):
+        await run(uri, ("examples", None, None), aloud=False)
+
+
+async def run(uri: str, key: Key, aloud: bool = True) -> None:
     """Run something for a document with progress, then show a message, the diagnostics and new lenses."""
-    document = made.document(uri)
-    request = request_for(document, made.text_of, made.runs.suite)
-    async with _progress(made, f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
-        said = await made.runs.run(uri, key, request, tell)
+    document = SERVER.document(uri)
+    rules, text, beside = rules_file(document.path), document.text, document.text
+    if rules == document.path:
+        beside = SERVER.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
+    else:
+        text = SERVER.text_of(rules) or rules.read_text(encoding="utf-8")
+    request = Request(*key, rules, text, beside, SERVER.runs.suite)
+    async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
+        said = await SERVER.runs.run(uri, document, request, tell)
     if not said:
         return
-    for known in list(made.open):
-        made.publish(known)
+    for known in list(SERVER.open):
+        SERVER.publish(known)
     if aloud:
-        made.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
-    asked = made.client_capabilities.workspace
+        SERVER.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
+    asked = SERVER.client_capabilities.workspace
     if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
-        await made.workspace_code_lens_refresh_async(None)
+        await SERVER.workspace_code_lens_refresh_async(None)
 
 
 @contextlib.asynccontextmanager
-async def _progress(made: Server, title: str) -> Any:
+async def _progress(title: str) -> Any:
     """Show progress in the editor if it supports that."""
-    window = made.client_capabilities.window
+    window = SERVER.client_capabilities.window
     if window is None or not window.work_done_progress:
         yield lambda what, number, of: None
         return
     name = f"dplc-{uuid.uuid4()}"
     with contextlib.suppress(PyglsError):
-        await made.work_done_progress.create_async(name)
-    made.work_done_progress.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
+        await SERVER.work_done_progress.create_async(name)
+    SERVER.work_done_progress.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
 
     def tell(what: str, number: int, of: int) -> None:
-        made.work_done_progress.report(name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of))
+        SERVER.work_done_progress.report(name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of))
 
     try:
         yield tell
     finally:
-        made.work_done_progress.end(name, lsp.WorkDoneProgressEnd())
+        SERVER.work_done_progress.end(name, lsp.WorkDoneProgressEnd())
 
 
 # ---- Code actions: the help line of a diagnostic as an edit.
-
-
-_MEANT = re.compile(r"did you mean `([^`]+)`\?")
-_REFUSAL = re.compile(r"help: add an example that `gives no \"(.*)\"`")
-_FIRES = re.compile(r"no example shows it fire")
-_UNUSED = re.compile(r"`(\w+)` is bound but never used; write `_`")
-_REASON = re.compile(r"a guard without a reason")
 
 
 @dataclass(frozen=True)
@@ -386,19 +333,20 @@ class Fix:
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
     """Yield the edits that fix a finding with this message at this position."""
     lines = document.text.splitlines()
-    meant, wrong = _MEANT.search(message), re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
+    meant = re.search(r"did you mean `([^`]+)`\?", message)
+    wrong = re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
     if meant and wrong and line < len(lines):
         at = lines[line].find(wrong[1], column)
         if at >= 0:
             yield Fix(f"Change it to `{meant[1]}`", line, at, at + len(wrong[1]), meant[1])
-    unused = _UNUSED.search(message)
+    unused = re.search(r"`(\w+)` is bound but never used; write `_`", message)
     if unused and line < len(lines) and lines[line][column:].startswith(unused[1]):
         yield Fix("Change it to `_`", line, column, column + len(unused[1]), "_")
-    if _REASON.search(message) and line < len(lines):
+    if "a guard without a reason" in message and line < len(lines):
         end = len(lines[line].rstrip())
         yield Fix("Say what is wrong when it fails", line, end, end, ' else ""')
-    refusal = _REFUSAL.search(message)
-    if refusal or _FIRES.search(message):
+    refusal = re.search(r"help: add an example that `gives no \"(.*)\"`", message)
+    if refusal or "no example shows it fire" in message:
         yield from _example(document, line, refusal[1] if refusal else None)
 
 
@@ -409,7 +357,8 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
         return
     rule = rules[-1]
     lines = document.text.splitlines()
-    end = next((n for n in range(rule.span.line, len(lines)) if _begins(lines[n])), len(lines))
+    heads = (n for n, line in enumerate(lines) if HEAD.match(line) or line.startswith(("##", "@", "# ")))
+    end = next((n for n in heads if n >= rule.span.line), len(lines))
     while end and not lines[end - 1].strip():
         end -= 1
     own = [one for one in rule.examples if isinstance(one, s.Example)]
@@ -423,10 +372,6 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
         yield Fix("Add a refusal example: edit it until the guard fails", end, 0, 0, text)
 
 
-def _begins(line: str) -> bool:
-    return bool(HEAD.match(line)) or line.startswith(("##", "@", "# "))
-
-
 KINDS = {
     "statement": "Class", "value": "Class", "op": "Class", "fact": "Function", "function": "Function", "field": "Field",
     "variable": "Variable", "parameter": "TypeParameter", "keyword": "Keyword", "constant": "EnumMember",
@@ -435,118 +380,118 @@ KINDS = {
 
 
 def server() -> Server:
-    """Return a server with all its handlers registered."""
+    """Return the server, ready to answer."""
     queries.warm()
     gc.collect()
     gc.freeze()  # what is known by now stays: looking at it again would take longer than an answer may
-    made = Server()
-    _follow_texts(made)
-    _answer_places(made)
-    _change_texts(made)
-    _answer_lenses(made)
-    return made
+    return SERVER
 
 
-def _follow_texts(made: Server) -> None:
-    @made.feature(lsp.INITIALIZE)
-    def initialize(given: lsp.InitializeParams) -> None:
-        options = given.initialization_options
-        suite = options.get("suite") if isinstance(options, dict) else None
-        if isinstance(suite, str) and suite:
-            made.runs.suite = Path(suite) if Path(suite).is_file() else None
-
-    @made.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-    def opened(given: lsp.DidOpenTextDocumentParams) -> None:
-        made.publish(given.text_document.uri)
-
-    @made.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
-    def changed(given: lsp.DidChangeTextDocumentParams) -> None:
-        made.publish(given.text_document.uri)
-
-    @made.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(given: lsp.DidCloseTextDocumentParams) -> None:
-        made.closed(given.text_document.uri)
+@SERVER.feature(lsp.INITIALIZE)
+def initialize(given: lsp.InitializeParams) -> None:
+    options = given.initialization_options
+    suite = options.get("suite") if isinstance(options, dict) else None
+    if isinstance(suite, str) and suite:
+        SERVER.runs.suite = Path(suite) if Path(suite).is_file() else None
 
 
-def _answer_places(made: Server) -> None:
-    here = made.here
+@SERVER.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+def opened(given: lsp.DidOpenTextDocumentParams) -> None:
+    SERVER.publish(given.text_document.uri)
 
-    @made.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
-    def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-        unique = {(choice.name, choice.kind): choice for choice in queries.completions(*here(given))}
-        kinds = {choice.kind: KINDS.get(choice.kind) for choice in unique.values()}
-        icons = {kind: lsp.CompletionItemKind[name] for kind, name in kinds.items() if name}
-        return [
-            lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.detail or None, documentation=c.says or None)
-            for c in unique.values()
-        ]
 
-    @made.feature(lsp.TEXT_DOCUMENT_HOVER)
-    def hover(given: lsp.HoverParams) -> lsp.Hover | None:
-        text = queries.meaning(*here(given))
-        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text)) if text else None
+@SERVER.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+def changed(given: lsp.DidChangeTextDocumentParams) -> None:
+    SERVER.publish(given.text_document.uri)
 
-    @made.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
-    def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
-        found = queries.signatures(*here(given))
-        listed = [lsp.SignatureInformation(entry.signature, entry.sentence) for entry in found]
-        return lsp.SignatureHelp(listed) if listed else None
 
-    @made.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
-        return list(map(_location, queries.definition(*here(given), made.text_of)))
+@SERVER.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+def closed(given: lsp.DidCloseTextDocumentParams) -> None:
+    SERVER.closed(given.text_document.uri)
 
-    @made.feature(lsp.TEXT_DOCUMENT_REFERENCES)
-    def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
-        found = queries.references(*here(given), made.text_of)
-        if not given.context.include_declaration:
-            declares = queries.definition(*here(given), made.text_of)
-            declared = {(place.path, place.line) for place in declares}
-            found = [place for place in found if (place.path, place.line) not in declared]
-        return list(map(_location, found))
 
-    @made.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        listed = []
-        for node in made.document(given.text_document.uri).declarations:
-            if name := str(getattr(node, "name", None) or ""):
-                where = _range_of(node.span)
-                listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, type(node).__name__))
-        return listed
+@SERVER.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
+def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
+    unique = {(choice.name, choice.kind): choice for choice in queries.completions(*SERVER.here(given))}
+    kinds = {choice.kind: KINDS.get(choice.kind) for choice in unique.values()}
+    icons = {kind: lsp.CompletionItemKind[name] for kind, name in kinds.items() if name}
+    return [
+        lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.detail or None, documentation=c.says or None)
+        for c in unique.values()
+    ]
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_HOVER)
+def hover(given: lsp.HoverParams) -> lsp.Hover | None:
+    text = queries.meaning(*SERVER.here(given))
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text)) if text else None
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
+def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+    found = queries.signatures(*SERVER.here(given))
+    listed = [lsp.SignatureInformation(entry.signature, entry.sentence) for entry in found]
+    return lsp.SignatureHelp(listed) if listed else None
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
+    return list(map(_location, queries.definition(*SERVER.here(given), SERVER.text_of)))
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
+    found = queries.references(*SERVER.here(given), SERVER.text_of)
+    if not given.context.include_declaration:
+        declares = queries.definition(*SERVER.here(given), SERVER.text_of)
+        declared = {(place.path, place.line) for place in declares}
+        found = [place for place in found if (place.path, place.line) not in declared]
+    return list(map(_location, found))
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    listed = []
+    for node in SERVER.document(given.text_document.uri).declarations:
+        if name := str(getattr(node, "name", None) or ""):
+            where = _range_of(node.span)
+            listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, type(node).__name__))
+    return listed
 
 
 def _location(place: queries.FilePlace) -> lsp.Location:
     return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
 
 
-def _change_texts(made: Server) -> None:
-    @made.feature(lsp.TEXT_DOCUMENT_FORMATTING)
-    def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
-        document = made.document(given.text_document.uri)
-        try:
-            text = formatted(Source(document.name, document.text))
-        except DplcError:
-            return None  # its errors are shown already
-        return [lsp.TextEdit(text_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
+@SERVER.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+    document = SERVER.document(given.text_document.uri)
+    try:
+        text = formatted(Source(document.name, document.text))
+    except DplcError:
+        return None  # its errors are shown already
+    return [lsp.TextEdit(text_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
 
-    @made.feature(lsp.TEXT_DOCUMENT_RENAME)
-    def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        if not queries.WORD.fullmatch(given.new_name):
-            raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
-        if not queries.ours(*made.here(given), made.text_of):
-            raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
-        edits: dict[str, list[lsp.TextEdit]] = {}
-        for place in map(_location, queries.references(*made.here(given), made.text_of)):
-            edits.setdefault(place.uri, []).append(lsp.TextEdit(place.range, given.new_name))
-        return lsp.WorkspaceEdit(changes=edits)
 
-    @made.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
-    def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        uri, listed = given.text_document.uri, []
-        for found in given.context.diagnostics:
-            start = found.range.start
-            for fix in fixes(made.document(uri), found.message, start.line, start.character):
-                where = text_range(fix.line, fix.column, fix.line, fix.end)
-                edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, fix.text)]})
-                listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
-        return listed
+@SERVER.feature(lsp.TEXT_DOCUMENT_RENAME)
+def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+    if not queries.WORD.fullmatch(given.new_name):
+        raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
+    if not queries.ours(*SERVER.here(given), SERVER.text_of):
+        raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
+    edits: dict[str, list[lsp.TextEdit]] = {}
+    for place in map(_location, queries.references(*SERVER.here(given), SERVER.text_of)):
+        edits.setdefault(place.uri, []).append(lsp.TextEdit(place.range, given.new_name))
+    return lsp.WorkspaceEdit(changes=edits)
+
+
+@SERVER.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
+def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    uri, listed = given.text_document.uri, []
+    for found in given.context.diagnostics:
+        start = found.range.start
+        for fix in fixes(SERVER.document(uri), found.message, start.line, start.character):
+            where = text_range(fix.line, fix.column, fix.line, fix.end)
+            edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, fix.text)]})
+            listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
+    return listed

@@ -135,20 +135,17 @@ def _on_tensor(name: str, units: Sequence[s.Unit], first: int, last: int, title:
     unit = next((u for u in units if any(first <= one.span.line <= last for one in u.body)), None)
     if unit is None:
         raise DplcError(f"lines {first} to {last} hold no value of a graph")
-    chosen = [_as_pattern(one) for one in unit.body if first <= one.span.line <= last and isinstance(one, s.Assign)]
+    chosen = []
+    for node in unit.body:  # values by name if they are read at their own axes
+        if first <= node.span.line <= last and isinstance(node, s.Assign):
+            target = node.target.base if isinstance(node.target, s.Subscript) else node.target
+            chosen.append(replace(node, target=target, value=_plain_reads(node.value), types=()))
     kept = _reached(chosen)
     lines = unit.span.source.text.splitlines()
     end = max(one.span.line for one in unit.body)
     program = _indented([line.rstrip() for line in lines[unit.span.line - 1 : end] if line.strip()])
     pattern = "\n".join(line for one in kept for line in statement(one, 1))
     return TENSOR.format(name=name, pattern=pattern, template=pattern, program=program, title=title, reason=REASON)
-
-
-def _as_pattern(node: s.Assign) -> s.Assign:
-    """Convert a statement of a graph to a pattern: values by name if they are read at their own axes."""
-    value = _plain_reads(node.value)
-    target = node.target.base if isinstance(node.target, s.Subscript) else node.target
-    return replace(node, target=target, value=value, types=())
 
 
 def _plain_reads(node: Any) -> Any:

@@ -222,10 +222,14 @@ def meaning(document: Document, line: int, column: int) -> str:
         return f"`target.{word}`: {TARGET_FIELDS[word]}"
     if word and re.match(r" *=(?!=)", at.following):
         owner = owner_of(at.leading)
-        fields = {name: _sorted(sort, default) for name, sort, default in _fields_of(owner, at.level)}
-        if word in fields:
-            return f"field `{word}` of `{owner}`: {fields[word]}"
-    found = list(map(_as_markdown, at.known()))
+        for name, sort, default in _fields_of(owner, at.level):
+            if name == word:
+                return f"field `{word}` of `{owner}`: {_sorted(sort, default)}"
+    found = []
+    for entry in at.known():
+        fields = "\n".join(f"- `{name}`: {_sorted(sort, default)}" for name, sort, default in entry.fields)
+        text = f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}"
+        found.append(text.strip())
     if word in rules.numbers:
         found.append(f"```\n{format_number(rules.numbers[word].declared).strip()}\n```")
     if word in rules.facts and not found:
@@ -253,13 +257,6 @@ def _about_variable(at: At) -> list[str]:
         return [f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"]
     sort = subject.scope.get(word) or subject.made.get(word)
     return [f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template")] if sort else []
-
-
-def _as_markdown(entry: reference.Word) -> str:
-    fields = "\n".join(
-        f"- `{name}`: {sort}{f', else {default}' if default else ''}" for name, sort, default in entry.fields
-    )
-    return f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}".strip()
 
 
 # ---- Definitions and references.
@@ -418,13 +415,9 @@ def _settings_of(document: Document, rule: Rule, word: str, texts: Texts) -> Ite
                 inside = None
             entry = re.match(r"\s+pass +(\w+)|\s+one of .*?\b(\w+)\(", line)
             if (line.startswith("example ") and inside in names) or (entry and {entry[1], entry[2]} & names):
-                for found in set_to.finditer(_masked(line)):
+                unquoted = re.sub(r'"[^"\n]*"', lambda quoted: " " * len(quoted[0]), line)
+                for found in set_to.finditer(unquoted):
                     yield FilePlace(path, number, *found.span(1))
-
-
-def _masked(line: str) -> str:
-    """Return a line with its quoted texts replaced by spaces."""
-    return re.sub(r'"[^"\n]*"', lambda found: " " * len(found[0]), line)
 
 
 def _occurrences(text: str, word: str) -> Iterator[tuple[int, int, int]]:

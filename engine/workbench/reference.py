@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from ...ir.atoms import ATOMS
 from ...ir.functions import FUNCTIONS
 from ...ir.kernel import VALUES as ADDRESSES
 from ...ir.monoid_texts import TEXTS
-from ...ir.node import Field, NodeType
+from ...ir.node import Field
 from ...ir.text.read_statements import owners
 from ..language.check import load_facts
 from ..language.core import FORMS
 from ..language.evaluate import FACTS
 from ..language.rule import LEVELS, RuleSet
-from ..language.sorts import READABLE, TARGET_FIELDS, field_sort
+from ..language.sorts import TARGET_FIELDS, field_sort
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
@@ -56,8 +56,7 @@ class Word:
     def record(self) -> dict[str, Any]:
         """Return the word as data for JSON."""
         fields = [{"name": name, "sort": sort, "default": default} for name, sort, default in self.fields]
-        head = {"name": self.name, "kind": self.kind, "signature": self.signature, "levels": list(self.levels)}
-        return {**head, "says": self.says, "place": self.place, "fields": fields}
+        return {**vars(self), "fields": fields}
 
 
 # ---- what may be asked
@@ -66,39 +65,29 @@ class Word:
 def facts(rules: RuleSet | None = None) -> list[Word]:
     """Return facts and scalar functions by name, with the facts that the files of `rules` declare."""
     load_facts()
-    found = {(fact.name, id(fact)): fact for fact in FACTS.values()}
-    listed = [
-        Word(
-            fact.name, "fact", f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}", inspect.cleandoc(fact.doc),
-            tuple(level for level in LEVELS if level in fact.levels), _place(fact.ask),
-        )
-        for fact in found.values()
-    ]  # fmt: skip
-    listed += _facts_of_files(rules) if rules is not None else []
-    return sorted([*listed, *_functions()], key=lambda entry: (entry.name, entry.levels))
+    return sorted((*_facts(rules), *_functions()), key=lambda entry: (entry.name, entry.levels))
 
 
-def _facts_of_files(rules: RuleSet) -> list[Word]:
-    listed = []
-    for declared in rules.facts.values():
+def _facts(rules: RuleSet | None) -> Iterator[Word]:
+    for fact in {(fact.name, id(fact)): fact for fact in FACTS.values()}.values():
+        text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
+        levels = tuple(level for level in LEVELS if level in fact.levels)
+        yield Word(fact.name, "fact", text, inspect.cleandoc(fact.doc), levels, _place(fact.ask))
+    for declared in rules.facts.values() if rules is not None else ():
         place = f"{declared.span.source.name}:{declared.span.line}"
         given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
         text = f"{declared.name}({given}) -> {declared.result}"
-        listed.append(Word(declared.name, "fact", text, "\n".join(declared.docs), tuple(LEVELS), place))
-    return listed
+        yield Word(declared.name, "fact", text, "\n".join(declared.docs), tuple(LEVELS), place)
 
 
-@functools.cache
-def _functions() -> tuple[Word, ...]:
-    listed = []
+def _functions() -> Iterator[Word]:
     for function in FUNCTIONS.values():
         operands = ("x",) if function.arity == 1 else ("condition", "a", "b") if function.arity == 3 else ("a", "b")
         algebra = " Commutative." if function.commutative else ""
         algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
         says = f"{function.meaning} ({function.kind}).{algebra}"
         text = f"{function.name}({', '.join(operands)})"
-        listed.append(Word(function.name, "function", text, says, tuple(LEVELS), "ir/functions.py"))
-    return tuple(listed)
+        yield Word(function.name, "function", text, says, tuple(LEVELS), "ir/functions.py")
 
 
 # ---- what programs are made of
@@ -107,48 +96,31 @@ def _functions() -> tuple[Word, ...]:
 @functools.cache
 def nodes() -> tuple[Word, ...]:
     """Return statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
-    statements = [_statement(cls) for cls in (*owners().values(), *ADDRESSES)]
-    return (*statements, *_values(), *_monoids(), *_atoms(), machine())
+    return (*_nodes(), machine())
 
 
-def _statement(cls: NodeType) -> Word:
-    module = cls.__module__.rpartition(".")[2]
-    fields = tuple(map(_field, cls.fields))
-    written = ", ".join(name if default == "" else f"{name}={default}" for name, _, default in fields if name != "body")
-    return Word(
-        cls.__name__, "statement", f"{cls.__name__}({written})", inspect.cleandoc(cls.__doc__ or ""),
-        STATEMENTS.get(module, (module,)), _place(cls), fields,
-    )  # fmt: skip
-
-
-def _values() -> list[Word]:
-    listed = []
-    for cls in VALUES:
-        name = "mat" if cls is tensor.Mat else cls.__name__
-        text = FORMS.get(name) or f"{name}({', '.join(field.name for field in cls.fields)})"
-        fields = tuple(map(_field, cls.fields))
-        says = inspect.cleandoc(cls.__doc__ or "")
-        listed.append(Word(name, "value", text, says, ("torch", "tensor"), _place(cls), fields))
-    return listed
-
-
-def _monoids() -> list[Word]:
-    listed = []
+def _nodes() -> Iterator[Word]:
+    for cls in (*owners().values(), *ADDRESSES):
+        module, fields = cls.__module__.rpartition(".")[2], tuple(map(_field, cls.fields))
+        named = ((name, default) for name, _, default in fields if name != "body")
+        written = ", ".join(f"{name}={default}" if default else name for name, default in named)
+        levels, says = STATEMENTS.get(module, (module,)), inspect.cleandoc(cls.__doc__ or "")
+        name = cls.__name__
+        yield Word(name, "statement", f"{name}({written})", says, levels, _place(cls), fields)
+    for value in VALUES:
+        name = "mat" if value is tensor.Mat else value.__name__
+        text = FORMS.get(name) or f"{name}({', '.join(field.name for field in value.fields)})"
+        says = inspect.cleandoc(value.__doc__ or "")
+        yield Word(name, "value", text, says, ("torch", "tensor"), _place(value), tuple(map(_field, value.fields)))
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
         says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
-        listed.append(Word(name, "monoid", name, says, tuple(LEVELS), "ir/monoid_texts.py"))
-    return listed
-
-
-def _atoms() -> list[Word]:
-    listed = []
+        yield Word(name, "monoid", name, says, tuple(LEVELS), "ir/monoid_texts.py")
     for atom in ATOMS.values():
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
         who, machines = ("Four warps multiply", "on") if atom.late else ("A warp multiplies", "from")
         says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
-        listed.append(Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py"))
-    return listed
+        yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py")
 
 
 def machine() -> Word:
@@ -217,8 +189,3 @@ def _place(definition: Callable[..., Any] | type) -> str:
         return f"{Path(path or '').resolve().relative_to(ROOT)}:{line}"
     except (OSError, TypeError, ValueError):
         return definition.__module__
-
-
-def sorts() -> dict[str, str]:
-    """Return the meaning of each word of signatures."""
-    return dict(READABLE)

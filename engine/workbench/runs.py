@@ -1,28 +1,23 @@
 """Runs for an editor: examples, a check of a rule by meaning, a count of its firings in a suite.
 
-They run in a separate process, so that typing is never blocked. The process reads one request, a line of JSON, from
-standard input, and writes lines of JSON: any number of {"progress": [what, number, of]}, then {"result": ..} or
-{"error": text}. A result has a label for the lens, a line for the user (`said`), and the errors to show (`wrong`).
-
-    {"run": "examples", "path": FILE, "text": TEXT, .., "rule": NAME or null, "title": NAME or null}
-    {"run": "check", "path": FILE, "text": TEXT, .., "rule": NAME}
-    {"run": "firings", "path": FILE, "text": TEXT, .., "suite": FILE}
-
-text: the rule file as it is in the editor. A further field (see `request_for` in `language_server`) holds the text of
-the file of examples, or null for the saved file. Rules are data and are never executed. A suite is Python, like `-c`:
-the user of the editor names it, else it is a built-in one.
+They run in a separate process, so that typing is never blocked. The process sends any number of progress reports, then
+an answer. Rules are data and are never executed. A suite is Python, like `-c`: the user of the editor names it, else it
+is a built-in one.
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
+import multiprocessing
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from ...codegen.target import target
-from ...ir.diagnostic import DplcError, Span
+from ...ir.diagnostic import DplcError
 from ..kernels.examples import run_examples
 from ..language.check import errors
 from ..language.rule import Rule
@@ -30,56 +25,86 @@ from ..rewrite.statements.driver import Engine
 from .document import Document
 
 Tell = Callable[[str, int, int], None]
+Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
 
 
-def examples(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Request:
+    """Run of a rule file as it is in the editor.
+
+    kind: examples, check or firings; rule, title: of an example, None for all; beside: the text of the file of
+    examples, None for the saved file; suite: for firings.
+    """
+
+    kind: str
+    rule: str | None
+    title: str | None
+    path: Path
+    text: str
+    beside: str | None
+    suite: Path | None
+
+    def document(self) -> Document:
+        """Return the document. Raises its first error."""
+        document = Document(self.path)
+        document.beside(self.beside)
+        for wrong in errors(document.problems(self.text)):  # type: ignore[arg-type]
+            raise wrong
+        return document
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Result of a run: a label for the lens, a line for the user (`said`), and the errors to show."""
+
+    said: str
+    told: str = ""
+    wrong: tuple[DplcError, ...] = ()
+    counts: Counts | None = None
+
+
+def examples(request: Request, document: Document, tell: Tell) -> Answer:
     """Run the examples of a rule, one of them, or all of the file."""
-    document, rule, title = _document(asked), asked.get("rule"), asked.get("title")
+    rule, title = request.rule, request.title
     count, failures = run_examples(Engine(document.rules, check=True), _rules(document, rule), only=title)
     if not count and title is not None:
         raise DplcError(f'`{rule}` has no example "{title}"')
     held = count - len(failures)
     told = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
     what = f'example "{title}"' if title is not None else f"{count} examples"
-    said = f"{what}{f' of `{rule}`' if rule else ''}: {told}"
-    return {"told": told, "said": said, "wrong": [_place(failure.error()) for failure in failures]}
+    return Answer(f"{what}{f' of `{rule}`' if rule else ''}: {told}", told, tuple(one.error() for one in failures))
 
 
-def check(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def check(request: Request, document: Document, tell: Tell) -> Answer:
     """Check a rule on programs drawn from its own pattern, as `dplc check` does."""
     from ..verify.run import CheckOptions, check_rules
 
-    document = _document(asked)
-    chosen = _rules(document, asked["rule"])
+    chosen = _rules(document, request.rule)
     verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
     said = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
     told = said[0] if len(said) == 1 else f"{sum(one.result == 'ok' for one in verdicts)} ok"
+    wrong = []
+    for wrong_one, name in ((one.wrong, one.rule) for one in verdicts if one.wrong is not None):
+        program = (f"  {line}" for line in wrong_one.subject.text.splitlines())
+        notes = ("on this program:", *program, *wrong_one.details)
+        span = document.rules.rules[name].span
+        wrong.append(DplcError(f"rule `{name}` is wrong: {wrong_one.problem}", span, notes))
     lines = (f"rule `{one.rule}`: {text}" for one, text in zip(verdicts, said, strict=True))
-    wrong = [_wrong(one, document.rules.rules[one.rule]) for one in verdicts if one.wrong is not None]
-    return {"told": told, "said": "\n".join(lines), "wrong": wrong}
+    return Answer("\n".join(lines), told, tuple(wrong))
 
 
-def firings(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Count where rules fire in a suite: {rule: [firings, cases]}."""
+def firings(request: Request, document: Document, tell: Tell) -> Answer:
+    """Count where rules fire in a suite."""
     from ..ruleset import toolchain
     from ..view.records import fired_in
 
-    path = Path(asked["suite"])
-    found = fired_in(path, toolchain(_document(asked).rules), target(), tell)
-    counts = {name: [sum(count for _, count, _ in cases), len(cases)] for name, cases in found.items()}
-    return {"told": "", "said": f"{len(counts)} rules fire in {path.name}", "wrong": [], "counts": counts}
+    assert request.suite is not None
+    found = fired_in(request.suite, toolchain(document.rules), target(), tell)
+    counts = {name: (sum(count for _, count, _ in cases), len(cases)) for name, cases in found.items()}
+    return Answer(f"{len(counts)} rules fire in {request.suite.name}", counts=counts)
 
 
 RUNS = {"examples": examples, "check": check, "firings": firings}
-
-
-def _document(asked: dict[str, Any]) -> Document:
-    """Return the document as it is in the editor. Raises its first error."""
-    document = Document(Path(asked["path"]))
-    document.beside(asked.get("beside"))
-    for wrong in errors(document.problems(asked["text"])):  # type: ignore[arg-type]
-        raise wrong
-    return document
 
 
 def _rules(document: Document, name: str | None) -> list[Rule]:
@@ -92,40 +117,27 @@ def _rules(document: Document, name: str | None) -> list[Rule]:
     return chosen
 
 
-def _wrong(verdict: Any, rule: Rule) -> dict[str, Any]:
-    wrong = verdict.wrong
-    shown = ["on this program:", *(f"  {line}" for line in wrong.subject.text.splitlines()), *wrong.details]
-    return _place(DplcError(f"rule `{verdict.rule}` is wrong: {wrong.problem}", rule.span, shown))
-
-
-def _place(error: DplcError) -> dict[str, Any]:
-    """Return an error as data. Its file is named as its source."""
-    span: Span | None = error.span
-    place = [span.line, span.column, span.end_line, span.end_column] if span is not None else None
-    file = span.source.name if span is not None else ""
-    return {"what": error.what, "notes": list(error.notes), "hint": error.hint, "file": file, "place": place}
-
-
-def answer(asked: dict[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
-    """Execute a request and write its result."""
+def serve(request: Request, pipe: Connection) -> None:
+    """Execute a request in a process of its own. Send its progress, then the answer, or an error as text."""
+    os.dup2(sys.stderr.fileno(), 1)  # the editor reads standard output
     try:
-        result = RUNS[asked["run"]](asked, lambda *progress: write({"progress": list(progress)}))
+        pipe.send(RUNS[request.kind](request, request.document(), lambda *progress: pipe.send(progress)))
     except DplcError as error:
-        write({"error": error.render()})
-    else:
-        write({"result": result})
+        pipe.send(error.render())
 
 
-def main() -> None:
-    """Answer one request of the language server, as `python -m dplc.engine.workbench.runs`."""
-    out, sys.stdout = sys.stdout, sys.stderr  # what is printed on the way is none of the answer
-
-    def write(record: dict[str, Any]) -> None:
-        out.write(json.dumps(record) + "\n")
-        out.flush()
-
-    answer(json.loads(sys.stdin.readline()), write)
-
-
-if __name__ == "__main__":
-    main()
+async def ask(request: Request, tell: Tell) -> Answer | str:
+    """Return the answer of a separate process, or an error as text. tell: called with its progress."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=serve, args=(request, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        while isinstance(answer := await asyncio.to_thread(ours.recv), tuple):
+            tell(*answer)
+        return answer  # type: ignore[no-any-return]
+    except EOFError:
+        return "it ended without an answer"
+    finally:
+        process.kill()  # the editor may have gone away
