@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ from .records import (
     search_record,
     tuning_so_far,
 )
-from .server import LivePage, News, Progress, SearchRequest, Switches
+from .server import LivePage, News, Progress, Record, SearchRequest, Switches
 
 if TYPE_CHECKING:
     from ..tune.search import SearchLog, SearchProgress
@@ -67,34 +67,27 @@ class LiveProgram:
         self._search, self._check = search or SearchRequest(), check
         self._busy = threading.Lock()
         self._seen = self.files()  # state of the rule files at the last compile
-        self._jobs: BackgroundJobs | None = None
-        self._last: Compilation | None = None
-        self._tools: Toolchain | None = None
+        self._jobs = Turns()
+        self._last: tuple[Compilation, Toolchain] | None = None
 
     # ---- compiling
     def compile(self, why: str, switches: Switches | None = None) -> News:
         """Compile again and report it. A failed compile leaves the page unchanged, and the news hold the error."""
         with self._busy:
             wanted = self.switches if switches is None else switches
-            jobs = self._jobs
-            if jobs is not None:
-                jobs.turns.rest()
+            self._jobs.rest()
             start = time.perf_counter()
             self._seen = self.files()
             try:
                 made, tools = self._compiled(wanted)
             except DplcError as error:
-                news = self.shown.tell({"stages": None}, error=error.render(), why=why)
-                if jobs is not None:
-                    jobs.turns.go_on()
-                return news
-            self.switches = wanted
+                self._jobs.go_on()
+                return self.shown.tell({"stages": None}, error=error.render(), why=why)
             parts = compile_record(made, tools, self.title)
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
-            self._last, self._tools = made, tools
-            if jobs is not None:
-                jobs.turns.end()
+            diff = "" if self._last is None else cuda_diff(self._last[0].cuda, made.cuda)
+            self.switches, self._last = wanted, (made, tools)
+            self._jobs.end()
             cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages"))
             took = (time.perf_counter() - start) * 1e3
             news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
@@ -108,46 +101,54 @@ class LiveProgram:
         progress = self._progress  # the page shows each text of the first compile as soon as it exists
         progress.begin("rules")
         tools = self.tools(switches)
-        columns = GrowingColumns(self.shown, self.captured)
-        watch = Stopwatch(lambda name, number, count: progress.begin(name), columns.add)
+        shown: list[Column] = []
+
+        def add(stage: str, units: Any) -> None:
+            """Show the result of a stage, without its links."""
+            if stage == "torch":
+                shown.extend(source_and_torch(replace(self.captured, graph=units)))
+            else:
+                lines = print_program(units, stage).splitlines()
+                shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
+            self.shown.show(columns=[column_record(column) for column in shown])
+
+        watch = Stopwatch(lambda name, number, count: progress.begin(name), add)
         made = Compiler(tools, self.target, Trace()).compile(self.captured, watch=watch)
         progress.begin("links")
         return made, tools
 
     def _start_jobs(self) -> None:
-
-        assert self._last is not None and self._tools is not None
-        self._jobs = BackgroundJobs(self.captured, self._last, self._tools, self.shown, self._search, self._check)
-        self._jobs.start()
+        if self._last is not None:
+            self._jobs = Turns()
+            jobs = BackgroundJobs(self.captured, *self._last, self.shown, self._search, self._check, self._jobs)
+            self._jobs.start(jobs.work)
 
     def search(self, wanted: SearchRequest) -> None:
         """Replace the running search, and search so after each further compile."""
         with self._busy:
             self._search = wanted
-            if self._jobs is None:
-                return
-            self._jobs.turns.end()
-            if wanted == SearchRequest():
-                found = self.shown.record.get("tuning")
-                self.shown.show(tuning=None if found is None else {**found, "running": False})
-            else:
+            self._jobs.end()
+            found = self.shown.record.get("tuning")
+            if wanted != SearchRequest():
                 self._start_jobs()
+            elif found is not None:
+                self.shown.show(tuning={**found, "running": False})
 
     def close(self) -> None:
         """End the background jobs."""
-        if self._jobs is not None:
-            self._jobs.turns.end()
+        self._jobs.end()
 
     # ---- parameters
-    def parameters(self, rule: str) -> list[dict[str, Any]]:
+    def parameters(self, rule: str) -> list[Record]:
         """Return the parameters of a rule at its first firing: the value, and the other values of the domain.
 
         A fusion rule decides at no single site. It has a value alone.
         """
-        made, tools = self._last, self._tools
-        if made is None or tools is None or made.trace is None:
+        last = self._last
+        if last is None or (trace := last[0].trace) is None:
             return []
-        firings = [event for event in made.trace.firings if event.rule == rule]
+        made, tools = last
+        firings = [event for event in trace.firings if event.rule == rule]
         chosen = next((event for event in firings if event.parameters), None)
         if chosen is not None:
             return [_values(chosen, name, tools, made.target) for name in chosen.parameters]
@@ -193,24 +194,7 @@ class LiveProgram:
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 
 
-class GrowingColumns:
-    """The columns of a running compile. The page shows each when its stage ends, and links when all stages have."""
-
-    def __init__(self, shown: LivePage, captured: Capture) -> None:
-        self._shown, self._captured = shown, captured
-        self._columns: list[Column] = []
-
-    def add(self, stage: str, units: Any) -> None:
-        """Show the result of a stage."""
-        if stage == "torch":
-            self._columns += source_and_torch(replace(self._captured, graph=units))
-        else:
-            lines = print_program(units, stage).splitlines()
-            self._columns.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
-        self._shown.show(columns=[column_record(column) for column in self._columns])
-
-
-def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> dict[str, Any]:
+def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> Record:
     others = {key: value for key, value in fired.parameters.items() if key != name}
     sites = tools.engine.sites(fired.rule, fired.before, target, others, search=True)
     found: list[str] = []
@@ -243,7 +227,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._resting = self._over = self._idle = False
+        self._resting = self._over = False
+        self._idle = True
 
     def start(self, work: Callable[[], None]) -> None:
         """Start `work` in a daemon thread."""
@@ -306,25 +291,27 @@ class BackgroundJobs:
     tools: Toolchain
     shown: LivePage
     search: SearchRequest
-    check: bool = False
-    turns: Turns = field(default_factory=Turns)
+    check: bool
+    turns: Turns
+    updated: float = 0.0
 
-    def __post_init__(self) -> None:
-        self._updated = 0.0
-
-    def start(self) -> None:
-        """Start the thread."""
-        self.turns.start(self._work)
-
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Do everything, one step after the other. Without a C++ compiler, lines get no counts."""
         self._predict_effects()
-        self._assemble()
+        kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
+        for number, found in enumerate(measured_registers(self.made)):
+            self.turns.turn()
+            kernels[number] = kernels[number] | {"assembled": found}
+            self._show(kernels=list(kernels))
         if self.check and "counted" not in self.shown.record:
-            self._count()
+            self.turns.turn()
+            with contextlib.suppress(BuildError):
+                self._show(counted=access_counts(self.made))
         if self.search.tries:
-            self._show(tuning=self._tune())
+            self._show(tuning=self._searched(self._tune))
         if self.search.explore:
-            self._show(egraph=self._explore())
+            made = self.captured, self.tools, self.made.target
+            self._show(egraph=self._searched(lambda: egraph_record(*made)))
 
     def _show(self, **parts: Any) -> None:
         self.turns.do(lambda: self.shown.show(**parts))
@@ -333,8 +320,8 @@ class BackgroundJobs:
         """Predict each firing, and show the effects so far every EVERY seconds."""
         events: list[Event] = [] if self.made.trace is None else self.made.trace.events
         pricing = Effects(self.tools, self.made.target, tiles=self.made.tile)
-        found: dict[str, Any] = {}
-        self._updated = time.monotonic()
+        found: Record = {}
+        self.updated = time.monotonic()
         for number, effect in pricing.of_all(events):
             self.turns.turn()
             found[str(number)] = effect
@@ -344,27 +331,18 @@ class BackgroundJobs:
 
     def _due(self) -> bool:
         now = time.monotonic()
-        due = now - self._updated > EVERY
-        if due:
-            self._updated = now
+        due = now - self.updated > EVERY
+        self.updated = now if due else self.updated
         return due
 
-    def _assemble(self) -> None:
-        """Show the registers that the assembler gives each kernel, one kernel after the other."""
-        kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
-        for number, found in enumerate(measured_registers(self.made)):
-            self.turns.turn()
-            kernels[number] = kernels[number] | {"assembled": found}
-            self._show(kernels=list(kernels))
-
-    def _count(self) -> None:
-        """Run the captured inputs on the emulator. Without a C++ compiler, lines get no counts."""
-        self.turns.turn()
-        with contextlib.suppress(BuildError):
-            self._show(counted=access_counts(self.made))
-
     # ---- searches
-    def _tune(self) -> dict[str, Any]:
+    def _searched(self, search: Callable[[], Record]) -> Record:
+        try:
+            return search()
+        except DplcError as error:
+            return {"error": error.render()}
+
+    def _tune(self) -> Record:
         from ..explore.candidates import Fusing
 
         began, tries = time.monotonic(), self.search.tries
@@ -374,15 +352,6 @@ class BackgroundJobs:
             if run.tries == 1 or self._due():
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
-        try:
-            values = Compiler(self.tools, self.made.target).values(self.captured)
-            fusing = Fusing(values, self.tools, self.made.target, 1)
-            return search_record(fusing, tries, report) | {"each": tries}
-        except DplcError as error:
-            return {"error": error.render()}
-
-    def _explore(self) -> dict[str, Any]:
-        try:
-            return egraph_record(self.captured, self.tools, self.made.target)
-        except DplcError as error:
-            return {"error": error.render()}
+        values = Compiler(self.tools, self.made.target).values(self.captured)
+        fusing = Fusing(values, self.tools, self.made.target, 1)
+        return search_record(fusing, tries, report) | {"each": tries}

@@ -23,7 +23,7 @@ from ..compiler import Compilation, Compiler
 from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace
-from ..ruleset import Toolchain, toolchain
+from ..ruleset import toolchain
 from ..schedule.scheduling import predictions
 from .live_program import cuda_diff
 
@@ -58,13 +58,8 @@ def effect(cell: str, text: str, target: Target | None = None) -> Html:
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     machine, captured = target or default_target(), capture_text(text)
-    before = _compiled(captured, toolchain(), machine)
-    after = _compiled(captured, toolchain(rules), machine)
+    before, after = (Compiler(tools, machine, Trace()).compile(captured) for tools in (toolchain(), toolchain(rules)))
     return _shown(file, before, after)
-
-
-def _compiled(captured: Any, tools: Toolchain, target: Target) -> Compilation:
-    return Compiler(tools, target, Trace()).compile(captured)
 
 
 def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
@@ -73,29 +68,20 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     events = [event for event in after.trace.events if event.rule in names]
     fired = [event for event in events if isinstance(event, Firing)]
     refused = [event for event in events if isinstance(event, Skip)]
-    pieces = [html.heading(_verdict(names, fired))]
+    times = f"fired {len(fired)} time{'' if len(fired) == 1 else 's'}" if fired else "did not fire"
+    pieces = [html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}")]
     pieces += [html.folded(event.line(), html.difference("\n".join(event.diff())), True) for event in fired[:SHOWN]]
     if not fired:
         pieces += [html.line(event.line()) for event in refused[:SHOWN]]
         if not refused:
             pieces.append(html.line("No pass contains the rule: check its level, and `dplc rules list --rules FILE`."))
-    was, now = (sum(told.seconds for told in _predicted(made)) * 1e6 for made in (before, after))
+    was, now = (
+        sum(each[place].seconds for place in made.launched) * 1e6
+        for made, each in ((made, predictions(made.kernels, made.target)) for made in (before, after))
+    )
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))
     diff = cuda_diff(before.cuda, after.cuda)
-    pieces.append(
-        html.folded("what it changes in the CUDA", html.difference(diff))
-        if diff
-        else html.line("The CUDA is the same.")
-    )
+    changed = html.folded("what it changes in the CUDA", html.difference(diff))
+    pieces.append(changed if diff else html.line("The CUDA is the same."))
     return html.together(*pieces)
-
-
-def _verdict(names: set[str], fired: list[Firing]) -> str:
-    told = ", ".join(sorted(names)) or "no rule"
-    return f"{told}: fired {len(fired)} time{'' if len(fired) == 1 else 's'}" if fired else f"{told}: did not fire"
-
-
-def _predicted(made: Compilation) -> list[Any]:
-    every = predictions(made.kernels, made.target)
-    return [every[place] for place in made.launched]

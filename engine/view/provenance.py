@@ -252,15 +252,27 @@ def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, di
     values, ops = values_of_lines(graph), compilation.captured.graph.body
     lead = len(compilation.ir("torch").splitlines()) - len(ops)
     torch = {op.dst: lead + n for n, op in enumerate(ops)}
-    origins = _origins(values, compilation)
-    fired, lowered = _term_events(events)
+    origins = {term: op.dst for term, op in compilation.made_from.items()}
+    for value in reversed(list(values)):  # an operand that algebra inserted gets the op of its consumer
+        waiting = [value] if value in origins else []
+        while waiting:
+            term = waiting.pop()
+            new = [operand for operand in operands(term) if operand not in origins]
+            origins |= dict.fromkeys(new, origins[term])
+            waiting += new
+    fired: dict[Any, list[int]] = defaultdict(list)  # by the value that a rule built, or the op that it lowered
+    for number, event in enumerate(events):
+        if isinstance(event, Firing) and event.prefix in "daf":
+            for unit in event.after:
+                for key in (*filter(None, (unit.origin,)), *unit.values):
+                    fired[key].append(number)
     up: Links = []
     made: Links = []
     for value in values:
         through = (compilation.made_from[term].dst for term in _read_through(value) if term in compilation.made_from)
         names = (origins.get(value, ""), *through)
         up.append(tuple(sorted({torch[name] for name in names if name in torch})))
-        made.append(tuple(dict.fromkeys((*lowered.get(names[0], ()), *fired.get(value, ())))))
+        made.append(tuple(dict.fromkeys((*fired.get(names[0], ()), *fired.get(value, ())))))
     start = column.append(compilation.ir("tensor"), graph.name, up, made)
     column.units = [(1, graph.name)]
     return column, {value: start + n for n, value in enumerate(values)}
@@ -268,40 +280,10 @@ def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, di
 
 def _read_through(value: Term) -> Iterator[Term]:
     """Yield the index maps on the line of a value. A view has no line of its own."""
-    waiting = list(operands(value))
-    while waiting:
-        term = waiting.pop()
+    for term in operands(value):
         if isinstance(term, Remap | Index):
             yield term
-            waiting.extend(operands(term))
-
-
-def _origins(values: Iterable[Term], compilation: Compilation) -> dict[Term, str]:
-    """Return the torch op of each value. An operand that algebra inserted gets the op of its consumer."""
-    known = {term: op.dst for term, op in compilation.made_from.items()}
-    for value in reversed(list(values)):
-        waiting = [value] if value in known else []
-        while waiting:
-            term = waiting.pop()
-            for operand in operands(term):
-                if operand not in known:
-                    known[operand] = known[term]
-                    waiting.append(operand)
-    return known
-
-
-def _term_events(events: Sequence[Any]) -> tuple[dict[Any, list[int]], dict[str, list[int]]]:
-    """Return the firings of algebra and fusion by the value that they built, and the torch firings by the user's op."""
-    found: dict[Any, list[int]] = {}
-    lowered: dict[str, list[int]] = {}
-    for number, event in enumerate(events):
-        if isinstance(event, Firing) and event.prefix in "daf":
-            for unit in event.after:
-                if unit.origin:
-                    lowered.setdefault(unit.origin, []).append(number)
-                for term in unit.values:
-                    found.setdefault(term, []).append(number)
-    return found, lowered
+            yield from _read_through(term)
 
 
 # ---- kernels through their passes
@@ -352,12 +334,11 @@ def _through(
             elif len(event.before) > 1 and (place := _find(now, event.before[-1:])) is not None:
                 taken = [state for state in now if state.kernel.name == event.before[0].name][:1]
                 now[place : place + 1] = _linked([*taken, now[place]], *event.after, number=number)
-    known = {id(state.kernel): state for state in now}
-    found = []
+    known, found = {id(state.kernel): state for state in now}, []
     for kernel in finished:
-        outs = {param.name for param in kernel.outs}
         near = [state for state in (*now, *states) if state.kernel.name == kernel.name]
-        near += [state for state in states if outs & {param.name for param in state.kernel.outs}]
+        outs = {param.name for param in kernel.outs}
+        near += [state for state in states if not outs.isdisjoint(param.name for param in state.kernel.outs)]
         found.append(known.get(id(kernel)) or _linked(near[:1], kernel)[0])
     return found
 

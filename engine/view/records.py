@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -29,19 +30,18 @@ from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
 from ..cost.predict import occupancy, predict
-from ..kernels.kernels import Candidate
 from ..kernels.sharing import share
 from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import run_pipeline
-from ..rewrite.trace import Firing, Trace
+from ..rewrite.trace import Event, Firing, Trace
 from ..ruleset import Toolchain
 from ..schedule.scheduling import predicted_registers
 from .provenance import Column, columns
+from .server import Record
 
 if TYPE_CHECKING:
     from ..explore.candidates import Fusing
-    from ..explore.explore import Exploration
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
@@ -56,20 +56,6 @@ REST = "rest"  # third item of an effect: both sides went through the remaining 
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
-def rule_credits(firings: Iterable[Firing], pricing: Effects | None) -> dict[str, tuple[int, float]]:
-    """Return {rule: (firings, predicted speed-up of all its firings)}. Firings without a prediction count as 1.0."""
-    found: dict[str, tuple[int, float]] = {}
-    fired = tuple(firings)
-    effects = dict(pricing.of_all(fired)) if pricing is not None else {}
-    for number, event in enumerate(fired):
-        count, times = found.get(event.rule, (0, 1.0))
-        before, after, *_ = effects.get(number, (None, None))
-        if before is not None and after is not None:
-            times *= before["us"] / after["us"]
-        found[event.rule] = count + 1, times
-    return found
-
-
 class Effects:
     """Predictions of kernels at any point of their schedule, each kernel once.
 
@@ -80,7 +66,7 @@ class Effects:
         self.tools, self.target = tools, target
         self.ends = None if seconds is None else time.process_time() + seconds
         self._tiles = {kernel.name: kernel for kernel in tiles}
-        self._known: dict[Kernel, dict[str, Any] | None] = {}
+        self._known: dict[Kernel, Record | None] = {}
         self._made: dict[Program, Program] = {}
 
     def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
@@ -102,7 +88,7 @@ class Effects:
             if told is not None and not self._over():
                 yield number, [*told, REST]
 
-    def _through_the_rest(self, event: Firing) -> list[dict[str, Any]] | None:
+    def _through_the_rest(self, event: Firing) -> list[Record] | None:
         """Run the remaining passes on both sides of a firing. Returns [before, after], or None if either side fails.
 
         The side after the firing skips the other passes of the same `one of`.
@@ -122,7 +108,7 @@ class Effects:
             told.append(self.together(made))
         return [one for one in told if one is not None] if all(told) else None
 
-    def of(self, event: Any) -> list[dict[str, Any] | None] | None:
+    def of(self, event: Any) -> list[Record | None] | None:
         """Return [before, after] of a firing on kernels, with None for a side that the lowering rejects.
 
         Loop nests are first scheduled by the default order. Returns None for any other event.
@@ -143,7 +129,7 @@ class Effects:
                 self._made[nests] = ()
         return self._made[nests]
 
-    def together(self, kernels: Sequence[Kernel]) -> dict[str, Any] | None:
+    def together(self, kernels: Sequence[Kernel]) -> Record | None:
         """Combine launches: sums of times, bytes and blocks, the least occupancy, the largest of the rest."""
         found = [self.kernel(kernel) for kernel in kernels]
         told = [one for one in found if one is not None]
@@ -157,7 +143,7 @@ class Effects:
             "registers": max((one["registers"] for one in told if one["registers"] is not None), default=None),
         }  # fmt: skip
 
-    def kernel(self, kernel: Kernel) -> dict[str, Any] | None:
+    def kernel(self, kernel: Kernel) -> Record | None:
         """Predict one kernel of Loop, Tile or Kernel IR. `registers` is None without its Tile IR."""
         if kernel not in self._known:
             if self._over():
@@ -168,7 +154,7 @@ class Effects:
     def _over(self) -> bool:
         return self.ends is not None and time.process_time() > self.ends
 
-    def _priced(self, kernel: Kernel) -> dict[str, Any] | None:
+    def _priced(self, kernel: Kernel) -> Record | None:
         try:
             lowered = isinstance(kernel.body[0], Launch)
             (made,) = (kernel,) if lowered else Compiler(self.tools, self.target).kernel_ir((kernel,))
@@ -191,9 +177,7 @@ class Effects:
 SECONDS = 1.5  # of processor time, for predicting all firings of one page
 
 
-def view_record(
-    compilation: Compilation, tools: Toolchain, title: str, seconds: float | None = SECONDS
-) -> dict[str, Any]:
+def view_record(compilation: Compilation, tools: Toolchain, title: str, seconds: float | None = SECONDS) -> Record:
     """Return the record of a traced compile, with times in microseconds and sizes in bytes.
 
     seconds: processor time for predicting firings. Firings beyond it get no prediction.
@@ -204,7 +188,7 @@ def view_record(
     return compile_record(compilation, tools, title) | {"effects": effects}
 
 
-def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> dict[str, Any]:
+def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> Record:
     """Return the record without predictions of firings."""
     events = compilation.trace.events if compilation.trace is not None else []
     target, pricing = compilation.target, Effects(tools, compilation.target, tiles=compilation.tile)
@@ -225,42 +209,35 @@ def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> di
     }
 
 
-def column_record(column: Column) -> dict[str, Any]:
+def column_record(column: Column) -> Record:
     """Return a column as data."""
     return dict(vars(column))
 
 
-def _kernel(number: int, compilation: Compilation, pricing: Effects) -> dict[str, Any]:
-    made = compilation.cuda_kernels[number]
+def _kernel(number: int, compilation: Compilation, pricing: Effects) -> Record:
+    made, has_tiles = compilation.cuda_kernels[number], len(compilation.tile) == len(compilation.kernels)
     return {
         "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
         "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
-        "registers": _registers(compilation, number), "assembled": None,
+        "registers": predicted_registers(compilation.tile, number, compilation.target) if has_tiles else None,
+        "assembled": None,
     }  # fmt: skip
 
 
-def _registers(compilation: Compilation, number: int) -> int | None:
-    """Predict registers of a thread from Tile IR. Returns None for a program that started below Tile IR."""
-    if len(compilation.tile) != len(compilation.kernels):
-        return None
-    return predicted_registers(compilation.tile, number, compilation.target)
-
-
-def _rules(events: Any, tools: Toolchain) -> dict[str, Any]:
+def _rules(events: Sequence[Event], tools: Toolchain) -> Record:
     """Describe each rule in the trace: location, documentation, level, parameters, number of firings."""
-    named = dict.fromkeys(event.rule for event in events if event.rule in tools.rules.rules)
-    found = {}
-    for name in named:
-        rule = tools.rules.rules[name]
-        found[name] = {
+    fired = Counter(event.rule for event in events if isinstance(event, Firing))
+    named = (tools.rules.rules[name] for name in dict.fromkeys(e.rule for e in events) if name in tools.rules.rules)
+    return {
+        rule.name: {
             "location": rule.location, "docs": " ".join(rule.docs).strip(), "level": rule.level, "pass": rule.file,
-            "parameters": [parameter.name for parameter in rule.parameters],
-            "fired": sum(isinstance(event, Firing) and event.rule == name for event in events),
-        }  # fmt: skip
-    return found
+            "parameters": [parameter.name for parameter in rule.parameters], "fired": fired[rule.name],
+        }
+        for rule in named
+    }  # fmt: skip
 
 
-def measured_registers(compilation: Compilation) -> Iterator[dict[str, Any] | None]:
+def measured_registers(compilation: Compilation) -> Iterator[Record | None]:
     """Assemble each kernel in order. Yields registers of a thread, spilled bytes and the name of the assembler.
 
     Yields None for a kernel that the assembler rejects, and nothing without an assembler.
@@ -275,7 +252,7 @@ def measured_registers(compilation: Compilation) -> Iterator[dict[str, Any] | No
             yield {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
 
 
-def access_counts(compilation: Compilation) -> dict[str, Any]:
+def access_counts(compilation: Compilation) -> Record:
     """Run a program on its captured inputs in the emulator's checked mode, and count accesses by line of CUDA.
 
     Counts are sectors of global memory and wavefronts of shared memory, with the least number for as many bytes.
@@ -291,7 +268,7 @@ def access_counts(compilation: Compilation) -> dict[str, Any]:
     except EmulatorError:  # the findings hold it
         ended = False
     first = {launch.kernel.name: launch for launch in reversed(checker.launches)}
-    lines: dict[str, list[dict[str, Any]]] = {}
+    lines: dict[str, list[Record]] = {}
     start = 0
     for kernel in compilation.cuda_kernels:
         for site in first[kernel.name].sites if kernel.name in first else ():
@@ -301,7 +278,7 @@ def access_counts(compilation: Compilation) -> dict[str, Any]:
     return {"lines": lines, "findings": findings, "ended": ended, "whole": all(one.whole for one in checker.launches)}
 
 
-def fusion_graph(compilation: Compilation) -> dict[str, Any]:
+def fusion_graph(compilation: Compilation) -> Record:
     """Return kernels as nodes and buffers as edges, with bytes and why fusion kept each buffer."""
     plan = compilation.plan
     shared = share(plan.kernels)
@@ -311,8 +288,8 @@ def fusion_graph(compilation: Compilation) -> dict[str, Any]:
             told = next((why for why in plan.why if why.value is term), None)
             if told is not None:
                 reasons[param.name] = {"reason": told.reason, "location": told.location}
-    nodes: list[dict[str, Any]] = []
-    edges: list[dict[str, Any]] = []
+    nodes: list[Record] = []
+    edges: list[Record] = []
     made: dict[str, int] = {}
     for number, kernel in enumerate(plan.kernels):
         inside = list(dict.fromkeys(plan.values[number])) if number < len(plan.values) else []
@@ -331,7 +308,7 @@ def fusion_graph(compilation: Compilation) -> dict[str, Any]:
     return {"nodes": nodes, "edges": edges, "outputs": sorted(outs)}
 
 
-def _buffer(param: Param) -> dict[str, Any]:
+def _buffer(param: Param) -> Record:
     shape = [extent if is_int(extent) else str(extent) for extent in param.shape]
     size = math.prod(n for n in shape if isinstance(n, int)) * DTYPES[param.dtype].item_bytes
     return {"buffer": param.name, "type": f"{param.dtype}{shape}", "bytes": size}
@@ -358,14 +335,14 @@ def fired_in(path: Path, tools: Toolchain, target: Target, report: Report, price
     return found
 
 
-def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -> dict[str, Any]:
+def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -> Record:
     """Return the record of a suite for the page.
 
     A cell holds how often a rule fired in a case, and the predicted speed-up of all its firings there.
     """
     suite, tools = read_suite(path), tools.at(target)
-    cases: list[dict[str, Any]] = []
-    rules: dict[str, dict[str, Any]] = {}
+    cases: list[Record] = []
+    rules: dict[str, Record] = {}
     for number, (case, made, error, credits) in enumerate(_credited(suite, tools, target, report, True)):
         if made is None:
             cases.append({"name": case.name, "us": None, "launches": 0, "error": error})
@@ -388,7 +365,10 @@ def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -
 def _credited(
     suite: Suite, tools: Toolchain, target: Target, report: Report, priced: bool
 ) -> Iterator[tuple[BenchCase, Compilation | None, str, dict[str, tuple[int, float]]]]:
-    """Compile each case. Yields it with its compilation and the credits of rules, or with None and the error."""
+    """Compile each case. Yields it with its compilation and the credits of rules, or with None and the error.
+
+    A credit is the number of firings and their predicted speed-up, 1.0 for a firing without a prediction.
+    """
     for number, case in enumerate(suite.cases):
         report(case.name, number, len(suite.cases))
         trace = Trace()
@@ -398,8 +378,14 @@ def _credited(
         except DplcError as error:
             yield case, None, error.render(), {}
         else:
-            pricing = Effects(tools, made.target, CASE_SECONDS) if priced else None
-            yield case, made, "", rule_credits(trace.firings, pricing)
+            effects = dict(Effects(tools, made.target, CASE_SECONDS).of_all(trace.firings)) if priced else {}
+            credits: dict[str, tuple[int, float]] = {}
+            for place, event in enumerate(trace.firings):
+                count, times = credits.get(event.rule, (0, 1.0))
+                before, after, *_ = effects.get(place, (None, None))
+                times *= before["us"] / after["us"] if before is not None and after is not None else 1.0
+                credits[event.rule] = count + 1, times
+            yield case, made, "", credits
 
 
 # ---- searches
@@ -414,7 +400,7 @@ EFFECTS, VALUES = 24, 10  # number of parameters and values shown
 
 def search_record(
     fusing: Fusing, tries: int, report: Callable[[SearchProgress, SearchLog], None], seed: int = 0
-) -> dict[str, Any]:
+) -> Record:
     """Search the schedules of a program by predicted times, keep nothing, and return the record.
 
     report: called after each candidate.
@@ -433,7 +419,7 @@ def search_record(
     return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log)
 
 
-def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
+def tuning_record(found: Programmed, log: SearchLog) -> Record:
     """Return the record of a finished tuning run, with the time of the chosen schedules as `best`."""
     kernels = [
         _tuned_kernel(log, one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels
@@ -442,7 +428,7 @@ def tuning_record(found: Programmed, log: SearchLog) -> dict[str, Any]:
     return tuning_so_far(found.run, log, found.run.seconds) | told
 
 
-def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[str, Any]:
+def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record:
     """Return the record of a tuning run after `seconds`. Times are in microseconds.
 
     `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them. A reward is the
@@ -463,23 +449,19 @@ def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> dict[s
     }  # fmt: skip
 
 
-def _branch(node: SharedPrefix, default: float | None) -> dict[str, Any]:
+def _branch(node: SharedPrefix, default: float | None) -> Record:
+    first, *rest = node.label.split(" · ")
+    label = " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
     return {
-        "label": _shorter(node.label), "tried": node.visits, "without": node.times.without,
+        "label": label, "tried": node.visits, "without": node.times.without,
         "best": _reward(node.times.best, default), "mean": _reward(node.times.mean, default),
         "below": [_branch(child, default) for child in node.children.values()],
     }  # fmt: skip
 
 
-def _shorter(label: str) -> str:
-    """Return the label of a decision, without following defaults and skips."""
-    first, *rest = label.split(" · ")
-    return " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
-
-
 def _tuned_kernel(
     log: SearchLog, name: str, count: int, default: float | None, best: float | None, winner: ScheduleCandidate
-) -> dict[str, Any]:
+) -> Record:
     from ..tune.tuning import plain
 
     return {
@@ -488,36 +470,34 @@ def _tuned_kernel(
     }  # fmt: skip
 
 
-def _effects(log: SearchLog, kernel: str, default: float | None) -> list[dict[str, Any]]:
+def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]:
     """Return the parameters of a kernel with several tried values, those with the largest effect first.
 
     Each value has the number of candidates with and without a time, and the best and mean time over the default.
     """
-    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == kernel)
-    found = [(_spread(values), key, values) for key, values in mine if len(values) > 1]
+
+    def spread(values: Iterable[CandidateTimes]) -> float:
+        best = [times.best for times in values if times.count]
+        return math.log(max(best) / min(best)) if best else 0.0
+
+    def in_order(pair: tuple[str, CandidateTimes]) -> tuple[bool, float, str]:
+        text = pair[0]
+        return (not text.isdigit(), float(text) if text.isdigit() else 0.0, text)
+
+    mine = ((key[1:], values) for key, values in log.effects.items() if key[0] == kernel and len(values) > 1)
     rows = []
-    for _, (step, rule, name), values in sorted(found, key=lambda one: (-one[0], one[1]))[:EFFECTS]:
-        title = f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}"
+    for (step, rule, name), values in sorted(mine, key=lambda one: (-spread(one[1].values()), one[0]))[:EFFECTS]:
         shown = sorted(values.items(), key=lambda pair: -(pair[1].count + pair[1].without))[:VALUES]
-        ordered = [_value(value, times, default or 1.0) for value, times in sorted(shown, key=_in_order)]
-        rows.append({"title": title, "values": ordered})
+        told = [
+            {"value": value, "tried": times.count, "without": times.without}
+            | {
+                key: f"{seconds / (default or 1.0):.3f}" if times.count else "-"
+                for key, seconds in (("best", times.best), ("mean", times.mean))
+            }
+            for value, times in sorted(shown, key=in_order)
+        ]
+        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
     return rows
-
-
-def _spread(values: dict[str, CandidateTimes]) -> float:
-    """Return the logarithm of the ratio of the best times of the values."""
-    best = [times.best for times in values.values() if times.count]
-    return math.log(max(best) / min(best)) if best else 0.0
-
-
-def _in_order(pair: tuple[str, CandidateTimes]) -> tuple[bool, float, str]:
-    text = pair[0]
-    return (not text.isdigit(), float(text) if text.isdigit() else 0.0, text)
-
-
-def _value(value: str, times: CandidateTimes, default: float) -> dict[str, Any]:
-    best, mean = (f"{times.best / default:.3f}", f"{times.mean / default:.3f}") if times.count else ("-", "-")
-    return {"value": value, "tried": times.count, "without": times.without, "best": best, "mean": mean}
 
 
 def _micro(seconds: float | None) -> float | None:
@@ -531,7 +511,7 @@ def _reward(seconds: float, default: float | None) -> float:
 # ---- the e-graph
 
 
-def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> dict[str, Any]:
+def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> Record:
     """Explore a program. Return the e-classes of each region, the best solution and the candidates.
 
     An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
@@ -541,41 +521,24 @@ def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> dict[s
 
     made = exploration(Compiler(tools, target).values(captured), tools, target)
     found = made.candidates()
+    names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
+    distinct: dict[int, Record] = {}
+    for problem, solved in made.problems:
+        if id(solved) in distinct:
+            distinct[id(solved)]["times"] += 1
+        else:
+            terms = [str(getattr(term, "name", "") or names.get(term, "")) for term in problem.terms]
+            distinct[id(solved)] = _region(solved.search.graph, solved.found[0], terms)
     regions, left_out, count = [], 0, 0
-    for region in _regions_of(made):
+    for region in distinct.values():
         kept = region["classes"][: max(0, MOST_CLASSES - count)]
         left_out += len(region["classes"]) - len(kept)
         count += len(kept)
         regions.append({**region, "classes": kept})
-    return {"regions": regions, "left_out": left_out, "candidates": [_candidate(one) for one in found]}
+    return {"regions": regions, "left_out": left_out, "candidates": [one.record() for one in found]}
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
-    return {
-        "label": one.label, "kernels": one.kernels, "bytes": one.bytes, "us": one.predicted_us,
-        "rules": list(one.rules), "problem": one.problem or "",
-    }  # fmt: skip
-
-
-def _regions_of(made: Exploration) -> list[dict[str, Any]]:
-    """Return each distinct region of a program with its e-classes, and how often it occurs."""
-    seen: dict[int, dict[str, Any]] = {}
-    for problem, solved in made.problems:
-        graph = solved.search.graph
-        if id(solved) in seen:
-            seen[id(solved)]["times"] += 1
-        else:
-            seen[id(solved)] = _region(graph, solved.found[0], [_named(term, made) for term in problem.terms])
-    return list(seen.values())
-
-
-def _named(term: Any, made: Exploration) -> str:
-    """Return the name of a value in the program, or an empty text."""
-    names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
-    return str(getattr(term, "name", "") or names.get(term, ""))
-
-
-def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> dict[str, Any]:
+def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> Record:
     """Return the e-classes of a region with all members, and the kernels of the best solution."""
     problem = graph.problem
     axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}

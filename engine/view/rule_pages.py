@@ -85,7 +85,12 @@ def _each(
         body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
         yield f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}"
         yield f"- Defined in `{rule.location}`, on {rule.level}."
-        yield from (f"- {line}" for line in _passes(rule, steps))
+        for pipeline, listed in steps.items():
+            for number, step in enumerate(listed, 1):
+                if any(one.name == rule.name for one in step.rules):
+                    because = f", because {_text(step.reason)}" if step.reason else ""
+                    place = f"{number} of {len(listed)} of `{pipeline}`"
+                    yield f"- Pass `{step.label or step.name}`, {place}{because}."
         words = set(written.words)
         for title, page, names in (
             ("Facts", "facts", words & (set(rules.facts) | {fact.name for fact in FACTS.values()})),
@@ -95,14 +100,6 @@ def _each(
                 yield f"- {title}: " + ", ".join(f"[`{name}`](../{page}.md#{name})" for name in sorted(names))
         if fired is not None:
             yield f"- {_firings(fired.get(rule.name, ()), suite)}"
-
-
-def _passes(rule: Rule, steps: Mapping[str, Sequence[PassStep]]) -> Iterator[str]:
-    for pipeline, listed in steps.items():
-        for number, step in enumerate(listed, 1):
-            if any(one.name == rule.name for one in step.rules):
-                because = f", because {_text(step.reason)}" if step.reason else ""
-                yield f"Pass `{step.label or step.name}`, {number} of {len(listed)} of `{pipeline}`{because}."
 
 
 def _firings(cases: Sequence[tuple[str, int, float]], suite: str) -> str:

@@ -28,6 +28,7 @@ import msgspec
 from ...ir.diagnostic import DplcError, UsageError
 
 T = TypeVar("T")
+Record = dict[str, Any]  # data of a page, which becomes JSON
 MOST_TRIES = 100_000
 STAGES = {
     "rules": "reading rules", "pytorch": "loading PyTorch", "capture": "capturing", "torch": "rules on Torch IR",
@@ -57,12 +58,12 @@ class LivePage:
 
     def __init__(self, title: str) -> None:
         self._changed = threading.Condition()
-        self._parts: dict[str, Any] = {"title": title}
+        self._parts: Record = {"title": title}
         self._numbers = {"title": 0}
         self.news = News()
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """Return all parts in their present state."""
         with self._changed:
             return {name: part for name, part in self._parts.items() if part is not None}
@@ -89,7 +90,7 @@ class LivePage:
         with self._changed:
             return self._changed.wait_for(lambda: until(self.news), seconds)
 
-    def since(self, number: int) -> dict[str, Any]:
+    def since(self, number: int) -> Record:
         """Return the news, with all parts that changed after change `number` under `data`."""
         with self._changed:
             newer = {name: self._parts[name] for name, known in self._numbers.items() if known > number}
@@ -159,7 +160,7 @@ FOLDER = Path(__file__).with_name("page")
 SCRIPTS = ("core", "columns", "timeline", "kernels", "tabs", "suite", "searched")
 
 
-def page(record: dict[str, Any], live: bool = False) -> str:
+def page(record: Record, live: bool = False) -> str:
     """Render a record (`view_record`). live: the page polls its server for changes."""
     import jinja2
 
@@ -217,7 +218,7 @@ class Recompiled(Protocol):
 
     def search(self, wanted: SearchRequest) -> None: ...
 
-    def parameters(self, rule: str) -> list[dict[str, Any]]: ...
+    def parameters(self, rule: str) -> list[Record]: ...
 
 
 class PageServer(ThreadingHTTPServer):
@@ -244,12 +245,15 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{self.hosts[0]}/?token={self.token}"
 
-    def close(self) -> None:
-        """Close the socket."""
-        self.server_close()
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a browser that closed its connection."""
+
+
+class Refused(Exception):
+    """Exception that ends a request with an error status."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        self.status = status
 
 
 class PageHandler(BaseHTTPRequestHandler):
@@ -265,57 +269,52 @@ class PageHandler(BaseHTTPRequestHandler):
     }  # fmt: skip
 
     def do_GET(self) -> None:
-        asked = self._allowed("GET")
-        if asked is None:
-            return
-        path, query = asked
-        shown, program = self.server.shown, self.server.program
+        try:
+            self._answer(*self._allowed())
+        except Refused as refused:
+            self.close_connection = True
+            self._send(f"{refused.status.phrase}\n", "text/plain", refused.status)
+
+    do_POST = do_GET
+
+    def _answer(self, path: str, query: dict[str, str]) -> None:
+        shown, program, since = self.server.shown, self.server.program, _number(query.get("since", "0"))
         if path == "/":
             told = shown.since(-1)
             self._send(page({**told.pop("data"), "live": told}, live=True), "text/html")
             self.server.seen.set()
         elif path == "/news":
-            since = _number(query.get("since", "0"))
             newer = shown.wait(lambda news: news.number > since, WAIT)
             heard = shown.since(since) if newer else None
             self._send(as_json(heard))
             if heard is not None:
                 self.server.heard = max(self.server.heard, heard["number"])
-        elif program is None:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         else:
-            self._send(as_json(program.parameters(query.get("rule", ""))))
+            wanted = self._body() if self.command == "POST" else None
+            if program is None:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
+            if path == "/parameters":
+                self._send(as_json(program.parameters(query.get("rule", ""))))
+                return
+            try:
+                if path == "/search":
+                    program.search(search_of(json.loads(wanted or b"")))
+                else:
+                    program.compile("changed on the page", switches_of(json.loads(wanted or b"")))
+            except (ValueError, RecursionError, DplcError):
+                raise Refused(HTTPStatus.BAD_REQUEST) from None
+            self._send(as_json(shown.since(since)))
 
-    def do_POST(self) -> None:
-        asked = self._allowed("POST")
-        if asked is None:
-            return
-        path, query = asked
-        program = self.server.program
+    def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > LONGEST:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            return
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self.headers.get_content_type() != "application/json":
-            self._refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-            return
-        if program is None:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
-            return
-        try:
-            wanted = json.loads(self.rfile.read(int(length)))
-            if path == "/search":
-                program.search(search_of(wanted))
-            else:
-                program.compile("changed on the page", switches_of(wanted))
-        except (ValueError, RecursionError, DplcError):
-            self._refuse(HTTPStatus.BAD_REQUEST)
-            return
-        self._send(as_json(self.server.shown.since(_number(query.get("since", "0")))))
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        return self.rfile.read(int(length))
 
-    # ---- who may ask
-    def _allowed(self, method: str) -> tuple[str, dict[str, str]] | None:
-        """Return path and query of a request, or None after refusing it."""
+    def _allowed(self) -> tuple[str, dict[str, str]]:
+        """Return path and query of a request. Raises Refused for a request that does not come from the page."""
         parts = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(parts.query, max_num_fields=8))
         mine = [f"http://{host}" for host in self.server.hosts]
@@ -324,16 +323,10 @@ class PageHandler(BaseHTTPRequestHandler):
         ours &= self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
         given = query.get("token", "").encode()
         if not ours or not hmac.compare_digest(given, self.server.token.encode()):
-            self._refuse(HTTPStatus.FORBIDDEN)
-            return None
-        if parts.path not in self.known[method]:
-            self._refuse(HTTPStatus.NOT_FOUND)
-            return None
+            raise Refused(HTTPStatus.FORBIDDEN)
+        if parts.path not in self.known[self.command]:
+            raise Refused(HTTPStatus.NOT_FOUND)
         return parts.path, query
-
-    def _refuse(self, status: HTTPStatus) -> None:
-        self.close_connection = True
-        self._send(f"{status.phrase}\n", "text/plain", status)
 
     def _send(self, text: str, kind: str = "application/json", status: HTTPStatus = HTTPStatus.OK) -> None:
         body = text.encode()

@@ -83,7 +83,7 @@ def served(browser: Any, shown: LivePage) -> Iterator[PageServer]:
     finally:
         browser.get("about:blank")
         server.shutdown()
-        server.close()
+        server.server_close()
         thread.join()
 
 
@@ -506,7 +506,7 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
         "times": 2, "classes": [held], "enodes": 1, "operations": 1, "stop": MARKUP, "kernels": [MARKUP],
         "rules": [MARKUP],
     }  # fmt: skip
-    candidate = {"label": MARKUP, "kernels": 1, "bytes": 1, "us": 1.0, "rules": [MARKUP], "problem": MARKUP}
+    candidate = {"label": MARKUP, "kernels": 1, "bytes": 1, "predicted_us": 1.0, "rules": [MARKUP], "problem": MARKUP}
     egraph = {"regions": [region], "left_out": 0, "candidates": [candidate]}
     shown = LivePage(MARKUP)
     with served(browser, shown) as server:

@@ -207,7 +207,7 @@ def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> Non
             assert refused.value.code == 503
     finally:
         server.shutdown()
-        server.close()
+        server.server_close()
         thread.join()
 
 

@@ -46,7 +46,7 @@ def test_pages_stand_side_by_side() -> None:
     servers = [PageServer(LivePage("nothing yet")) for _ in range(2)]
     ports = {server.server_port for server in servers}
     for server in servers:
-        server.close()
+        server.server_close()
     assert len(ports) == 2 and min(ports) > 1023
 
 

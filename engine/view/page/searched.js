@@ -63,7 +63,7 @@ function egraphView(main) {
   const { regions, candidates, left_out } = data.egraph;
   main.append(make("p", { class: "quiet" }, "A class holds the spellings that are equal by the rules; ✓ is what the best solution takes. Choose an operand to see its class." + (left_out ? ` ${left_out} classes are not shown.` : "")));
   const table = make("table", {}, make("tr", {}, ["candidate", "launches", "moved", "predicted", "by"].map((text) => make("th", { scope: "col" }, text))));
-  candidates.forEach((one, number) => table.append(make("tr", {}, make("td", {}, `${number + 1}`), make("td", { class: "num" }, String(one.kernels)), make("td", { class: "num" }, bytes(one.bytes)), make("td", { class: "num" }, micro(one.us)), make("td", {}, one.problem || one.rules.join(", ") || one.label))));
+  candidates.forEach((one, number) => table.append(make("tr", {}, make("td", {}, `${number + 1}`), make("td", { class: "num" }, String(one.kernels)), make("td", { class: "num" }, bytes(one.bytes)), make("td", { class: "num" }, micro(one.predicted_us)), make("td", {}, one.problem || one.rules.join(", ") || one.label))));
   main.append(make("div", { class: "wide" }, table));
   regions.forEach((region, number) => {
     const names = new Map(region.classes.map((one, place) => [one.title, `c${number}-${place}`]));
