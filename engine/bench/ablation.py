@@ -78,21 +78,17 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
         for name in set(names) - rules.rules.keys():
             raise UsageError(f"--without {text}: there is no rule `{name}`", hint=did_you_mean(name, every))
         made.append(Variant(text, "".join(f"without {name}\n" for name in names), names))
-    for text in _by_half(rules) if EACH in numbers else numbers:
+    if EACH in numbers:  # every number, reduced and increased by half
+        plain = [(name, number.value) for name, number in rules.numbers.items() if type(number.value) in (int, float)]
+        halved = ((name, value, type(value)(value * factor)) for name, value in plain for factor in (0.5, 1.5))
+        numbers = [f"{name}={changed}" for name, value, changed in halved if changed != value]
+    for text in numbers:
         name, _, value = text.partition("=")
         if name not in rules.numbers or not value:
             hint = did_you_mean(name, rules.numbers) or "write NAME=VALUE, or each"
             raise UsageError(f"--number {text}: there is no number `{name}`", hint=hint)
         made.append(Variant(text, f"override number {name} = {value}\n"))
     return made
-
-
-def _by_half(rules: RuleSet) -> Iterator[str]:
-    """Yield `NAME=VALUE` for every number, reduced and increased by half."""
-    for name, number in rules.numbers.items():
-        if type(number.value) in (int, float):
-            changed = (type(number.value)(number.value * factor) for factor in (0.5, 1.5))
-            yield from (f"{name}={value}" for value in changed if value != number.value)
 
 
 class Subjects:

@@ -88,12 +88,9 @@ def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -
     stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
     if stored:
         return stored[-1]
-    reader = next(other for other in range(place + 1, len(scheduled)) if _reads(scheduled[other], scheduled[place]))
+    later = range(place + 1, len(scheduled))
+    reader = next(other for other in later if not outs.isdisjoint(p.name for p in scheduled[other].ins))
     return _owner(kernels, scheduled, reader)
-
-
-def _reads(kernel: Kernel, other: Kernel) -> bool:
-    return not {p.name for p in kernel.ins}.isdisjoint(p.name for p in other.outs)
 
 
 @dataclass
@@ -246,30 +243,25 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     """Assemble a kernel, or read its figures from the cache. Raises BuildError."""
 
     def build(product: Path) -> None:
-        product.write_bytes(msgspec.json.encode(_assemble(kernel, arch)))
+        assembly = assemble(text, arch)
+        resources = assembly.kernels.get(kernel.name)
+        if resources is None:
+            what = f"the assembler did not report on kernel `{kernel.name}`"
+            raise BuildError(what, "", "report this defect of dplc", INTERNAL)
+        spilled = resources.spill_stores + resources.spill_loads
+        found = Assembled(registers=resources.registers, spill_bytes=spilled)
+        if find_nvdisasm():
+            listing = disassemble(assembly.cubin)[kernel.name]
+            found.instructions = sum(op != "NOP" for op in listing.opcodes)
+            found.has_loop, found.widths = listing.has_loop, listing.widths()
+            found.ffma_share = round(listing.share("FFMA"), 4)
+        product.write_bytes(msgspec.json.encode(found))
 
     text = device_text([kernel])
     headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
     tools = (assembler(), find_nvdisasm() or "")
     path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".json", build)
     return msgspec.json.decode(path.read_bytes(), type=Assembled)
-
-
-def _assemble(kernel: CudaKernel, arch: str) -> Assembled:
-    assembly = assemble(device_text([kernel]), arch)
-    resources = assembly.kernels.get(kernel.name)
-    if resources is None:
-        raise BuildError(
-            f"the assembler did not report on kernel `{kernel.name}`", "", "report this defect of dplc", INTERNAL
-        )
-    spilled = resources.spill_stores + resources.spill_loads
-    found = Assembled(registers=resources.registers, spill_bytes=spilled)
-    if find_nvdisasm():
-        listing = disassemble(assembly.cubin)[kernel.name]
-        found.instructions = sum(op != "NOP" for op in listing.opcodes)
-        found.has_loop, found.widths = listing.has_loop, listing.widths()
-        found.ffma_share = round(listing.share("FFMA"), 4)
-    return found
 
 
 def note_assembled(record: KernelRecord, found: Assembled) -> None:

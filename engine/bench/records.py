@@ -275,15 +275,11 @@ def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None
     known = {one.name: one for one in results.cases if one.suite == suite and one.candidate is None}
     for case in record.cases:
         if case.name in known:
-            case.measured = _measured(known[case.name], results)
-
-
-def _measured(one: PackedResult, results: PackResults) -> MeasuredRecord:
-    return MeasuredRecord(
-        device=results.gpu, l2=str(results.device.get("l2", "")), float32=str(results.device.get("float32", "")),
-        relative_error=one.error, dplc=one.dplc, eager=one.eager, torch_compile=one.torch_compile,
-        wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
-    )  # fmt: skip
+            one, device = known[case.name], {name: str(results.device.get(name, "")) for name in ("l2", "float32")}
+            case.measured = MeasuredRecord(
+                device=results.gpu, **device, relative_error=one.error, dplc=one.dplc, eager=one.eager,
+                torch_compile=one.torch_compile, wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
+            )  # fmt: skip
 
 
 HEAD = ("case", "predicted us", "measured us", "predicted / measured", "eager us", "torch.compile us", "eager / dplc",

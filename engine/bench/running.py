@@ -24,7 +24,7 @@ from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..cost.memory_model import LANES
 from ..run.gpu_clock import RunClock, TorchClock, times
-from ..run.inputs import Judgement, Preparation, judge, run_reference
+from ..run.inputs import Preparation, judge, run_reference
 from .cases import WORKERS, CompiledCase, distinct_kernels
 from .records import KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
@@ -38,13 +38,13 @@ def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None
     say(f"building {len(kernels)} kernels for the emulator")
     build_runtime()
     tasks = [(kernel, checked) for kernel in kernels.values() for checked in (False, True)]
+
+    def build(task: tuple[CudaKernel, bool]) -> None:
+        with contextlib.suppress(BuildError):  # running the kernel will report it
+            build_host(host_text([task[0]]), task[1])
+
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(_build, tasks))
-
-
-def _build(task: tuple[CudaKernel, bool]) -> None:
-    with contextlib.suppress(BuildError):  # running the kernel will report it
-        build_host(host_text([task[0]]), task[1])
+        list(pool.map(build, tasks))
 
 
 def run_case(compiled: CompiledCase) -> None:
@@ -53,8 +53,10 @@ def run_case(compiled: CompiledCase) -> None:
     if compilation is None:
         return
     start = time.perf_counter()
-    blocks = _sample(compilation)
-    total = sum(kernel.blocks for kernel in compilation.program.kernels)
+    total, blocks = sum(kernel.blocks for kernel in compilation.program.kernels), None
+    # several kernels depend on each other and so run whole
+    if len(compilation.launched) == 1 and work_of(compilation.kernels[0]) > WHOLE and total > BLOCKS:
+        blocks = sampled(total)
     extent = "whole" if blocks is None else f"{len(blocks)} of {total} blocks: whole would take minutes"
     record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
     try:
@@ -66,20 +68,19 @@ def run_case(compiled: CompiledCase) -> None:
         tensors |= Preparation().now(compilation.prepared, tensors)
         results = _run(compilation, tensors, blocks, record.kernels)
         references = run_reference(compilation.captured, tensors)
-        found = _judged(results, references, _leaves(compiled.subject.function(*values.values())), blocks is not None)
+        eager = _leaves(compiled.subject.function(*values.values()))
+        if blocks is not None:  # only elements that a block wrote are compared
+            stored = [is_written(result) for result in results]
+            results, references, eager = (
+                [output[where] for output, where in zip(outputs, stored, strict=True)]
+                for outputs in (results, references, eager)
+            )
+        found = judge(results, references, eager)
         record.run.relative_error, record.run.ok = found.relative, found.ok
         record.run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
     except DplcError as problem:
         record.run.finding = problem.render()
     record.run.seconds = time.perf_counter() - start
-
-
-def _sample(compilation: Compilation) -> tuple[int, ...] | None:
-    """Return the blocks to run, None for all. Several kernels depend on each other and so run whole."""
-    if len(compilation.launched) > 1:
-        return None
-    blocks = compilation.program.kernels[0].blocks
-    return None if work_of(compilation.kernels[0]) <= WHOLE or blocks <= BLOCKS else sampled(blocks)
 
 
 def work_of(kernel: Kernel) -> float:
@@ -127,12 +128,8 @@ def buffers_of(program: Program, tensors: Mapping[str, Any]) -> dict[str, Device
 def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[LineCost, ...]:
     """Run the first and the last block in checked mode, on separate outputs. Raises EmulatorError."""
     options = LaunchOptions(blocks=tuple(sorted({0, kernel.blocks - 1})), checked=True)
-    return load((kernel,), True).launch(kernel, own_outputs(kernel, bound), options)
-
-
-def own_outputs(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
-    """Return the buffers for a run of a kernel that must not change its outputs."""
-    return {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+    own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
+    return load((kernel,), True).launch(kernel, own, options)
 
 
 def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
@@ -148,22 +145,8 @@ def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
     return efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
 
 
-def _judged(results: list[Any], references: list[Any], eager: list[Any], sampled: bool) -> Judgement:
-    """Compare the outputs of a run with the references. sampled: compare only the elements that a block wrote."""
-    if not sampled:
-        return judge(results, references, eager)
-    stored = [is_written(result) for result in results]
-
-    def there(outputs: list[Any]) -> list[Any]:
-        return [output[where] for output, where in zip(outputs, stored, strict=True)]
-
-    return judge(there(results), there(references), there(eager))
-
-
 def _leaves(value: Any) -> list[Any]:
-    from torch.utils import _pytree as pytree
-
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 # ---- on a GPU
@@ -215,14 +198,6 @@ def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: i
     return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=runs, launched=how)
 
 
-def measure_case(compiled: CompiledCase) -> None:
-    """Measure a case on the GPU of this machine. Needs `can_measure`."""
-    if compiled.compilation is None:
-        return
-    tensors = {name: tensor.cuda() for name, tensor in compiled.subject.inputs().items()}
-    compiled.record.measured = measured(compiled, tensors, Callee(compiled.compilation, "cuda"), CudaClock())
-
-
 def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
     """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
     assert compiled.compilation is not None
@@ -234,8 +209,7 @@ def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, cl
     try:
         results = callee.run(named)
         references = run_reference(captured, {**constants, **named})
-        eager = [leaf for leaf in torch.utils._pytree.tree_leaves(function(*inputs)) if isinstance(leaf, torch.Tensor)]
-        found = judge(results, references, eager)
+        found = judge(results, references, _leaves(function(*inputs)))
         record.relative_error = found.relative
         if not found.ok:
             record.wrong = "the result is wrong: not timed"

@@ -18,6 +18,7 @@ import inspect
 import keyword
 import math
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,15 @@ from ..capture.capture import Capture, capture
 from ..capture.text import HOOK, parse
 
 DTYPES = ("float32", "float16", "bfloat16")
+
+
+def _call(site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+SCOPE = {  # of an expression
+    "torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__", HOOK: _call,
+}  # fmt: skip
 
 
 class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -125,55 +135,44 @@ def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
     if not suite.cases:
         yield "the suite has no cases", None
     for name, operation in suite.operations.items():
-        yield from _in_operation(name, operation)
-    seen: set[str] = set()
+        where = f"operation `{name}`"
+        if not operation.inputs:
+            yield f"{where} has no inputs", "a program without inputs is a constant"
+        for given, text in operation.inputs.items():
+            if not given.isidentifier() or keyword.iskeyword(given) or given in SCOPE:
+                yield f"{where}: an input cannot be named `{given}`", "take a Python name other than torch, nn, F, math"
+            for part in text.split():
+                if not part.isdigit() and not part.isidentifier():
+                    yield f"{where}: `{part}` of input `{given}` is neither a number nor a name of a size", None
+        sizes = {part for text in operation.inputs.values() for part in text.split()}
+        for weight, terms in operation.fan_in.items():
+            if weight not in operation.inputs:
+                yield f"{where}: `fan_in` names no input: `{weight}`", did_you_mean(weight, operation.inputs)
+            if terms not in sizes or terms == "0":
+                yield f"{where}: `{terms}` of `fan_in` is no dimension of its inputs", did_you_mean(terms, sizes)
+    for name, count in Counter(case.name for case in suite.cases).items():
+        if count > 1:
+            yield f"two cases are named `{name}`", None
     for case in suite.cases:
-        if case.name in seen:
-            yield f"two cases are named `{case.name}`", None
-        seen.add(case.name)
-        yield from _in_case(case, suite)
-
-
-def _in_operation(name: str, operation: BenchOperation) -> Iterator[tuple[str, str | None]]:
-    where = f"operation `{name}`"
-    if not operation.inputs:
-        yield f"{where} has no inputs", "a program without inputs is a constant"
-    for given, text in operation.inputs.items():
-        if not given.isidentifier() or keyword.iskeyword(given) or given in ("torch", "nn", "F", "math"):
-            yield f"{where}: an input cannot be named `{given}`", "take a Python name other than torch, nn, F, math"
-        for part in text.split():
-            if not part.isdigit() and not part.isidentifier():
-                yield f"{where}: `{part}` of input `{given}` is neither a number nor a name of a size", None
-    sizes = {part for text in operation.inputs.values() for part in text.split()}
-    for weight, terms in operation.fan_in.items():
-        if weight not in operation.inputs:
-            yield f"{where}: `fan_in` names no input: `{weight}`", did_you_mean(weight, operation.inputs)
-        if terms not in sizes or terms == "0":
-            yield f"{where}: `{terms}` of `fan_in` is no dimension of its inputs", did_you_mean(terms, sizes)
-
-
-def _in_case(case: BenchCase, suite: Suite) -> Iterator[tuple[str, str | None]]:
-    where = f"case `{case.name}`"
-    operation: Any = suite.operations.get(case.operation)
-    if operation is None:
-        yield f"{where}: there is no operation `{case.operation}`", did_you_mean(case.operation, suite.operations)
-        return
-    if case.dtype not in DTYPES:
-        yield f"{where}: there is no dtype `{case.dtype}`", f"dtypes are {', '.join(DTYPES)}"
-    needed = {part for text in operation.inputs.values() for part in text.split() if not part.isdigit()}
-    if case.emulated and case.emulated.keys() != case.sizes.keys():
-        other = ", ".join(sorted(case.emulated.keys() ^ case.sizes.keys()))
-        yield f"{where}: `sizes` and `emulated` name other sizes ({other})", "name the same sizes in both"
-    for name in sorted(needed - case.sizes.keys()):
-        yield (
-            f"{where} does not say how large `{name}` is",
-            f"add it to its sizes: operation `{case.operation}` needs it",
-        )
-    for name in sorted(case.sizes.keys() - needed):
-        yield f"{where}: no input of `{case.operation}` has a dimension `{name}`", did_you_mean(name, needed)
-    for name, size in (*case.sizes.items(), *case.emulated.items()):
-        if size < 1:
-            yield f"{where}: `{name}` is {size}", "sizes are at least 1"
+        where = f"case `{case.name}`"
+        if case.operation not in suite.operations:
+            yield f"{where}: there is no operation `{case.operation}`", did_you_mean(case.operation, suite.operations)
+            continue
+        if case.dtype not in DTYPES:
+            yield f"{where}: there is no dtype `{case.dtype}`", f"dtypes are {', '.join(DTYPES)}"
+        inputs = suite.operations[case.operation].inputs.values()
+        needed = {part for text in inputs for part in text.split() if not part.isdigit()}
+        if case.emulated and case.emulated.keys() != case.sizes.keys():
+            other = ", ".join(sorted(case.emulated.keys() ^ case.sizes.keys()))
+            yield f"{where}: `sizes` and `emulated` name other sizes ({other})", "name the same sizes in both"
+        for name in sorted(needed - case.sizes.keys()):
+            hint = f"add it to its sizes: operation `{case.operation}` needs it"
+            yield f"{where} does not say how large `{name}` is", hint
+        for name in sorted(case.sizes.keys() - needed):
+            yield f"{where}: no input of `{case.operation}` has a dimension `{name}`", did_you_mean(name, needed)
+        for name, size in (*case.sizes.items(), *case.emulated.items()):
+            if size < 1:
+                yield f"{where}: `{name}` is {size}", "sizes are at least 1"
 
 
 # ---- the program of a case
@@ -248,33 +247,14 @@ class Written:
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
-    """Return the program of a case. Raises DplcError for an expression that cannot be parsed."""
+    """Return the program of a case. Its text is parsed as a text after `-c` is. Raises DplcError."""
     operation = suite.operations[case.operation]
-    function = _function(operation.expression, tuple(operation.inputs))
-    spreads = {name: suite.spread(case, name) for name in operation.fan_in}
-    return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)
-
-
-def _function(expression: str, names: tuple[str, ...]) -> Callable[..., Any]:
-    """Return a text as a function of its inputs. It is parsed as a text after `-c` is."""
-    program = parse(expression)
-    scope = {
-        "torch": torch,
-        "nn": torch.nn,
-        "F": torch.nn.functional,
-        "math": math,
-        "__name__": "__main__",
-        HOOK: _call,
-    }
+    program, names = parse(operation.expression), tuple(operation.inputs)
 
     def function(*tensors: Any) -> Any:
-        local = {**scope, **dict(zip(names, tensors, strict=True))}
-        return program.run(local)
+        return program.run({**SCOPE, **dict(zip(names, tensors, strict=True))})
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
-    return function
-
-
-def _call(site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
+    spreads = {name: suite.spread(case, name) for name in operation.fan_in}
+    return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)
