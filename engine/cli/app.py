@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
-from .options import REQUIRED, Commands, Flags, Subject, argument, option
+from .options import REQUIRED, Commands, argument, option
 
 INTERRUPTED = 130
 COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
@@ -49,72 +49,66 @@ def global_options(
 
 DUMP = argument("[FILE.ir]", "A dump of `compile --ir`. Leave it out with -c.")
 FILES = argument("[FILE_OR_DIR]...", "Rule files (default: the built-in rules).")
-LENGTH = option("32", "Sequence length of the model.", "--seq-len", metavar="TOKENS")
-TARGET = option(None, "Device, architecture or device file (default: what is here).", metavar="NAME")
-DEVICE_FILE = option(None, "Write a device file.", metavar="FILE.toml")
-ENTRIES = option(None, "Entries of this device.", metavar="NAME")
+LENGTH = option("Sequence length of the model.", "--seq-len", default="32", metavar="TOKENS")
+TARGET = option("Device, architecture or device file (default: what is here).", metavar="NAME")
+DEVICE_FILE = option("Write a device file.", metavar="FILE.toml")
+ENTRIES = option("Entries of this device.", metavar="NAME")
 
 app.add("lsp", "rules.serve_editor", "The language server of rule files, for editors, over standard input and output.")
 
 
-def _compiles(subject: Subject, flags: Flags) -> str:
-    return "models.compile_artefact" if subject.kind == "model" or flags.out is not None else "run.compile_program"
-
-
 app.add(
     "compile",
-    _compiles,
+    lambda flags: "models.compile_artefact" if flags.out or flags.subject.kind == "model" else "run.compile_program",
     "Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump).",
     subject=argument("[MODEL]", "A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
 )
 app.add(
     "run",
-    lambda subject, flags: "models.run_artefact" if subject.kind == "artefact" else "run.run_program",
+    lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "run.run_program",
     "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
     subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
-    out=option(None, "Save the outputs as out0, out1, ...", metavar="FILE.npz"),
+    out=option("Save the outputs as out0, out1, ...", metavar="FILE.npz"),
 )
 app.add(
     "fuse",
     "tune.fuse",
     "Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them.",
-    explore=option(False, "Search algebra and fusion together. Otherwise the rules decide."),
-    ir=option(None, "Print one candidate at a stage instead of the table.", metavar="STAGE"),
-    run=option(False, "Run a candidate and compare it with float64.", "--run"),
-    device=option(None, "Device for --run: cuda, emulator or reference.", metavar="DEVICE"),
+    explore=option("Search algebra and fusion together. Otherwise the rules decide."),
+    ir=option("Print one candidate at a stage instead of the table.", metavar="STAGE"),
+    run=option("Run a candidate and compare it with float64.", "--run"),
+    device=option("Device for --run: cuda, emulator or reference.", metavar="DEVICE"),
 )
 app.add(
     "rewrite",
     "rewriting.rewrite_program",
     "Apply rules to a program and print what comes out.",
     subject=DUMP,
-    only_rules=option(
-        None, "Apply only these rules. With -c, all preceding passes run first.", "--only", metavar="RULE"
-    ),
+    only_rules=option("Apply only these rules. With -c, all preceding passes run first.", "--only", metavar="RULE"),
 )
 app.add(
     "tune",
     "tune.tune",
     "Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right.",
     subject=argument("[SUITE.json|MODEL]", "A suite or a model. Each distinct kernel is tuned once."),
-    seed=option(0, "Seed of the search."),
-    top=option(4, "Number of fusion candidates. With 1, the rules decide.", metavar="K", min=1),
-    assemble=option(False, "Assemble candidates that may win, and reject those that spill.", "--assemble"),
-    only=option(None, "Cases of the suite with this in their names.", metavar="PATTERN"),
+    seed=option("Seed of the search.", default=0),
+    top=option("Number of fusion candidates. With 1, the rules decide.", default=4, metavar="K", min=1),
+    assemble=option("Assemble candidates that may win, and reject those that spill.", "--assemble"),
+    only=option("Cases of the suite with this in their names.", metavar="PATTERN"),
     verbose=option(
-        0, "-v lists each improvement with what changed, -vv every candidate.", "-v", "--verbose", count=True
+        "-v lists each improvement with what changed, -vv every candidate.", "-v", "--verbose", default=0, count=True
     ),
-    no_db=option(False, "Do not store results."),
+    no_db=option("Do not store results."),
 )
 app.add(
     "generate",
     "models.generate",
     "Continue a prompt with a model, greedily, one token at a time with a cache of keys and values.",
     subject=argument("MODEL", "A configuration, its folder, or an id of the hub."),
-    ids=option(None, "Prompt as token ids, without a tokenizer.", metavar="NUMBERS"),
-    weights=option(None, "Safetensors (default: random weights by --seed).", metavar="DIR"),
-    seed=option(0, "Seed of random weights."),
-    device=option(None, "cuda or emulator (default: cuda if there is a GPU).", metavar="DEVICE"),
+    ids=option("Prompt as token ids, without a tokenizer.", metavar="NUMBERS"),
+    weights=option("Safetensors (default: random weights by --seed).", metavar="DIR"),
+    seed=option("Seed of random weights.", default=0),
+    device=option("cuda or emulator (default: cuda if there is a GPU).", metavar="DEVICE"),
 )
 app.add(
     "bench",
@@ -129,10 +123,10 @@ app.add(
     "check.check",
     "Check rules by meaning, on programs made from their own patterns.",
     files=FILES,
-    subject=option(None, "Check one rule on the program in a file.", "--subject", metavar="FILE.ir"),
-    levels=option(None, "Rules of this level.", "--level", metavar="LEVEL"),
-    seed=option(0, "Seed of the generated programs."),
-    out=option(Path("counterexamples"), "Folder for counterexamples.", metavar="DIR"),
+    subject=option("Check one rule on the program in a file.", "--subject", metavar="FILE.ir"),
+    levels=option("Rules of this level.", "--level", metavar="LEVEL"),
+    seed=option("Seed of the generated programs.", default=0),
+    out=option("Folder for counterexamples.", default=Path("counterexamples"), metavar="DIR"),
 )
 app.add(
     "ops",
@@ -160,16 +154,16 @@ app.add(
     "view.view",
     "See a compile in the browser: where each line came from, what each rule did and gained. Live without -o.",
     subject=argument("[SUITE_OR_MODEL]", "A suite (JSON), or a model as for `compile`."),
-    out=option(None, "Write the page to a file, for any browser.", "-o", "--out", metavar="FILE"),
-    check=option(False, "Run in checked mode and show the cost of each line."),
+    out=option("Write the page to a file, for any browser.", "-o", "--out", metavar="FILE"),
+    check=option("Run in checked mode and show the cost of each line."),
     length=LENGTH,
 )
 app.add(
     "doctor",
-    lambda subject, flags: "doctor.report" if subject.kind == "none" else "models.report_of_model",
+    lambda flags: "doctor.report" if flags.subject.kind == "none" else "models.report_of_model",
     "What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of a"
     " model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why.",
-    subject=option(None, "Report the share of a model that dplc compiles.", "--model", metavar="MODEL"),
+    subject=option("Report the share of a model that dplc compiles.", "--model", metavar="MODEL"),
     length=LENGTH,
 )
 
@@ -194,15 +188,15 @@ rules_app.add(
     "rules.format_files",
     "Lay rule files out: one spelling of every line. Comments, blank lines and the meaning stay.",
     files=argument("FILE_OR_DIR...", "Rule files; `-` is standard input."),
-    check=option(False, "Write nothing, and exit with 1 if a file is not formatted."),
+    check=option("Write nothing, and exit with 1 if a file is not formatted."),
 )
 rules_app.add(
     "new",
     "rules.new_rule",
     "Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal.",
     name=argument("NAME", "The name of the rule."),
-    level=option("tensor", "Level of the rule: tensor, loop, tile or kernel.", metavar="LEVEL"),
-    out=option(None, "Output file.", "-o", "--out", metavar="FILE"),
+    level=option("Level of the rule: tensor, loop, tile or kernel.", default="tensor", metavar="LEVEL"),
+    out=option("Output file.", "-o", "--out", metavar="FILE"),
 )
 rules_app.add(
     "lint",
@@ -214,7 +208,7 @@ rules_app.add(
     "doc",
     "rules.write_pages",
     "Write all rules, statements, facts and constants as Markdown pages.",
-    out=option(REQUIRED, "Folder of the pages.", "-o", "--out", metavar="DIR"),
+    out=option("Folder of the pages.", "-o", "--out", default=REQUIRED, metavar="DIR"),
 )
 rules_app.add(
     "why",
@@ -257,7 +251,7 @@ db_app.add(
     "prune",
     "database.prune",
     "Remove the schedules whose rules have changed.",
-    attempts=option(False, "Delete every attempt as well."),
+    attempts=option("Delete every attempt as well."),
 )
 
 
@@ -297,8 +291,10 @@ def _explain(error: Exception, traceback: bool) -> int:
         return USAGE
     if kind == "Abort":
         return _interrupted()
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        error = _wrong_usage(error)
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an unknown option, for example
+        message = str(error.format_message()).rstrip(".")
+        path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"
+        error = UsageError(message[:1].lower() + message[1:], hint=f"see `{path} --help`")
     if traceback:
         import traceback as printer
 
@@ -326,10 +322,3 @@ def _torch_problem() -> DplcError | None:
     else:
         return None
     return DplcError("torch cannot be imported", notes=(why,), hint="install torch again; `dplc doctor` says more")
-
-
-def _wrong_usage(error: Any) -> UsageError:
-    """Convert an error of the argument parser, such as an unknown option, to a UsageError."""
-    message = str(error.format_message()).rstrip(".")
-    path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"
-    return UsageError(message[:1].lower() + message[1:], hint=f"see `{path} --help`")

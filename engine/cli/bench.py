@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from ..bench.suites import read_suite
 from ..bench.tables import SUITE, TableLayout, print_table
 from ..bench.tables import markdown as markdown_page
 from ..run.dispatch import at_binding
-from .options import Flags, Subject
+from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
 from .programs import bindings, each_binding, tools_for
 from .run import benched, layout, prepared, teller
@@ -34,28 +33,28 @@ if TYPE_CHECKING:
     from ..models.artefact import Artefact
 
 
-def bench(subject: Subject, flags: Flags) -> None:
+def bench(flags: Flags) -> None:
     """Run `dplc bench`: dispatch on the kind of subject, `--pack` and `--unpack`."""
     if flags.unpack is not None:
         measure_pack(flags)
     elif flags.pack is not None:
-        pack_suites(subject, flags, flags.pack)
+        pack_suites(flags, flags.pack)
     elif flags.without or flags.number:
-        bench_without(subject.path, flags)
-    elif subject.kind == "compare":
-        write(comparison(read_results(subject.path)))  # every suite that was measured
-    elif len(subject.names) > 1:
-        what = f"`dplc bench` takes one program, and {len(subject.names)} were given"
+        bench_without(flags.subject.path, flags)
+    elif flags.subject.kind == "compare":
+        write(comparison(read_results(flags.subject.path)))  # every suite that was measured
+    elif len(flags.subject.names) > 1:
+        what = f"`dplc bench` takes one program, and {len(flags.subject.names)} were given"
         raise UsageError(what, hint="--pack takes several")
     else:
         steps = BenchSteps(flags.run, flags.assemble, command_line())
-        benches = {"text": bench_expression, "suite": bench_suite}.get(subject.kind, bench_model)
-        benches(subject, flags, steps)
+        benches = {"text": bench_expression, "suite": bench_suite}.get(flags.subject.kind, bench_model)
+        benches(flags, steps)
 
 
-def bench_suite(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
+def bench_suite(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench SUITE`. With `--compare`, show the measured times next to the predicted ones."""
-    path = subject.path
+    path = flags.subject.path
     measured = read_results(flags.compare) if flags.compare is not None else None
     if measured is not None:
         check_suite(path.stem, measured)
@@ -101,10 +100,10 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 
 
-def bench_expression(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
+def bench_expression(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench -c EXPR`. Raises DplcError if the result is wrong."""
     device = choose_device(None)
-    for compilation, _ in prepared(subject, flags, device, _single(flags), steps.run):
+    for compilation, _ in prepared(flags, device, _single(flags), steps.run):
         record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
         show_bench(record, layout(flags), flags)
 
@@ -117,46 +116,44 @@ def _single(flags: Flags) -> str:
 # ---- a model or an artefact
 
 
-def bench_model(subject: Subject, flags: Flags, steps: BenchSteps) -> None:
+def bench_model(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench MODEL_OR_ARTEFACT`. A measurement without `--weights` uses random weights."""
-    from ..models import benching
+    from ..models import benching, sources
 
-    measure = functools.partial(_measure, folder=flags.weights) if steps.run and can_measure() else None
-    for program in _subjects(subject, flags):
+    def measure(program: Artefact, cases: list[CaseRecord]) -> None:
+        if flags.weights is None:
+            values = sources.make(program.weights, device="cuda")
+        else:
+            loaded = sources.load(flags.weights, program.weights)
+            values = {name: tensor.cuda() for name, tensor in loaded.items()}
+        benching.measure(program, cases, values, CudaExecutor(), CudaClock(), "cuda")
+        if cases[-1].measured is not None and cases[-1].measured.wrong:
+            raise DplcError(cases[-1].measured.wrong)
+
+    measuring = measure if steps.run and can_measure() else None
+    for program in _programs(flags):
         with bars() as tell:
-            record = benching.bench(program, tools_for(flags)[0], steps.command, steps.assemble, measure, tell)
+            record = benching.bench(program, tools_for(flags)[0], steps.command, steps.assemble, measuring, tell)
         show_bench(record, benching.PROFILED if flags.profile else benching.LAYOUT, flags)
 
 
-def _subjects(subject: Subject, flags: Flags) -> Iterator[Artefact]:
+def _programs(flags: Flags) -> Iterator[Artefact]:
     """Yield the artefact to benchmark, or the model at each binding of its sizes."""
     from ..models import artefact, benching
     from .models import compiled_model
 
-    if subject.kind == "artefact":
-        yield benching.of_artefact(artefact.load(subject.path, flags.trust_edited_cuda))
+    if flags.subject.kind == "artefact":
+        yield benching.of_artefact(artefact.load(flags.subject.path, flags.trust_edited_cuda))
         return
     with bars() as tell:
-        made = compiled_model(subject.name, flags, tell)
-    if not (made.compilation.sizes or flags.sizes):
+        made = compiled_model(flags, tell)
+    sizes = made.compilation.sizes
+    if not (sizes or flags.sizes):
         yield benching.of_compiled(made)
         return
-    for binding in each_binding(bindings(made.compilation.sizes, subject.name, flags.sizes), _single(flags)):
+    for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, _single(flags))):
         bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
         yield benching.of_compiled(bound)
-
-
-def _measure(subject: Artefact, cases: list[CaseRecord], folder: Path | None) -> None:
-    """Measure an artefact on the GPU of this machine. Raises DplcError if the result is wrong."""
-    from ..models import benching, sources
-
-    if folder is None:
-        values = sources.make(subject.weights, device="cuda")
-    else:
-        values = {name: tensor.cuda() for name, tensor in sources.load(folder, subject.weights).items()}
-    benching.measure(subject, cases, values, CudaExecutor(), CudaClock(), "cuda")
-    if cases[-1].measured is not None and cases[-1].measured.wrong:
-        raise DplcError(cases[-1].measured.wrong)
 
 
 # ---- packs
@@ -166,12 +163,12 @@ PACK = re.compile(rb"\APK\x03\x04.{26}" + re.escape(CONTENTS.encode()), re.DOTAL
 MINUTES = 8.0
 
 
-def pack_suites(subject: Subject, flags: Flags, path: Path) -> None:
+def pack_suites(flags: Flags, path: Path) -> None:
     """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
     from ..models.benching import PickedSuite, pack
 
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
-    for given in subject.names:
+    for given in flags.subject.names:
         name, _, pattern = given.partition(":")
         suite = read_suite(Path(name))
         stem = Path(name).stem

@@ -15,14 +15,14 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on pur
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..language.check import for_every_device, require
 from ..language.rule import BUILT_IN, Rule, RuleSet, built_in_files, load
-from ..verify.mutants import Survey, survey
+from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
-from .options import Flags, Subject
-from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file
+from .options import Flags
+from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file, write_lines
 
 
-def check(subject: Subject, flags: Flags) -> None:
+def check(flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     paths, part, as_json = flags.files or [], flags.part, flags.as_json
     options = CheckOptions(flags.examples, flags.seed)
@@ -35,12 +35,20 @@ def check(subject: Subject, flags: Flags) -> None:
         raise UsageError("no rule is left to check")
     every = [(each, part_of(chosen, part)) for each, chosen in every]
     chosen = every[0][1]
-    if subject.is_dump:
-        check_file(rules, chosen, subject.path)
+    if flags.subject.is_dump:
+        check_file(rules, chosen, flags.subject.path)
         return
     started = time.monotonic()
     if flags.guards or flags.mutate:
-        found = _surveyed(rules, chosen, options, flags.guards)
+        with bars() as show:
+
+            def heard(text: str) -> None:
+                if sys.stderr.isatty():
+                    show(text, 0, len(chosen))
+                else:
+                    print_note(text)
+
+            found = [survey(rules, rule, options, heard, flags.guards) for rule in chosen]
         if as_json:
             print_json([one.record() for one in found])
         else:
@@ -56,16 +64,11 @@ def check(subject: Subject, flags: Flags) -> None:
     files = {verdict.rule: save(verdict, flags.out or Path()) for verdict in wrong}
     seconds = time.monotonic() - started
     if as_json:
-        print_json(
-            {
-                "rules": [v.record() for v in verdicts],
-                "seconds": seconds,
-                "files": {k: str(p) for k, p in files.items()},
-            }
-        )
+        records = [verdict.record() for verdict in verdicts]
+        print_json({"rules": records, "seconds": seconds, "files": {k: str(p) for k, p in files.items()}})
     else:
         for verdict in wrong:
-            write(detail(verdict, files[verdict.rule], paths) + "\n")
+            write_lines(detail(verdict, files[verdict.rule], paths))
         write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {part}: every run with these is the same\n")
     if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few or ())):
@@ -131,8 +134,7 @@ def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
     try:
         outcome = check_subject(rules, chosen[0], text, str(path), pinned_in(text))
     except Wrong as wrong:
-        for line in wrong.details:
-            write(line + "\n")
+        write_lines(*wrong.details)
         raise DplcError(f"rule `{chosen[0].name}` is wrong: {wrong.problem}", chosen[0].span) from None
     if not outcome.valid:
         raise DplcError(f"{path}: the program has no single meaning to compare with")
@@ -148,16 +150,3 @@ def save(verdict: RuleVerdict, folder: Path) -> Path:
         raise DplcError(f"cannot write {path}: {error.strerror}") from None
     write_file(path, counterexample_text(verdict), COUNTEREXAMPLE)
     return path
-
-
-def _surveyed(rules: RuleSet, chosen: Sequence[Rule], options: CheckOptions, guards: bool) -> list[Survey]:
-    """Run every mutant of some rules. Show the progress on a terminal, and print it line by line elsewhere."""
-    with bars() as show:
-
-        def heard(text: str) -> None:
-            if sys.stderr.isatty():
-                show(text, 0, len(chosen))
-            else:
-                print_note(text)
-
-        return [survey(rules, rule, options, heard, guards) for rule in chosen]

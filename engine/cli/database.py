@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -22,31 +21,40 @@ from ..store.store import (
     import_lines,
     reason,
 )
-from .options import Flags, Subject
-from .output import EXPORT, print_json, print_note, print_rows, write, write_file
+from .options import Flags
+from .output import EXPORT, print_json, print_note, print_remark, print_rows, write, write_file, write_lines
 
 SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes
 
 
 def _refuse(line: str) -> None:
-    if line.startswith("note: "):
-        print_note(line)
-        return
-    raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
+    if not line.startswith("note: "):
+        raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
+    print_note(line)
 
 
-def _opened(path: Path | None, rules: list[Path] | None = None) -> SqliteStore:
+def _opened(flags: Flags, rules: list[Path] | None = None) -> SqliteStore:
     """Open the store of `--db`. Raises DplcError if it is missing or unreadable."""
-    file = path or default_path()
+    file = flags.db or default_path()
     if not file.exists():
         raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
     return SqliteStore(file, None if rules is None else toolchain(rules).rules, _refuse)
 
 
-def stats(subject: Subject, flags: Flags) -> None:
+def _of_device(flags: Flags) -> list[Entry]:
+    """Return the entries in order, only those of one device if its name or a part of it is given."""
+    with _opened(flags) as store:
+        entries = store.select()
+    kept = [entry for entry in entries if flags.device is None or flags.device.lower() in entry.key.device.lower()]
+    if entries and not kept:
+        print_remark(f"nothing in the store is for {flags.device}")
+    return sorted(kept, key=lambda entry: entry.place)
+
+
+def stats(flags: Flags) -> None:
     """Run `dplc db stats`."""
-    with _opened(flags.db) as store:
+    with _opened(flags) as store:
         entries, counts = store.select(), store.counts()
     devices = Counter((entry.key.device, entry.tuned.basis) for entry in entries)
     rows = [{"device": device, "basis": basis, "entries": n} for (device, basis), n in sorted(devices.items())]
@@ -54,21 +62,29 @@ def stats(subject: Subject, flags: Flags) -> None:
     if flags.as_json:
         print_json({"file": str(store.path), "bytes": size, "version": VERSION, **counts, "devices": rows})
         return
-    lines = [f"{store.path}: {size} bytes, version {VERSION}"]
-    lines.append(f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts")
-    lines += [f"  {row['device']}: {row['entries']} {row['basis']}" for row in rows]
-    write("\n".join(lines) + "\n")
+    write_lines(
+        f"{store.path}: {size} bytes, version {VERSION}",
+        f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts",
+        *(f"  {row['device']}: {row['entries']} {row['basis']}" for row in rows),
+    )
 
 
-def list_entries(subject: Subject, flags: Flags) -> None:
+def list_entries(flags: Flags) -> None:
     """Run `dplc db list`."""
-    with _opened(flags.db) as store:
-        entries = _of_device(store.select(), flags.device)
+    pairs = [(entry.key, entry.tuned) for entry in _of_device(flags)]
     if flags.as_json:
-        print_json([_brief(entry) for entry in entries])
+        print_json(
+            [
+                {"kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device}
+                | {"arch": key.arch, "basis": tuned.basis, "microseconds": tuned.seconds * 1e6}
+                | {"default_microseconds": tuned.default_seconds * 1e6, "search": tuned.search, "tries": tuned.tries}
+                | {"checked": tuned.checked, "tools": key.tools}
+                for key, tuned in pairs
+            ]
+        )
         return
     rows = []
-    for key, tuned in ((entry.key, entry.tuned) for entry in entries):
+    for key, tuned in pairs:
         gain = f"{tuned.default_seconds / tuned.seconds:5.2f}x of default"
         sizes = ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key)
         found_by = f"{tuned.search}, {tuned.tries} tries"
@@ -84,19 +100,10 @@ def _lengths(key: TuningKey) -> str:
     return f" for {', '.join(told)}" if key.ranges else ""
 
 
-def _brief(entry: Entry) -> dict[str, Any]:
-    key, tuned = entry.key, entry.tuned
-    return {
-        "kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device, "arch": key.arch,
-        "basis": tuned.basis, "microseconds": tuned.seconds * 1e6, "default_microseconds": tuned.default_seconds * 1e6,
-        "search": tuned.search, "tries": tuned.tries, "checked": tuned.checked, "tools": key.tools,
-    }  # fmt: skip
-
-
-def show(subject: Subject, flags: Flags) -> None:
+def show(flags: Flags) -> None:
     """Run `dplc db show`."""
     kernel = flags.name
-    with _opened(flags.db) as store:
+    with _opened(flags) as store:
         every = store.select()
     found = sorted((entry for entry in every if entry.key.kernel.startswith(kernel)), key=lambda entry: entry.place)
     if not found:
@@ -118,28 +125,26 @@ def _text(entry: Entry) -> str:
     ]
     lines += [f"  {name}: {value}" for name, value in sorted(tuned.details.items())]
     for decision in tuned.schedule:
-        values = ", ".join(f"{name}={_short(value)}" for name, value in decision.parameters.items())
+        texts = ((name, str(value)) for name, value in decision.parameters.items())
+        values = ", ".join(f"{name}={text[:LONGEST]}{'..' * (len(text) > LONGEST)}" for name, text in texts)
         lines.append(f"    {decision.step}: {decision.rule} at {decision.site}{f' ({values})' if values else ''}")
     return "\n".join(lines) + "\n"
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + ".."
-
-
-def export(subject: Subject, flags: Flags) -> None:
+def export(flags: Flags) -> None:
     """Run `dplc db export`."""
-    with _opened(flags.db) as store:
-        entries = [] if flags.attempts else _of_device(store.select(), flags.device)
-        text = export_attempts(store.measurements()) if flags.attempts else export_lines(entries)
+    if flags.attempts:
+        with _opened(flags) as store:
+            text = export_attempts(store.measurements())
+    else:
+        text = export_lines(_of_device(flags))
     if flags.file is None:
         write(text)
     else:
         write_file(flags.file, text, EXPORT)
 
 
-def import_file(subject: Subject, flags: Flags) -> None:
+def import_file(flags: Flags) -> None:
     """Run `dplc db import`."""
     entries = import_lines(flags.file or Path())
     with SqliteStore(flags.db or default_path(), None, _refuse) as store:
@@ -150,17 +155,9 @@ def import_file(subject: Subject, flags: Flags) -> None:
     write(f"{kept} of {len(entries)} schedules are new or better: kept in {store.path}\n")
 
 
-def prune(subject: Subject, flags: Flags) -> None:
+def prune(flags: Flags) -> None:
     """Run `dplc db prune`."""
-    with _opened(flags.db, flags.rules or []) as store:
+    with _opened(flags, flags.rules or []) as store:
         gone = store.prune(flags.attempts, flags.dry_run)
     would = "would be " if flags.dry_run else ""
     write(f"{gone['entries']} schedules and {gone['attempts']} attempts {would}removed from {store.path}\n")
-
-
-def _of_device(entries: list[Entry], device: str | None) -> list[Entry]:
-    """Return the entries in order, only those of one device if its name or a part of it is given."""
-    kept = [entry for entry in entries if device is None or device.lower() in entry.key.device.lower()]
-    if entries and not kept:
-        print_note(f"note: nothing in the store is for {device}")
-    return sorted(kept, key=lambda entry: entry.place)

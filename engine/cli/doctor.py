@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from rich.text import Text
 
-from .options import Flags, Subject
+from .options import Flags
 from .output import print_json, print_rows
 
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
@@ -32,7 +32,7 @@ class ReportLine:
     remedy: str = ""
 
 
-def report(subject: Subject, flags: Flags) -> None:
+def report(flags: Flags) -> None:
     """Print the findings, each with a remedy below it, in colour on a terminal.
 
     The exit code is 1 if something is broken.

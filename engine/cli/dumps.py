@@ -95,7 +95,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise DplcError(f"cannot read {path}: {error}") from None
+        raise DplcError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Dump:

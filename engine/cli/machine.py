@@ -5,62 +5,64 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
 
 from ...codegen.launch import DeviceError
-from ...codegen.target import Target, devices, load_device
+from ...codegen.target import devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..api import target_for
-from ..bench.records import PackResults, read_results
+from ..bench.records import read_results
 from ..language.rule import Rule
 from ..ruleset import Toolchain, toolchain
 from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
 from ..tune.evaluators import Build, WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
-from .options import Flags, Subject
+from .options import Flags
 from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file
 
 WIDTH = 120  # of a line of names
 
 
-def ops(subject: Subject, flags: Flags) -> None:
+def ops(flags: Flags) -> None:
     """Run `dplc ops`: list every op with the rules for it, in the order in which dplc tries them.
 
-    `--missing` and `--dtypes` print other tables.
+    `--missing` lists the ops without rules by cause. `--dtypes` prints another table.
     """
     tools = toolchain(flags.rules)
-    if flags.missing and (flags.names or flags.dtypes):
-        raise UsageError("`--missing` stands alone: it lists ops that have no rules")
     if flags.missing:
-        _list_missing(tools, flags.as_json)
-    elif flags.dtypes:
-        _tabulate(flags, tools)
-    elif flags.as_json:
-        taken = _chosen(flags.names, tools).items()
-        print_json({op: [{"rule": rule.name, "location": rule.location} for rule in rules] for op, rules in taken})
-    else:
-        taken = _chosen(flags.names, tools).items()
-        print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in taken))
-
-
-def _list_missing(tools: Toolchain, as_json: bool) -> None:
-    """Print the number of supported ATen ops, then every unsupported op by cause."""
-    found, (by_rule, decomposed) = missing(tools.torch), supported(tools.torch)
-    if as_json:
-        print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
+        if flags.names or flags.dtypes:
+            raise UsageError("`--missing` stands alone: it lists ops that have no rules")
+        found, (by_rule, decomposed) = missing(tools.torch), supported(tools.torch)
+        if flags.as_json:
+            print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
+            return
+        count = sum(map(len, found.values()))
+        write(f"{by_rule} ops by rule, {decomposed} more by PyTorch's own decompositions, {count} by nothing:\n")
+        for cause, names in found.items():
+            write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
         return
-    count = sum(map(len, found.values()))
-    write(f"{by_rule} ops by rule, {decomposed} more by PyTorch's own decompositions, {count} by nothing:\n")
-    for cause, names in found.items():
-        write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
+    chosen = operators(tools.torch)
+    for name in flags.names or ():
+        if name not in chosen:
+            raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
+    chosen = {name: chosen[name] for name in flags.names or chosen}
+    if flags.dtypes:
+        _tabulate(flags, tools, chosen)
+    elif flags.as_json:
+        locations = {
+            op: [{"rule": one.name, "location": one.location} for one in rules] for op, rules in chosen.items()
+        }
+        print_json(locations)
+    else:
+        print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in chosen.items()))
 
 
-def _tabulate(flags: Flags, tools: Toolchain) -> None:
+def _tabulate(flags: Flags, tools: Toolchain, chosen: Mapping[str, tuple[Rule, ...]]) -> None:
     """Print the verdict on every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
-    chosen, machine, as_json = _chosen(flags.names, tools), find_target(flags.target), flags.as_json
+    machine, as_json = find_target(flags.target), flags.as_json
     table: dict[str, dict[str, OperatorVerdict]] = {}
     width = max(map(len, chosen), default=0)
     if not as_json:
@@ -88,15 +90,7 @@ def _row(words: Iterable[str]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def _chosen(names: Sequence[str] | None, tools: Toolchain) -> Mapping[str, tuple[Rule, ...]]:
-    every = operators(tools.torch)
-    for name in names or ():
-        if name not in every:
-            raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, every))
-    return {name: every[name] for name in names} if names else every
-
-
-def calibrate_here(subject: Subject, flags: Flags) -> None:
+def calibrate_here(flags: Flags) -> None:
     """Run `dplc calibrate`. Raises DeviceError without a GPU."""
     calibrate_device(flags.target, flags.out, flags.as_json)
 
@@ -128,34 +122,33 @@ def calibrate_device(
             write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
 
 
-def fit_model(subject: Subject, flags: Flags) -> None:
+def fit_model(flags: Flags) -> None:
     """Run `dplc model fit`. Raises DplcError for too few measurements."""
     file, out = flags.file or Path(), flags.out
     results = read_results(file)
-    base = find_target(flags.target) if flags.target else _device_of(results, file)
+    if flags.target:
+        base = find_target(flags.target)
+    else:  # that of the GPU that produced the measurements
+        known = [load_device(name) for name in devices()]
+        found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
+        if not found:
+            what = f"{file}: no device file is for `{results.gpu}`"
+            raise UsageError(what, hint="--target says which one to start from")
+        base = found[0]
     with progress("fitting"):
-        found = fit(fit_points(results), base)
-    machine = dataclasses.replace(found.target, name=results.gpu)
+        fitted = fit(fit_points(results), base)
+    machine = dataclasses.replace(fitted.target, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
     if out is not None:
         write_file(out, text, DEVICE)
     if flags.as_json:
         values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
-        rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in found.rows]
+        rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in fitted.rows]
         print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
         return
-    for points, which, row in found.rows:
+    for points, which, row in fitted.rows:
         tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
         numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
         write(f"{points:10} {which:20} {row.variants:5} variants  tau {tau}  {numbers}\n")
     for name in CONSTANTS:
         write(f"{name:24} {getattr(base, name):10.4g} published {getattr(machine, name):10.4g} fitted\n")
-
-
-def _device_of(results: PackResults, file: Path) -> Target:
-    """Return the device file of the GPU that produced the measurements."""
-    known = [load_device(name) for name in devices()]
-    found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
-    if not found:
-        raise UsageError(f"{file}: no device file is for `{results.gpu}`", hint="--target says which one to start from")
-    return found[0]

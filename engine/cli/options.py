@@ -31,8 +31,11 @@ def _known_target(name: str | None) -> str | None:
     return name
 
 
-def option(default: Any, help: str, *names: str, **more: Any) -> Any:
-    """Declare an option. names: by default that of its field; more: further arguments of `typer.Option`."""
+def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
+    """Declare an option. names: by default that of its field; more: further arguments of `typer.Option`.
+
+    The default of a flag is False if it has none.
+    """
     return field(default=default, metadata={"help": help, "names": names, **more})
 
 
@@ -41,145 +44,162 @@ def argument(metavar: str, help: str = "") -> Any:
     return field(default=REQUIRED, metadata={"metavar": metavar, "help": help})
 
 
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Program that a command works on. kind: one of KINDS; names: the text of `-c`, else the given names."""
+
+    kind: str = "none"
+    names: tuple[str, ...] = ("",)
+
+    @property
+    def name(self) -> str:
+        """First name, "" without any."""
+        return self.names[0]
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    @property
+    def is_dump(self) -> bool:
+        return self.kind in (*LEVELS, "dump")
+
+
 @dataclass(frozen=True)
 class Flags:
-    """Options of a command as the user typed them, and its arguments.
+    """Subject of a command, its options as the user typed them, and its arguments.
 
-    An option is declared here, and again in a command that gives it another help text or default. text: the text of the
-    subject.
+    An option is declared here, and again in a command that gives it another help text or default.
     """
 
-    text: str = ""
+    subject: Subject = Subject()
     expression: str | None = option(
-        None,
         "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
         "-c",
         metavar="EXPR",
     )
     # what is compiled, and how
-    seed: int = option(0, "Seed of torch for the expression.")
-    dtype: str | None = option(None, "Dtype of the model, or of `-c` tensors without a dtype.", metavar="DTYPE")
-    rules: list[Path] | None = option(None, "Your .rw files, in addition to the built-in rules.", metavar="FILE_OR_DIR")
-    settings: list[str] | None = option(None, "Pin a rule's parameter.", "--set", metavar="RULE.PARAM=VALUE")
-    prefer: list[str] | None = option(None, "Apply this rule wherever it is legal, profitable or not.", metavar="RULE")
-    exact: bool = option(False, "Disable rules that reorder floating-point operations (@approx).")
+    seed: int = option("Seed of torch for the expression.", default=0)
+    dtype: str | None = option("Dtype of the model, or of `-c` tensors without a dtype.", metavar="DTYPE")
+    rules: list[Path] | None = option("Your .rw files, in addition to the built-in rules.", metavar="FILE_OR_DIR")
+    settings: list[str] | None = option("Pin a rule's parameter.", "--set", metavar="RULE.PARAM=VALUE")
+    prefer: list[str] | None = option("Apply this rule wherever it is legal, profitable or not.", metavar="RULE")
+    exact: bool = option("Disable rules that reorder floating-point operations (@approx).")
     target: str | None = option(
-        None,
         "Architecture or device to compile for (default: the GPU present, else sm_80).",
         metavar="sm_NN",
         callback=_known_target,
     )
-    explore: bool = option(False, "Search algebra and fusion together, and use the best candidate.")
-    db: Path | None = option(None, "The tuning store (default: in the user's cache directory).", metavar="FILE")
-    no_db: bool = option(False, "Ignore tuned schedules.")
+    explore: bool = option("Search algebra and fusion together, and use the best candidate.")
+    db: Path | None = option("The tuning store (default: in the user's cache directory).", metavar="FILE")
+    no_db: bool = option("Ignore tuned schedules.")
     sizes: list[str] | None = option(
-        None, "Value of a symbolic dimension. `run` and `bench` take several.", "--size", metavar="NAME=N[,N..]"
+        "Value of a symbolic dimension. `run` and `bench` take several.", "--size", metavar="NAME=N[,N..]"
     )
     # the shape of a model, and its weights
-    layers: int | None = option(None, "Number of leading blocks of the model.", min=1)
-    length: str = option("32", "Sequence length of the model, or a range A..B.", "--seq-len", metavar="TOKENS")
-    batch: str = option("1", "Batch size of the model, or a range A..B.", metavar="N")
-    rows: str | None = option(None, "Upper ends of the shape buckets of a range, or none.", metavar="N[,N..]")
-    weights: Path | None = option(None, "Safetensors of a model (default: symbolic weights).", metavar="DIR")
-    ids: str | None = option(None, "Input tokens of the model (default: random, by --seed).", metavar="NUMBERS")
-    trust_edited_cuda: bool = option(False, "Accept edited CUDA, which the emulator compiles and runs here.")
-    cubins: bool = option(True, "Also assemble the kernels, which needs NVRTC or nvcc.", "--cubins/--no-cubins")
+    layers: int | None = option("Number of leading blocks of the model.", min=1)
+    length: str = option("Sequence length of the model, or a range A..B.", "--seq-len", default="32", metavar="TOKENS")
+    batch: str = option("Batch size of the model, or a range A..B.", default="1", metavar="N")
+    rows: str | None = option("Upper ends of the shape buckets of a range, or none.", metavar="N[,N..]")
+    weights: Path | None = option("Safetensors of a model (default: symbolic weights).", metavar="DIR")
+    ids: str | None = option("Input tokens of the model (default: random, by --seed).", metavar="NUMBERS")
+    trust_edited_cuda: bool = option("Accept edited CUDA, which the emulator compiles and runs here.")
+    cubins: bool = option("Also assemble the kernels, which needs NVRTC or nvcc.", "--cubins/--no-cubins", default=True)
     # what is shown or written
-    ir: str | None = option(None, "Print torch, tensor, loop, tile, kernel or cuda (default cuda).", metavar="STAGE")
+    ir: str | None = option("Print torch, tensor, loop, tile, kernel or cuda (default cuda).", metavar="STAGE")
     verbose: int = option(
-        0, "-v lists the rules that fired, -vv prints a diff for each.", "-v", "--verbose", count=True
+        "-v lists the rules that fired, -vv prints a diff for each.", "-v", "--verbose", default=0, count=True
     )
-    why_not: list[str] | None = option(
-        None, "Print why a rule did not match, or why each did not.", metavar="RULE|each"
-    )
-    as_json: bool = option(False, "Machine-readable output.", "--json")
-    out: Path | None = option(None, "Write an artefact for `dplc run DIR`.", "-o", "--out", metavar="DIR")
-    markdown: Path | None = option(None, "Write the table as a page.", metavar="FILE")
-    profile: bool = option(False, "Show utilisation, occupancy and bottleneck of each kernel.")
+    why_not: list[str] | None = option("Print why a rule did not match, or why each did not.", metavar="RULE|each")
+    as_json: bool = option("Machine-readable output.", "--json")
+    out: Path | None = option("Write an artefact for `dplc run DIR`.", "-o", "--out", metavar="DIR")
+    markdown: Path | None = option("Write the table as a page.", metavar="FILE")
+    profile: bool = option("Show utilisation, occupancy and bottleneck of each kernel.")
     # run, fuse, rewrite, view
-    device: str | None = option(None, "cuda, cuda:N, emulator or reference (default: a GPU if any).", metavar="DEVICE")
-    check: bool = option(False, "Run in the emulator's checked mode: races, bounds, waits; access costs.")
-    blocks: str | None = option(None, "Blocks to check: first,last,ragged (default), all, or numbers.", metavar="LIST")
-    bench: bool = option(False, "Show a table of kernels: predicted, and measured on a GPU.")
-    top: int = option(4, "Number of candidates to show.", min=1, metavar="K")
-    candidate: int | None = option(None, "Candidate for --ir and --run (default 1).", min=1, metavar="N")
-    trace: bool = option(False, "Print a diff for each firing and a reason for each rejection.")
+    device: str | None = option("cuda, cuda:N, emulator or reference (default: a GPU if any).", metavar="DEVICE")
+    check: bool = option("Run in the emulator's checked mode: races, bounds, waits; access costs.")
+    blocks: str | None = option("Blocks to check: first,last,ragged (default), all, or numbers.", metavar="LIST")
+    bench: bool = option("Show a table of kernels: predicted, and measured on a GPU.")
+    top: int = option("Number of candidates to show.", default=4, min=1, metavar="K")
+    candidate: int | None = option("Candidate for --ir and --run (default 1).", min=1, metavar="N")
+    trace: bool = option("Print a diff for each firing and a reason for each rejection.")
     only_rules: list[str] | None = None
-    about: list[str] | None = option(None, "Apply all rules and show only these.", metavar="RULE")
-    port: int = option(0, "Port of the live page (default: a free one).", metavar="N")
-    browse: bool = option(True, "Open a live page in the browser.", "--browse/--no-browse")
-    tune: int | None = option(None, "Search schedules and show the search.", metavar="TRIES", min=1)
+    about: list[str] | None = option("Apply all rules and show only these.", metavar="RULE")
+    port: int = option("Port of the live page (default: a free one).", default=0, metavar="N")
+    browse: bool = option("Open a live page in the browser.", "--browse/--no-browse", default=True)
+    tune: int | None = option("Search schedules and show the search.", metavar="TRIES", min=1)
     # bench
-    only: str | None = option(None, "Cases with this in their names; `*` is allowed.", metavar="PATTERN")
-    run: bool = option(True, "Run and check every case (on a GPU: measure).", "--run/--no-run")
-    assemble: bool = option(True, "Assemble every kernel: registers, spills, hot loops.", "--assemble/--no-assemble")
-    pack: Path | None = option(None, "Write suites as one file for a machine with a GPU.", metavar="FILE.dplc")
-    candidates: int | None = option(None, "Number of cases with five schedules each, for `model fit` (--pack).", min=0)
-    unpack: Path | None = option(None, "Measure a pack; `python FILE.dplc` does the same.", metavar="FILE.dplc")
-    minutes: float | None = option(None, "Time limit (--unpack, default 8).", min=0)
-    plan: bool = option(False, "Print the steps and their expected seconds (--unpack).")
-    results: Path | None = option(None, "Results file (--unpack, default results.json).", "-o", metavar="FILE.json")
-    without: list[str] | None = option(
-        None, "Predict the suite without a rule, or each rule.", metavar="RULE[,RULE]|each"
+    only: str | None = option("Cases with this in their names; `*` is allowed.", metavar="PATTERN")
+    run: bool = option("Run and check every case (on a GPU: measure).", "--run/--no-run", default=True)
+    assemble: bool = option(
+        "Assemble every kernel: registers, spills, hot loops.", "--assemble/--no-assemble", default=True
     )
-    number: list[str] | None = option(
-        None, "Predict the suite with a number, or each moved by half.", metavar="NAME=V|each"
-    )
-    compare: Path | None = option(None, "Show times of --unpack next to predicted ones.", metavar="RESULTS")
+    pack: Path | None = option("Write suites as one file for a machine with a GPU.", metavar="FILE.dplc")
+    candidates: int | None = option("Number of cases with five schedules each, for `model fit` (--pack).", min=0)
+    unpack: Path | None = option("Measure a pack; `python FILE.dplc` does the same.", metavar="FILE.dplc")
+    minutes: float | None = option("Time limit (--unpack, default 8).", min=0)
+    plan: bool = option("Print the steps and their expected seconds (--unpack).")
+    results: Path | None = option("Results file (--unpack, default results.json).", "-o", metavar="FILE.json")
+    without: list[str] | None = option("Predict the suite without a rule, or each rule.", metavar="RULE[,RULE]|each")
+    number: list[str] | None = option("Predict the suite with a number, or each moved by half.", metavar="NAME=V|each")
+    compare: Path | None = option("Show times of --unpack next to predicted ones.", metavar="RESULTS")
     # tune
-    search: str | None = option(None, "Search: hill (default), mcts or random.", metavar="NAME")
-    tries: int = option(200, "Number of candidates for each kernel.", min=1)
-    programs: int | None = option(None, "Maximum number of distinct programs for each kernel.", min=1)
-    seconds: float | None = option(None, "Time limit for each kernel.", "--time", metavar="SECONDS", min=0.0)
-    patience: int | None = option(None, "Maximum number of programs without an improvement.", min=1)
-    free: list[str] | None = option(None, "Search only these passes. All others run by default.", metavar="PASS")
-    predict: bool = option(False, "Use the cost model even if a GPU could measure.")
-    grid: list[str] | None = option(None, "Tune -c at each of these sizes; repeatable.", metavar="M=1,8,64")
-    jobs: int = option(1, "Number of kernels tuned in parallel.", min=1)
-    executor: str = option("processes", "Executor of jobs: processes, or ray (a cluster).", metavar="NAME")
+    search: str | None = option("Search: hill (default), mcts or random.", metavar="NAME")
+    tries: int = option("Number of candidates for each kernel.", default=200, min=1)
+    programs: int | None = option("Maximum number of distinct programs for each kernel.", min=1)
+    seconds: float | None = option("Time limit for each kernel.", "--time", metavar="SECONDS", min=0.0)
+    patience: int | None = option("Maximum number of programs without an improvement.", min=1)
+    free: list[str] | None = option("Search only these passes. All others run by default.", metavar="PASS")
+    predict: bool = option("Use the cost model even if a GPU could measure.")
+    grid: list[str] | None = option("Tune -c at each of these sizes; repeatable.", metavar="M=1,8,64")
+    jobs: int = option("Number of kernels tuned in parallel.", default=1, min=1)
+    executor: str = option("Executor of jobs: processes, or ray (a cluster).", default="processes", metavar="NAME")
     row: list[str] | None = option(
-        None,
         "With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
         "times it at N (default: at B).",
         metavar="[NAME=]A..B",
     )
     # generate
-    prompt: str | None = option(None, "Text to continue.", metavar="TEXT")
-    count: int = option(32, "Maximum number of tokens to generate.", "--max-new-tokens", min=1, metavar="N")
+    prompt: str | None = option("Text to continue.", metavar="TEXT")
+    count: int = option("Maximum number of tokens to generate.", "--max-new-tokens", default=32, min=1, metavar="N")
     maximum: int | None = option(
-        None, "Maximum length of prompt and text (default: their sum).", "--max-length", min=2, metavar="L"
+        "Maximum length of prompt and text (default: their sum).", "--max-length", min=2, metavar="L"
     )
-    chunk: int | None = option(
-        None, "Process the prompt in chunks of N tokens, which saves memory.", min=1, metavar="N"
-    )
+    chunk: int | None = option("Process the prompt in chunks of N tokens, which saves memory.", min=1, metavar="N")
     # rules and ops
     name: str = ""
     files: list[Path] | None = None
     file: Path | None = None
     names: list[str] | None = None
-    level: str | None = option(
-        None, "Entries of one level: torch, tensor, module, loop, tile or kernel.", metavar="LEVEL"
-    )
-    diff: bool = option(False, "Write nothing, and print the diff.")
-    lines: str | None = option(None, "Lines of a dump of `compile --ir`.", "--from", metavar="FILE.ir:10-20")
-    op: str | None = option(None, "A torch op. With -c, types and an example as well.", metavar="OP")
-    subjects: bool = option(False, "Also test every guard on the programs of all examples (seconds).")
-    suite: Path | None = option(None, "Add the firings in a suite (minutes).", metavar="SUITE")
-    accept: bool = option(False, "Write the present results into the examples of the files.")
-    dtypes: bool = option(False, "Run every op in every dtype and compare with float64 (some minutes).")
-    missing: bool = option(False, "List the ops of PyTorch that neither a rule nor a decomposition takes.")
+    level: str | None = option("Entries of one level: torch, tensor, module, loop, tile or kernel.", metavar="LEVEL")
+    diff: bool = option("Write nothing, and print the diff.")
+    lines: str | None = option("Lines of a dump of `compile --ir`.", "--from", metavar="FILE.ir:10-20")
+    op: str | None = option("A torch op. With -c, types and an example as well.", metavar="OP")
+    subjects: bool = option("Also test every guard on the programs of all examples (seconds).")
+    suite: Path | None = option("Add the firings in a suite (minutes).", metavar="SUITE")
+    accept: bool = option("Write the present results into the examples of the files.")
+    dtypes: bool = option("Run every op in every dtype and compare with float64 (some minutes).")
+    missing: bool = option("List the ops of PyTorch that neither a rule nor a decomposition takes.")
     # check
-    rule: list[str] | None = option(None, "One rule, family or file.", metavar="NAME")
+    rule: list[str] | None = option("One rule, family or file.", metavar="NAME")
     levels: list[str] | None = None
-    examples: int = option(40, "Number of generated programs for each rule.", min=0)
-    part: str = option("1/1", "Check every N-th rule, from the K-th.", metavar="K/N")
-    mutate: bool = option(False, "Mutate each rule and report the mutants that no check detects.")
-    guards: bool = option(False, "Remove one `require` at a time and report undetected mutants.")
-    allow_thin: bool = option(False, "Accept rules that fired on fewer than 20 distinct programs.")
-    few: list[str] | None = option(None, "Accept few programs for this rule.", metavar="NAME")
+    examples: int = option("Number of generated programs for each rule.", default=40, min=0)
+    part: str = option("Check every N-th rule, from the K-th.", default="1/1", metavar="K/N")
+    mutate: bool = option("Mutate each rule and report the mutants that no check detects.")
+    guards: bool = option("Remove one `require` at a time and report undetected mutants.")
+    allow_thin: bool = option("Accept rules that fired on fewer than 20 distinct programs.")
+    few: list[str] | None = option("Accept few programs for this rule.", metavar="NAME")
     # the tuning store
-    attempts: bool = option(False, "Write every measurement, with the features of its kernels.")
-    dry_run: bool = option(False, "Print what would be deleted.")
+    attempts: bool = option("Write every measurement, with the features of its kernels.")
+    dry_run: bool = option("Print what would be deleted.")
+
+    @property
+    def text(self) -> str:
+        """Text of `-c`, "" without one."""
+        return self.subject.name if self.subject.kind == "text" else self.expression or ""
 
     @property
     def pinned(self) -> list[str]:
@@ -190,7 +210,6 @@ class Flags:
 # ---- subjects, and the options that apply to them
 
 
-LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
 KINDS = {  # what a subject is called, and how one is given
     "none": ("no program", ""),
     "text": ("an expression", "-c EXPR"),
@@ -335,32 +354,6 @@ TABLE: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Subject:
-    """Program that a command works on. kind: one of KINDS; names: the text of `-c`, else the given names."""
-
-    kind: str = "none"
-    names: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """First name, "" without any."""
-        return self.names[0] if self.names else ""
-
-    @property
-    def text(self) -> str:
-        """Text of `-c`, "" for another subject."""
-        return self.name if self.kind == "text" else ""
-
-    @property
-    def path(self) -> Path:
-        return Path(self.name)
-
-    @property
-    def is_dump(self) -> bool:
-        return self.kind in (*LEVELS, "dump")
-
-
-@dataclass(frozen=True)
 class Applies:
     """One line of the table: options that apply to subjects of some kinds.
 
@@ -407,7 +400,7 @@ class Checked(TyperCommand):
 
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-Handler = str | Callable[[Subject, Flags], str]
+Handler = str | Callable[[Flags], str]
 
 
 class Commands(typer.Typer):
@@ -417,15 +410,15 @@ class Commands(typer.Typer):
         """Add a command.
 
         Args:
-            handler: `FILE.FUNCTION`, a function of a subject and flags in this folder. It is imported when the command
+            handler: `FILE.FUNCTION`, a function of flags in this folder. It is imported when the command
                 runs, so that `--help` is instant. Else a function that chooses one.
             declared: arguments, and options with another help or default than in `Flags`, by field.
         """
 
         def run(ctx: typer.Context, **_: Any) -> None:
-            flags = flags_of(ctx)
-            file, function = (handler if isinstance(handler, str) else handler(ctx.obj, flags)).split(".")
-            getattr(importlib.import_module(f"{__package__}.{file}"), function)(ctx.obj, flags)
+            flags = Flags(**{**ctx.params, "subject": ctx.obj})
+            file, function = (handler if isinstance(handler, str) else handler(flags)).split(".")
+            getattr(importlib.import_module(f"{__package__}.{file}"), function)(flags)
 
         words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
         run.__annotations__ = {}
@@ -454,10 +447,13 @@ def _parameters(command: str, declared: dict[str, Any]) -> Iterator[inspect.Para
     for option in dict.fromkeys((*programs, *(option for line in lines_of(command) for option in line.options))):
         if option not in named:
             declared.setdefault(_options()[option].name, _options()[option])
-    hints, defaults = get_type_hints(Flags), {field.name: field.default for field in fields(Flags)}
+    hints = get_type_hints(Flags)
+    del hints["subject"]  # it is what a path or a text denotes
+    defaults = {field.name: field.default for field in fields(Flags) if field.name in hints}
     for name, one in declared.items():
-        more, default = dict(one.metadata), one.default
+        more = dict(one.metadata)
         hint = hints.get(name, list[str] | None if more.get("metavar", "").endswith("..") else str | None)
+        default = False if hint is bool and one.default is None else one.default
         if "names" in more:
             info = Option(*(more.pop("names") or (_long(name, one),)), **more)
         else:
@@ -469,13 +465,6 @@ def _parameters(command: str, declared: dict[str, Any]) -> Iterator[inspect.Para
 def command_of(ctx: Any) -> str:
     """Return the words of the command that follow `dplc`."""
     return " ".join(str(ctx.command_path).split()[1:])
-
-
-def flags_of(ctx: Any) -> Flags:
-    """Return the options of a command as the user typed them."""
-    said = {name: value for name, value in ctx.params.items() if name != "subject"}
-    text = said.get("expression") if ctx.obj.kind == "op" else ctx.obj.text
-    return Flags(text or "", **said)
 
 
 def subject_of(ctx: Any) -> Subject:
@@ -557,31 +546,28 @@ def _level(path: Path) -> str:
 
 def check_options(ctx: Any, subject: Subject) -> None:
     """Check that every given option applies to the subject. Raises UsageError."""
-    sources = {parameter.name: ctx.get_parameter_source(parameter.name) for parameter in ctx.command.params}
     given = [
-        name_of(parameter)
+        parameter
         for parameter in ctx.command.params
-        if parameter.param_type_name == "option" and getattr(sources[parameter.name], "name", "") == "COMMANDLINE"
+        if parameter.param_type_name == "option"
+        and getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
     ]
-    own = {name_of(p) for p in ctx.command.params if p.name in SUBJECTS} - {"-c" if subject.kind == "op" else ""}
-    for option in given:
-        if option not in own:
-            _check(option, subject.kind, lines_of(command_of(ctx)), given)
-
-
-def _check(option: str, kind: str, lines: tuple[Applies, ...], given: list[str]) -> None:
-    mine = [line for line in lines if option in line.options]
-    here = [line for line in mine if line.is_for(kind)]
-    if not here:
-        applies = described(set().union(*(line.kinds for line in mine)))
-        what = "needs a program" if kind == "none" else f"does not apply to {KINDS[kind][0]}"
-        raise UsageError(f"`{option}` {what}", hint=f"it applies to {applies}")
-    line = here[0]  # an option has one line for a kind
-    if line.needs and not set(line.needs) & set(given):
-        raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
-    for other in line.without:
-        if other in given:
-            raise UsageError(f"`{option}` does not go with `{other}`")
+    names, lines = [*map(name_of, given)], lines_of(command_of(ctx))
+    for parameter, option in zip(given, names, strict=True):
+        if parameter.name in SUBJECTS and (option, subject.kind) != ("-c", "op"):
+            continue
+        mine = [line for line in lines if option in line.options]
+        line = next((line for line in mine if line.is_for(subject.kind)), None)  # an option has one line for a kind
+        if line is None:
+            nothing = subject.kind == "none"
+            what = "needs a program" if nothing else f"does not apply to {KINDS[subject.kind][0]}"
+            applies = described(set().union(*(line.kinds for line in mine)))
+            raise UsageError(f"`{option}` {what}", hint=f"it applies to {applies}")
+        if line.needs and not set(line.needs) & set(names):
+            raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
+        for other in line.without:
+            if other in names:
+                raise UsageError(f"`{option}` does not go with `{other}`")
 
 
 def described(kinds: Iterable[str]) -> str:

@@ -35,6 +35,11 @@ def write(text: str, error: bool = False) -> None:
         raise DplcError(f"cannot write the output: {failed.strerror}") from None
 
 
+def write_lines(*lines: str) -> None:
+    """Write lines to standard output."""
+    write("".join(f"{line}\n" for line in lines))
+
+
 def print_text(text: str, kind: str, error: bool = False) -> None:
     """Print IR, CUDA, rule or diff text to standard output or error: coloured on a terminal, unchanged elsewhere."""
     if text and not text.endswith("\n"):
@@ -152,40 +157,25 @@ def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
                 yield file
             return
         if there is not None:
-            _check(place, path, make)
-        with _beside(place, 0o666 if there is None else stat.S_IMODE(there.st_mode), there is None) as file:
-            yield file
+            with place.open("rb") as file:
+                start = file.read(LOOKED_AT)
+            if start and not make.search(start):
+                what = f"{path} is there, and dplc did not write it: it is not overwritten"
+                raise DplcError(what, hint="name another file, or remove this one")
+            mode = stat.S_IMODE(there.st_mode)
+        else:
+            mask = os.umask(0o077)  # the system reports the mask of new files only when it is set
+            os.umask(mask)
+            mode = 0o666 & ~mask
+        descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+            Path(name).chmod(mode)
+            os.replace(name, place)  # noqa: PTH105
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
     except OSError as error:
         raise DplcError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-@contextlib.contextmanager
-def _beside(place: Path, mode: int, new: bool) -> Iterator[IO[bytes]]:
-    """Open a temporary file in the same folder. Rename it to the path on success, and delete it on an error."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        Path(name).chmod(mode & ~_umask() if new else mode)
-        os.replace(name, place)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
-
-
-def _check(place: Path, path: Path, make: re.Pattern[bytes]) -> None:
-    with place.open("rb") as file:
-        start = file.read(LOOKED_AT)
-    if start and not make.search(start):
-        raise DplcError(
-            f"{path} is there, and dplc did not write it: it is not overwritten",
-            hint="name another file, or remove this one",
-        )
-
-
-def _umask() -> int:
-    """Return the permission mask of new files. The system reports the mask only when it is set."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

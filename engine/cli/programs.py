@@ -169,11 +169,14 @@ def tokens_of(text: str, words: int | None) -> list[int]:
     return [int(part) for part in parts]
 
 
-def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None) -> list[dict[str, int]]:
+def bindings(
+    sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None, single: str = ""
+) -> list[dict[str, int]]:
     """Return every combination of the numbers that `--size` gives to the symbolic dimensions of a program.
 
-    A dimension without numbers has its example value, and a note says so. subject: the program, for messages. Raises
-    UsageError for an unknown dimension.
+    A dimension without numbers has its example value, and a note says so. subject: the program, for messages; single:
+    the reason why only one combination is allowed, "" for none. Raises UsageError for several in that case, and for an
+    unknown dimension.
     """
     given: dict[str, list[int]] = {}
     for written in asked or ():
@@ -191,16 +194,14 @@ def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | Non
     values = [given.get(name, [size.hint]) for name, size in sizes.items()]
     if math.prod(map(len, values)) > MOST_RUNS:
         raise UsageError(f"--size: more than {MOST_RUNS} combinations")
-    return [dict(zip(sizes, point, strict=True)) for point in itertools.product(*values)]
-
-
-def each_binding(found: Sequence[dict[str, int]], single: str = "") -> Iterator[dict[str, int]]:
-    """Yield bindings. Print each to standard output if there are several.
-
-    single: reason why only one binding is allowed, "" for none. Raises UsageError for several in that case.
-    """
+    found = [dict(zip(sizes, point, strict=True)) for point in itertools.product(*values)]
     if single and len(found) > 1:
         raise UsageError(f"{single}: give one number of each size")
+    return found
+
+
+def each_binding(found: Sequence[dict[str, int]]) -> Iterator[dict[str, int]]:
+    """Yield bindings. Print each to standard output if there are several."""
     for binding in found:
         if len(found) > 1:
             write(", ".join(f"{name}={value}" for name, value in binding.items()) + ":\n")
@@ -220,7 +221,15 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
             hint = "NAME=A..B where there are several sizes, A..B:N for N as a rule"
             raise UsageError(f"--row {written}: write A..B, as 129..512", hint=hint)
         named, low, high, hint_length = parts
-        name = named or _only(written, sizes)
+        if named is None and len(sizes) != 1:
+            what = (
+                f"--row {written}: its sizes are {', '.join(sizes)}"
+                if sizes
+                else f"--row {written}: nothing in it is a size"
+            )
+            hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
+            raise UsageError(what, hint=f"say of which: --row {next(iter(sizes))}={written}" if sizes else hint)
+        name = named or next(iter(sizes))
         if name not in sizes:
             notes = (f"its sizes are {', '.join(sizes)}",)
             raise UsageError(f"--row {written}: `{name}` is no size", notes=notes, hint=did_you_mean(name, sizes))
@@ -232,16 +241,6 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
         found[name] = Dim(name, low, high, whole.multiple, hint_length)
         found[name].size()  # refuses a hint that is not in it
     return tuple(found.values())
-
-
-def _only(written: str, sizes: Mapping[str, Size]) -> str:
-    if len(sizes) == 1:
-        return next(iter(sizes))
-    if not sizes:
-        hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
-        raise UsageError(f"--row {written}: nothing in it is a size", hint=hint)
-    what = f"--row {written}: its sizes are {', '.join(sizes)}"
-    raise UsageError(what, hint=f"say of which: --row {next(iter(sizes))}={written}")
 
 
 def captured_row(flags: Flags) -> Capture:

@@ -30,7 +30,8 @@ from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewr
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from .options import Flags, Subject
+from .dumps import read_text
+from .options import Flags
 from .output import print_json, print_note, print_text, progress
 from .programs import captured_text, tools_for
 
@@ -38,7 +39,7 @@ PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 
-def rewrite_program(subject: Subject, flags: Flags) -> None:
+def rewrite_program(flags: Flags) -> None:
     """Run `dplc rewrite`. Raises UsageError for an unknown name."""
     tools, machine = tools_for(flags)
     only, about = (list(map(tools.rules.plain, names or ())) for names in (flags.only_rules, flags.about))
@@ -47,7 +48,7 @@ def rewrite_program(subject: Subject, flags: Flags) -> None:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
     trace = Trace(asked=frozenset(shown)) if flags.trace else None
-    level, units = _rewritten(subject, flags, tools, machine, only, trace)
+    level, units = (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, tools, machine, only, trace)
     if trace is None:
         print_text(print_program(units, level), "ir")
         return
@@ -58,22 +59,14 @@ def rewrite_program(subject: Subject, flags: Flags) -> None:
         print_note("note: " + ("\n".join(told) or "no rule fired, and none was refused"))
 
 
-def _rewritten(
-    subject: Subject, flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
-) -> Program:
-    if subject.is_dump:
-        return rewrite_file(subject.path, tools, machine, only, trace)
-    return rewrite_expression(flags, tools, machine, only, trace)
-
-
-def why_rule(subject: Subject, flags: Flags) -> None:
+def why_rule(flags: Flags) -> None:
     """Run `dplc rules why`: print where a rule fires with the values it compared, else why it does not fire."""
     tools, machine = tools_for(flags)
     name = tools.rules.plain(flags.name)
     trace = Trace(asked=frozenset((name,)))
-    if not subject.is_dump or not rules_named(tools, name):
+    if not flags.subject.is_dump or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
-    _rewritten(subject, flags, tools, machine, [name], trace)
+    (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, tools, machine, [name], trace)
     events = [event for event in trace.events if concerns(event, [name])]
     if flags.as_json:
         held = [{"held": list(event.held())} if isinstance(event, Firing) else {} for event in events]
@@ -112,7 +105,7 @@ def rewrite_expression(
     flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
 ) -> Program:
     """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
-    last = last_pipeline(tools, only) if only else "tile"
+    last = max((pipeline_of(tools, name) for name in only), key=PIPELINES.index, default="tile")
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
         compiler = Compiler(tools, machine, trace)
@@ -132,15 +125,6 @@ def rewrite_expression(
     return level_of(units), units
 
 
-def last_pipeline(tools: Toolchain, only: Iterable[str]) -> str:
-    """Return the last pipeline that contains one of the named rules or passes.
-
-    Raises UsageError for an unknown name.
-    """
-    found = [pipeline_of(tools, name) for name in only]
-    return max(found, key=PIPELINES.index)
-
-
 def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
     """Return the pipeline of a rule, pass, file or alias. Raises UsageError for an unknown name."""
     for pipeline in PIPELINES:
@@ -150,20 +134,18 @@ def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
     if rule is not None and rule in tools.rules.canonical:
         return "kernel" if rule.level == "kernel" else "tile"  # after every firing there
     if rule is not None or name in tools.rules.passes:
-        raise _homeless(tools, name, asked)
+        for removed in (removed for file in tools.rules.files for removed in file.without if removed.name == name):
+            source = removed.span.source.name
+            if source == "--exact":
+                what, hint = f"{asked} {name}: --exact leaves it out, for it is @approx", "leave out --exact"
+            else:
+                place = f"{source}:{removed.span.line}"
+                what, hint = f"{asked} {name}: `without {name}` takes it out ({place})", "take that line out"
+            raise UsageError(what, hint=hint)
+        what = f"{asked} {name}: it stands in no pipeline, so a compile never runs it"
+        raise UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
     known = {known for steps in tools.pipelines.values() for step in steps for known in names_of(step)}
     raise UsageError(f"{asked} {name}: there is no such rule or pass", hint=did_you_mean(name, known))
-
-
-def _homeless(tools: Toolchain, name: str, asked: str) -> UsageError:
-    """Return the error about a rule outside of all pipelines: the option or line that removed it, or a missing pass."""
-    for removed in (removed for file in tools.rules.files for removed in file.without if removed.name == name):
-        if removed.span.source.name == "--exact":
-            return UsageError(f"{asked} {name}: --exact leaves it out, for it is @approx", hint="leave out --exact")
-        place = f"{removed.span.source.name}:{removed.span.line}"
-        return UsageError(f"{asked} {name}: `without {name}` takes it out ({place})", hint="take that line out")
-    what = f"{asked} {name}: it stands in no pipeline, so a compile never runs it"
-    return UsageError(what, hint="give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule")
 
 
 def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
@@ -186,8 +168,9 @@ RULE_LEVELS = {
 }
 
 
-def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:
+def rewrite_file(flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:
     """Run the passes for the level of a file: lower a torch graph, simplify values, or schedule kernels."""
+    file = flags.subject.path
     level, units = read_dump(file)
     for name in only:
         check_level(tools, name, level, file)
@@ -201,10 +184,7 @@ def rewrite_file(file: Path, tools: Toolchain, machine: Target, only: list[str],
 
 def read_dump(file: Path) -> Program:
     """Return the level and the units of a file. Raises DplcError with a caret for a file that is not a dump of dplc."""
-    try:
-        content = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DplcError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from None
+    content = read_text(file)
     if "__global__" in content:
         raise DplcError(
             f"{file} is CUDA text, which no rule rewrites",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import re
 import sys
@@ -18,22 +17,21 @@ from ..kernels.examples import Failure, run_examples
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
 from ..language.core import words_in
-from ..language.definitions import PolicyNumber, format_value
+from ..language.definitions import format_value
 from ..language.format import format_fact, format_number, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, RuleSet, built_in_files, load
 from ..language.rule_files import read_text
 from ..language.rule_scope import Finding
+from ..language.sorts import READABLE
 from ..language.spelling import INDENT
 from ..language.typed_slots import walk
 from ..rewrite.statements.driver import Engine
-from .options import Flags, Subject
-from .output import bars, print_json, print_note, print_text, write, write_file, writing
+from .options import Flags
+from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, writing
 
 if TYPE_CHECKING:
     from ..workbench.reference import Word
-
-# Whose examples each level's runner tests is known once these are imported.
 
 
 def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -42,24 +40,23 @@ def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
         yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
 
 
-def list_rules(subject: Subject, flags: Flags) -> None:
+def list_rules(flags: Flags) -> None:
     """List the passes of every pipeline in order."""
     rules = load(flags.rules or ())
     if not flags.as_json:
         print_text(describe(rules), "rw")
         return
-    record: dict[str, Any] = {name: [_record(step) for step in listed] for name, listed in pipelines(rules).items()}
-    record["without"] = [
-        {
-            "name": written.name,
-            "pipeline": name,
-            "location": f"{written.span.source.name}:{written.span.line}",
-            "because": written.reason,
-        }
+    passes = {name: [*map(_record, listed)] for name, listed in pipelines(rules).items()}
+    without = [
+        {"name": one.name, "pipeline": name, "location": _location(one.span), "because": one.reason}
         for name, out in taken_out(rules).items()
-        for written in out
+        for one in out
     ]
-    print_json(record)
+    print_json({**passes, "without": without})
+
+
+def _location(span: Span) -> str:
+    return f"{span.source.name}:{span.line}"
 
 
 def _record(step: PassStep) -> dict[str, Any]:
@@ -75,75 +72,60 @@ def _record(step: PassStep) -> dict[str, Any]:
     }
 
 
-def show_rule(subject: Subject, flags: Flags) -> None:
-    """Print a rule, a whole pass, or the members of a family."""
+def show_rule(flags: Flags) -> None:
+    """Print a rule, a whole pass, the members of a family, a number or a fact."""
     rules = load(flags.rules or ())
-    name = rules.plain(flags.name)
+    name, devices = rules.plain(flags.name), list(for_every_device(rules))
     if name in rules.rules:
-        found = list(dict.fromkeys(each.rules[name] for each in for_every_device(rules)))
+        found = list(dict.fromkeys(each.rules[name] for each in devices))
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
-    if not found and name in rules.numbers:
-        for number in {each.numbers[name].location: each.numbers[name] for each in for_every_device(rules)}.values():
-            show_number(number, rules)
-    elif not found and name in rules.facts:
-        show_fact(name, rules)
-    elif not found:
-        options = (
-            *rules.numbers,
-            *rules.facts,
-            *rules.rules,
-            *rules.passes,
-            *(rule.file for rule in rules.rules.values()),
-        )
-        raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, options))
     for rule in found:
         print_text(f"# {rule.location}\n{format_rule(rules.written.get(rule.name, rule))}\n", "rw")
-
-
-def show_number(number: PolicyNumber, rules: RuleSet) -> None:
-    """Print a number of the policy, the values that it overrides, and the rules that read it."""
-    lines = [f"# {number.location}", format_number(number.declared).rstrip()]
-    if number.overrides is not None:
-        lines.append(f"# overrides {format_value(number.overrides.value)}, {number.overrides.location}")
-    read = readers(number.name, rules)
-    read += [other.name for other in rules.numbers.values() if number.name in words_in(other.declared.value)]
-    lines.append(f"# read by {', '.join(read)}" if read else "# read by facts and searches only")
-    print_text("\n".join(lines) + "\n", "rw")
-
-
-def show_fact(name: str, rules: RuleSet) -> None:
-    """Print a fact that is an expression, and the rules that use it."""
-    for declared in [fact for file in rules.files for fact in file.facts if fact.name == name]:
-        place = f"# {declared.span.source.name}:{declared.span.line}"
-        print_text(f"{place}\n{format_fact(declared)}# asked by {', '.join(readers(name, rules))}\n", "rw")
-
-
-def readers(name: str, rules: RuleSet) -> list[str]:
-    """Return the rules and facts that name a number or a fact."""
-    found = [rule.name for rule in rules.rules.values() if name in rule.words]
-    return found + [f.name for file in rules.files for f in file.facts if name in words_in(f.value)]
+    readers = [rule.name for rule in rules.rules.values() if name in rule.words]
+    readers += [fact.name for file in rules.files for fact in file.facts if name in words_in(fact.value)]
+    if not found and name in rules.numbers:
+        readers += [other.name for other in rules.numbers.values() if name in words_in(other.declared.value)]
+        read = f"# read by {', '.join(readers)}\n" if readers else "# read by facts and searches only\n"
+        for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
+            old = number.overrides
+            over = "" if old is None else f"# overrides {format_value(old.value)}, {old.location}\n"
+            print_text(f"# {number.location}\n{format_number(number.declared).rstrip()}\n{over}{read}", "rw")
+    elif not found and name in rules.facts:
+        for fact in [fact for file in rules.files for fact in file.facts if fact.name == name]:
+            read = f"# asked by {', '.join(readers)}\n"
+            print_text(f"# {_location(fact.span)}\n{format_fact(fact)}{read}", "rw")
+    elif not found:
+        files = (rule.file for rule in rules.rules.values())
+        known = (*rules.numbers, *rules.facts, *rules.rules, *rules.passes, *files)
+        raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, known))
 
 
 def accept_examples(paths: list[Path]) -> None:
-    """Write the results of the rules of some files into their examples. Raises UsageError without a file."""
+    """Write the results of the rules of some files into their examples. Raises UsageError without a file.
 
+    An error restores all files, byte for byte.
+    """
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
-
     load_facts()
     named = list(rule_files(paths))
-    files = [file for file in named if file.is_file()]
-    with kept_if_refused(files):
-        filled = {file: fill(file) for file in files}
+    before = {file: file.read_bytes() for file in named if file.is_file()}
+    try:
+        filled = {file: fill(file) for file in before}
         rules = load(paths, copies=True)
-        sources = set(map(str, named))
-        failures = [failure for _, _, failed in _examples(rules, sources, set()) for failure in failed]
+        failures = [failure for _, _, failed in _examples(rules, set(map(str, named)), set()) for failure in failed]
         require_answers(failures, filled)
-        print_note(f"note: {accept(failures)} examples rewritten: read what they say now")
+        print_remark(f"{accept(failures)} examples rewritten: read what they say now")
+    except BaseException:
+        for file, text in before.items():
+            if file.read_bytes() != text:
+                with writing(file, ANY_FILE) as whole:
+                    whole.write(text)
+        raise
 
 
-def test_rules(subject: Subject, flags: Flags) -> None:
+def test_rules(flags: Flags) -> None:
     """Run static checks and examples of the given files, or of all built-in rules.
 
     A file may be an edited built-in one.
@@ -154,7 +136,7 @@ def test_rules(subject: Subject, flags: Flags) -> None:
     rules = load(paths, copies=True)
     pipelines(rules)  # a line that names no pass is an error of the file
     for file in {file.source.name for file in built_in_files()} - {file.source.name for file in rules.files}:
-        print_note(f"note: tested in the place of {file}")
+        print_remark(f"tested in the place of {file}")
     sources = set(map(str, rule_files(paths)))
     found = check(rules, sources or None)
     doubtful, wrong = warnings(found), errors(found)
@@ -191,7 +173,7 @@ def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[t
 WIDTH = 44  # the column of sentences, where a signature is shorter
 
 
-def show_facts(subject: Subject, flags: Flags) -> None:
+def show_facts(flags: Flags) -> None:
     """List all facts and functions, or print those of a name in full. `target` lists its fields."""
     from ..workbench import reference
 
@@ -202,7 +184,7 @@ def show_facts(subject: Subject, flags: Flags) -> None:
     )
 
 
-def show_nodes(subject: Subject, flags: Flags) -> None:
+def show_nodes(flags: Flags) -> None:
     """List all statements and values, or print one in full.
 
     Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
@@ -225,47 +207,33 @@ def _show(entries: list[Word], flags: Flags, what: str) -> None:
         raise UsageError(f"there is no {what} `{name}`", hint=did_you_mean(name, options))
     if flags.as_json:
         print_json([entry.record() for entry in listed])
+    elif name:
+        print_text("\n\n".join(map(_whole, listed)), "rw")
     else:
-        print_text("\n\n".join(map(_whole, listed)) if name else "\n".join(_lines(listed)), "rw")
-
-
-def _lines(entries: Iterable[Word]) -> Iterable[str]:
-    """Yield a line for each entry, grouped by level."""
-    groups: dict[str, list[Word]] = {}
-    for entry in entries:
-        where = "every level" if set(entry.levels) == set(LEVELS) else ", ".join(entry.levels)
-        groups.setdefault(f"{entry.kind}s on {where}", []).append(entry)
-    for title, members in groups.items():
-        yield f"# {title}"
-        for entry in members:
-            yield f"{entry.signature:{WIDTH}} {entry.sentence}".rstrip()
-        yield ""
+        groups: dict[str, list[str]] = {}
+        for entry in listed:
+            where = "every level" if set(entry.levels) == set(LEVELS) else ", ".join(entry.levels)
+            group = groups.setdefault(f"# {entry.kind}s on {where}\n", [])
+            group.append(f"{entry.signature:{WIDTH}} {entry.sentence}".rstrip() + "\n")
+        print_text("\n".join(title + "".join(lines) for title, lines in groups.items()), "rw")
 
 
 def _whole(entry: Word) -> str:
     lines = [f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""]
     lines += [f"    {line}".rstrip() for line in entry.says.splitlines()]
-    if entry.fields:
-        width = max(len(name) for name, _, _ in entry.fields)
-        lines += ["", *(f"    {name:{width}}  {_sort(sort)}{_given(default)}" for name, sort, default in entry.fields)]
+    width = max((len(name) for name, _, _ in entry.fields), default=0)
+    lines += [""] if entry.fields else []
+    for name, sort, default in entry.fields:
+        one = READABLE.get(sort.strip("[]"), sort.strip("[]"))
+        told = f"a list ({one} each)" if sort.startswith("[") else one
+        lines.append(f"    {name:{width}}  {told}{f', else {default}' if default else ''}")
     return "\n".join(lines)
-
-
-def _sort(sort: str) -> str:
-    from ..workbench import reference
-
-    words = reference.sorts()
-    return f"a list ({words.get(sort[1:-1], sort[1:-1])} each)" if sort.startswith("[") else words.get(sort, sort)
-
-
-def _given(default: str) -> str:
-    return f", else {default}" if default else ""
 
 
 # ---- lint
 
 
-def lint_rules(subject: Subject, flags: Flags) -> None:
+def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     paths = flags.files or []
@@ -280,7 +248,13 @@ def lint_rules(subject: Subject, flags: Flags) -> None:
 
         found += unviolated(Engine(rules), chosen, target_named())
     if flags.as_json:
-        print_json([_finding_record(finding) for finding in found])
+        print_json(
+            [
+                {"place": one.span.location if one.span is not None else "", "check": one.check, "what": one.what}
+                | {"notes": list(one.notes), "help": one.hint}
+                for one in found
+            ]
+        )
     else:
         for finding in found:
             print_note(finding.render())
@@ -293,35 +267,21 @@ def _findings(rules: RuleSet, names: set[str]) -> list[Finding]:
     """Return the findings of the texts in their order. Members of a family share theirs."""
     found: dict[object, Finding] = {}
     for each in for_every_device(rules):
-        for file in each.files:
-            if names and file.source.name not in names:
-                continue
-            for declared in file.rules:
-                rule = each.rules.get(declared.name)
-                if rule is not None and rule.span == declared.span:
-                    for finding in lint_rule(rule, each):
-                        found.setdefault((finding.check, finding.span), finding)
+        for declared in (one for file in each.files if not names or file.source.name in names for one in file.rules):
+            rule = each.rules.get(declared.name)
+            if rule is not None and rule.span == declared.span:
+                for finding in lint_rule(rule, each):
+                    found.setdefault((finding.check, finding.span), finding)
     return list(found.values())
-
-
-def _finding_record(finding: Finding) -> dict[str, object]:
-    place = finding.span.location if finding.span is not None else ""
-    return {
-        "place": place,
-        "check": finding.check,
-        "what": finding.what,
-        "notes": list(finding.notes),
-        "help": finding.hint,
-    }
 
 
 # ---- fmt
 
 
-ANYTHING = re.compile(b"")  # the file is given to be written
+ANY_FILE = re.compile(b"")  # the file is given to be written
 
 
-def format_files(subject: Subject, flags: Flags) -> None:
+def format_files(flags: Flags) -> None:
     """Format files, list unformatted ones (`--check`), or show the changes (`--diff`). `-` is standard input.
 
     Raises UsageError for a missing file.
@@ -345,9 +305,12 @@ def format_files(subject: Subject, flags: Flags) -> None:
         if before != after:
             wrong.append(path)
             if diff:
-                print_text(_diff(path, before, after), "diff")
+                old, new = (text.splitlines(keepends=True) for text in (before, after))
+                lines = difflib.unified_diff(old, new, str(path), f"{path}, laid out")
+                whole = (line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
+                print_text("".join(whole), "diff")
             elif not check:
-                write_file(path, after, ANYTHING)
+                write_file(path, after, ANY_FILE)
     if check:
         for path in wrong:
             print_note(f"{path}: not laid out")
@@ -356,22 +319,13 @@ def format_files(subject: Subject, flags: Flags) -> None:
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     if check and wrong:
-        raise DplcError(
-            f"{len(wrong)} of {len(files)} files are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}"
-        )
-
-
-def _diff(path: Path, before: str, after: str) -> str:
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), str(path), f"{path}, laid out"
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
+        hint = f"dplc rules fmt {' '.join(map(str, paths))}"
+        raise DplcError(f"{len(wrong)} of {len(files)} files are not laid out", hint=hint)
 
 
 # ---- test --accept
 
 
-ANY_FILE = re.compile(b"")  # the file is given to be written
 AWAITED = f"{INDENT}pass"  # a graph may be of another level than what a rule makes of it
 _EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
 
@@ -395,23 +349,9 @@ def accept(failures: Iterable[Failure]) -> int:
                 lines = _replaced(lines, example, texts.pop())
                 written += 1
             elif where == path:
-                print_note(f'note: example "{example.title}" is of several rules, which give different programs')
+                print_remark(f'example "{example.title}" is of several rules, which give different programs')
         write_file(path, formatted(Source(str(path), "\n".join(lines) + "\n")), ANY_FILE)
     return written
-
-
-@contextlib.contextmanager
-def kept_if_refused(files: Iterable[Path]) -> Iterator[None]:
-    """Restore files, byte for byte, if the body of the `with` ends with an error."""
-    before = {file: file.read_bytes() for file in files}
-    try:
-        yield
-    except BaseException:
-        for file, text in before.items():
-            if file.read_bytes() != text:
-                with writing(file, ANY_FILE) as whole:
-                    whole.write(text)
-        raise
 
 
 def fill(path: Path) -> dict[int, Span]:
@@ -422,10 +362,29 @@ def fill(path: Path) -> dict[int, Span]:
     """
     text = path.read_text(encoding="utf-8-sig")
     source, lines = Source(str(path), text), text.splitlines()
-    whole, which = _filled(lines)
-    if whole != lines:
-        write_file(path, formatted(Source(str(path), "\n".join(whole) + "\n")), ANY_FILE)
-    return {number: Span(source, line, 0, line, len(lines[line - 1])) for number, line in which.items()}
+    out: list[str] = []
+    spans: dict[int, Span] = {}
+    place = count = 0
+    while place < len(lines):
+        out.append(lines[place])
+        place += 1
+        if not _EXAMPLE.match(out[-1]):
+            continue
+        line, count = place, count + 1
+        program, place = _indented(lines, place)
+        out += program
+        gives = lines[place] if place < len(lines) else ""
+        if gives.startswith("gives ") or not any(line.strip() for line in program):
+            continue  # a refusal, or no program to take
+        place += gives.rstrip() == "gives"
+        given, place = _indented(lines, place)
+        if not any(line.strip() for line in given):
+            spans[count] = Span(source, line, 0, line, len(lines[line - 1]))
+            given = [AWAITED] if any(line.startswith(f"{INDENT}graph ") for line in program) else program
+        out += ["gives", *given]
+    if out != lines:
+        write_file(path, formatted(Source(str(path), "\n".join(out) + "\n")), ANY_FILE)
+    return spans
 
 
 def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[int, Span]]) -> None:
@@ -444,31 +403,6 @@ def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[i
             if told.setdefault((path, number), failure.got) != failure.got:
                 what = f'example "{failure.example.title}" is of several rules, which give different programs'
                 raise DplcError(what, span)
-
-
-def _filled(lines: list[str]) -> tuple[list[str], dict[int, int]]:
-    """Return the lines with a program in every `gives`, and {number from 1 of each example that had none: its line}."""
-    out: list[str] = []
-    which: dict[int, int] = {}
-    place = count = 0
-    while place < len(lines):
-        out.append(lines[place])
-        place += 1
-        if not _EXAMPLE.match(out[-1]):
-            continue
-        line, count = place, count + 1
-        program, place = _indented(lines, place)
-        out += program
-        gives = lines[place] if place < len(lines) else ""
-        if gives.startswith("gives ") or not any(line.strip() for line in program):
-            continue  # a refusal, or no program to take
-        place += gives.rstrip() == "gives"
-        given, place = _indented(lines, place)
-        if not any(line.strip() for line in given):
-            which[count] = line
-            given = [AWAITED] if any(line.startswith(f"{INDENT}graph ") for line in program) else program
-        out += ["gives", *given]
-    return out, which
 
 
 def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
@@ -499,30 +433,25 @@ PIECE_LEVELS = ("tensor", "loop", "tile", "kernel")
 NOTHING = re.compile(rb"(?!)")  # a file that is there is somebody's
 
 
-def new_rule(subject: Subject, flags: Flags) -> None:
-    """Print a rule, or write it to a file. Raises UsageError for no program or for several."""
+def new_rule(flags: Flags) -> None:
+    """Print a rule, or write it to a file. Raises UsageError for a name, lines or a level that cannot be used."""
     name, out = flags.name, flags.out
     if not re.fullmatch(r"[a-z_]\w*", name):
         raise UsageError(f"`{name}` is no name of a rule", hint="lower case letters, digits and _")
-    if flags.lines is not None:
-        text = _from_file(name, flags.lines)
-    elif flags.op is not None:
-        text = _from_op(name, flags.op, flags)
-    else:
-        text = _from_expression(name, flags.level or "tensor", flags)
-    text = formatted(Source(f"{name}.rw", text))
+    skeleton = _from_file if flags.lines is not None else _from_op if flags.op is not None else _from_expression
+    text = formatted(Source(f"{name}.rw", skeleton(name, flags)))
     if out is None:
         print_text(text, "rw")
         return
     write_file(out, text, NOTHING)
-    print_note(f"note: change what stands behind `rewrite` in {out}, then: dplc rules test --accept {out}")
+    print_remark(f"change what stands behind `rewrite` in {out}, then: dplc rules test --accept {out}")
 
 
-def _from_file(name: str, lines: str) -> str:
+def _from_file(name: str, flags: Flags) -> str:
     from ..workbench.new_rule import rule_from_lines
     from .rewriting import read_dump
 
-    found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", lines)
+    found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.lines or "")
     assert found is not None
     path = Path(found[1])
     level, _ = read_dump(path)
@@ -530,30 +459,31 @@ def _from_file(name: str, lines: str) -> str:
     first = int(found[2] or 1)
     last = int(found[3] or found[2] or len(text.splitlines()))
     if not 0 < first <= last:
-        raise UsageError(f"--from {lines}: lines count from 1, the first one first")
+        raise UsageError(f"--from {flags.lines}: lines count from 1, the first one first")
     if found[2] is None and level not in ("tensor", "torch"):
         first = next((n for n, line in enumerate(text.splitlines(), 1) if line.startswith("kernel ")), 1)
     return rule_from_lines(name, Source(str(path), text), level, first, last)
 
 
-def _from_expression(name: str, level: str, flags: Flags) -> str:
+def _from_expression(name: str, flags: Flags) -> str:
     from ..workbench.new_rule import rule_from_lines
     from .programs import compile_text
 
+    level = flags.level or "tensor"
     if level not in PIECE_LEVELS:
-        raise UsageError(
-            f"--level {level}: a piece of a program is on {', '.join(PIECE_LEVELS)}", hint="for torch say --op OP"
-        )
+        what = f"--level {level}: a piece of a program is on {', '.join(PIECE_LEVELS)}"
+        raise UsageError(what, hint="for torch say --op OP")
     text = compile_text(flags, values=False).ir(level)
     first = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("graph ", "kernel ")))
     inner = first if level == "tensor" else first + 1
     return rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
 
 
-def _from_op(name: str, op: str, flags: Flags) -> str:
+def _from_op(name: str, flags: Flags) -> str:
     from ..workbench.new_rule import rule_of_op
     from .programs import captured_text
 
+    op = flags.op or ""
     known = {schemas.aten_name(one): one for one in schemas.names()} | {one: one for one in schemas.names()}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
@@ -564,7 +494,7 @@ def _from_op(name: str, op: str, flags: Flags) -> str:
 # ---- doc
 
 
-def write_pages(subject: Subject, flags: Flags) -> None:
+def write_pages(flags: Flags) -> None:
     """Write the pages to a folder. Replace earlier pages and leave all other files."""
     from ..api import target_for
     from ..ruleset import toolchain
@@ -582,13 +512,13 @@ def write_pages(subject: Subject, flags: Flags) -> None:
         raise DplcError(f"cannot write {folder}: {error.strerror}") from None
     for name, text in made.items():
         write_file(folder / name, text, re.compile(rf"\A{MARK}".encode()))
-    print_note(f"note: {len(made)} files in {folder}: begin with {folder / 'index.md'}")
+    print_remark(f"{len(made)} files in {folder}: begin with {folder / 'index.md'}")
 
 
 # ---- the language server
 
 
-def serve_editor(subject: Subject, flags: Flags) -> None:
+def serve_editor(flags: Flags) -> None:
     """Answer an editor until it ends. Raises UsageError without pygls."""
     try:
         from ..workbench.language_server import server

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +28,8 @@ from ..compiler import Compilation
 from ..run.dispatch import at_binding
 from ..run.inputs import Judgement, judge, run_reference
 from .dumps import compile_dump, dump_sizes, read_dump, reference_of
-from .options import Flags, Subject
-from .output import ARRAYS, command_line, print_json, print_note, print_rows, progress, write, writing
+from .options import Flags
+from .output import ARRAYS, command_line, print_json, print_remark, print_rows, progress, write, write_lines, writing
 from .programs import (
     bindings,
     captured_text,
@@ -44,14 +46,13 @@ from .programs import (
 References = Callable[[], Sequence[Any]]  # computes the right outputs of a program
 
 
-def compile_program(subject: Subject, flags: Flags) -> None:
+def compile_program(flags: Flags) -> None:
     """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
     stage = stage_named(flags.ir or "cuda")
-    if subject.is_dump:
-        found = bindings(dump_sizes(subject.path), subject.name, flags.sizes)
-        if len(found) > 1:
-            raise UsageError("a compile is for one number of each size", hint="`dplc run` takes several")
-        compilation, _ = _compiled_dump(subject, flags, None, found[0])
+    if flags.subject.is_dump:
+        single = "a compile is of one program (`dplc run` takes several)"
+        (binding,) = bindings(dump_sizes(flags.subject.path), flags.subject.name, flags.sizes, single)
+        compilation, _ = _compiled_dump(flags, None, binding)
     else:
         compilation = compile_text(flags, values=False)
     if flags.as_json:
@@ -61,7 +62,7 @@ def compile_program(subject: Subject, flags: Flags) -> None:
         print_stage(compilation, stage)
 
 
-def run_program(subject: Subject, flags: Flags) -> None:
+def run_program(flags: Flags) -> None:
     """Run `dplc run`: run a program at each binding of its sizes, and compare the results with float64.
 
     Raises DplcError for a wrong result, and for findings of checked mode.
@@ -71,10 +72,10 @@ def run_program(subject: Subject, flags: Flags) -> None:
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
     device = "emulator" if flags.check else choose_device(flags.device)
     check_arrays_path(out)
-    if subject.is_dump and device == "reference":
+    if flags.subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
     single = "--out and --json are of one run" if out is not None or flags.as_json else ""
-    for compilation, references in prepared(subject, flags, device, single):
+    for compilation, references in prepared(flags, device, single):
         if flags.check:
             _report_check(compilation, flags, references)
             continue
@@ -85,16 +86,15 @@ def run_program(subject: Subject, flags: Flags) -> None:
         report_run(compilation, device, out, flags.as_json, references, table)
 
 
-def prepared(
-    subject: Subject, flags: Flags, device: str, single: str, values: bool = True
-) -> Iterator[tuple[Compilation, References]]:
+def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Iterator[tuple[Compilation, References]]:
     """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
 
-    single: see `each_binding`; values: see `capture_text`.
+    single: see `bindings`; values: see `capture_text`.
     """
-    if subject.is_dump:
-        for binding in each_binding(bindings(dump_sizes(subject.path), subject.name, flags.sizes), single):
-            compilation, references = _compiled_dump(subject, flags, device, binding)
+    if flags.subject.is_dump:
+        sizes = dump_sizes(flags.subject.path)
+        for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, single)):
+            compilation, references = _compiled_dump(flags, device, binding)
             print_trace(compilation, flags)
             yield compilation, references
         return
@@ -102,23 +102,17 @@ def prepared(
     print_trace(compilation, flags)
     captured = compilation.captured
     if not (compilation.sizes or flags.sizes):
-        yield compilation, _reference(captured)
+        yield compilation, lambda: run_reference(captured, captured.tensors)
         return
-    for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes), single):
+    for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
         drawn, _ = captured_text(flags, values, binding)
         tensors = {**captured.tensors, **drawn.tensors}
         bound = dataclasses.replace(captured, tensors=tensors, reference=drawn.reference)
-        yield at_binding(compilation, binding, bound), _reference(drawn)
+        yield at_binding(compilation, binding, bound), functools.partial(run_reference, drawn, drawn.tensors)
 
 
-def _reference(captured: Capture) -> References:
-    return lambda: run_reference(captured, captured.tensors)
-
-
-def _compiled_dump(
-    subject: Subject, flags: Flags, device: str | None, binding: Mapping[str, int]
-) -> tuple[Compilation, References]:
-    dump, options = read_dump(subject.path, binding), compile_options(flags, device)
+def _compiled_dump(flags: Flags, device: str | None, binding: Mapping[str, int]) -> tuple[Compilation, References]:
+    dump, options = read_dump(flags.subject.path, binding), compile_options(flags, device)
     with progress("compiling"):
         compilation = compile_dump(dump, options, flags.seed)
     tell_compilation(compilation)
@@ -177,27 +171,25 @@ def report_run(
         if device == "cuda":
             torch.cuda.synchronize()
     elapsed = time.perf_counter() - start
-    found = _judged(captured, results, references or _reference(captured))
+    found = _judged(captured, results, references or (lambda: run_reference(captured, captured.tensors)))
     if out is not None:
         save_outputs(out, results)
     for note in (*compiled.notes, *found.notes):
-        print_note(f"note: {note}")
+        print_remark(note)
     kernels = compilation.cuda_kernels if device != "reference" else ()
     if as_json:
-        records = [_kernel_record(kernel) for kernel in kernels]
-        record = {"ok": found.ok, "device": device, "kernels": records, **judged_record(found)}
-        if schedules := [origin.record() for origin in compilation.origins]:
-            record["schedules"] = schedules
+        record = {"ok": found.ok, "device": device, "kernels": [*map(_kernel_record, kernels)], **judged_record(found)}
+        if compilation.origins:
+            record["schedules"] = [origin.record() for origin in compilation.origins]
         if table is not None:
             record["bench"] = msgspec.to_builtins(table[0])
         print_json(record)
     else:
-        lines = [
-            f"kernel {k.name}: grid {' x '.join(map(str, k.grid))}, {k.block} threads, {k.smem} bytes of shared memory"
-            for k in kernels
-        ]
-        lines += [*outputs_told(results), f"device {device}: {elapsed * 1e3:.1f} ms, building included"]
-        write("\n".join((*lines, judged_line(found))) + "\n")
+        for kernel in kernels:
+            grid = " x ".join(map(str, kernel.grid))
+            write(f"kernel {kernel.name}: grid {grid}, {kernel.block} threads, {kernel.smem} bytes of shared memory\n")
+        took = f"device {device}: {elapsed * 1e3:.1f} ms, building included"
+        write_lines(*outputs_told(results), took, judged_line(found))
         if table is not None:
             print_table(table[0], not sys.stdout.isatty(), table[1])
     if not found.ok:
@@ -256,42 +248,36 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
     checker = CheckingExecutor(None if flags.blocks is None else tuple(map(str.strip, flags.blocks.split(","))))
     compiled, judged = Compiled(compilation, "emulator"), None
     compiled.executor = checker
-    try:
+    with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
         with progress("running in checked mode"):
             results = compiled.run({})
         judged = _judged(compilation.captured, results, references)
-    except EmulatorError:  # a kernel did not end: the findings hold it
-        pass
-    ok, found = judged is not None and judged.ok, checker.findings
+    found, launches, plain = checker.findings, checker.launches, dataclasses.asdict
     if flags.as_json:
+        kernels = [
+            {"name": launch.kernel.name, "grid": list(launch.kernel.grid), "blocks": list(launch.blocks)}
+            | {"whole": launch.whole}
+            | {"sites": [plain(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]}
+            for launch in launches
+        ]
+        ok = judged is not None and judged.ok and not found
         print_json(
-            {"ok": ok and not found, "findings": [dataclasses.asdict(finding) for finding in found]}
-            | {"kernels": [_launch_record(launch) for launch in checker.launches], "orders": list(checker.orders)}
+            {"ok": ok, "findings": [*map(plain, found)], "kernels": kernels, "orders": list(checker.orders)}
             | ({"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged))
         )
     else:
-        for launch in checker.launches:
+        for launch in launches:
             _print_launch(launch)
-        if flags.blocks is None and not all(launch.whole for launch in checker.launches):
+        if flags.blocks is None and not all(launch.whole for launch in launches):
             blocks = ", ".join(DEFAULT_BLOCKS)
             write(f"grids of more than {SMALL} threads: {blocks} blocks; `--blocks all` checks every one\n")
         if judged is not None:
-            write("\n".join((*(f"note: {note}" for note in judged.notes), judged_line(judged))) + "\n")
+            write_lines(*(f"note: {note}" for note in judged.notes), judged_line(judged))
         write(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}\n")
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
-    if judged is not None and not ok:
+    if judged is not None and not judged.ok:
         raise DplcError(f"the result is off by {judged.relative:.2e} of the largest value")
-
-
-def _launch_record(launch: CheckedLaunch) -> dict[str, Any]:
-    return {
-        "name": launch.kernel.name,
-        "grid": list(launch.kernel.grid),
-        "blocks": list(launch.blocks),
-        "whole": launch.whole,
-        "sites": [dataclasses.asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites],
-    }
 
 
 def _print_launch(launch: CheckedLaunch) -> None:
@@ -313,5 +299,6 @@ def _print_launch(launch: CheckedLaunch) -> None:
     write("\n")
     for finding in launch.findings:
         order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
-        lines = [f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines)]
-        write("\n".join(lines) + "\n\n")
+        write_lines(
+            f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines), ""
+        )

@@ -7,7 +7,7 @@ import gc
 import itertools
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -22,10 +22,8 @@ from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
-from ..kernels.kernels import Candidate
 from ..models import sources
-from ..models.compiling import capture_results, drawn
-from ..models.sources import build
+from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
 from ..run.dispatch import narrowed
@@ -51,7 +49,7 @@ from ..tune.tuning import (
     tune_job,
     tune_program,
 )
-from .models import shape_of, source_of
+from .models import captured_model
 from .options import Flags, Subject
 from .output import bars, print_json, print_note, print_remark, print_rows, progress, write
 from .programs import (
@@ -69,7 +67,7 @@ from .run import report_run
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 
 
-def tune(subject: Subject, flags: Flags) -> None:
+def tune(flags: Flags) -> None:
     """Run `dplc tune`.
 
     Raises UsageError for an unknown search or executor. Raises KeyboardInterrupt after an interrupt, once the results
@@ -77,22 +75,25 @@ def tune(subject: Subject, flags: Flags) -> None:
     """
     if flags.executor not in ("processes", "ray"):
         raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
-    check_known("--search", flags.search or DEFAULT_SEARCH, SEARCHES, "there is no such search", "searches")
-    many = subject.kind != "text" or bool(flags.grid) or flags.jobs > 1 or flags.executor != "processes"
+    name = flags.search or DEFAULT_SEARCH
+    check_known("--search", name, SEARCHES, "there is no such search", "searches")
+    many = flags.subject.kind != "text" or bool(flags.grid) or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
     search = SearchOptions(
-        flags.search or DEFAULT_SEARCH, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict,
-        flags.assemble,
-    )  # fmt: skip
+        name, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict, flags.assemble
+    )
     flags = replace(flags, seed=0)  # of the text: `--seed` is the search's
-    if tune_many(flags, search, subject) if many else tune_expression(flags, search):
+    if tune_many(flags, search) if many else tune_expression(flags, search):
         raise KeyboardInterrupt
 
 
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
     tools, fusing = fusing_of(flags, flags.top)
-    check_passes(search.free, tools)
+    labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
+    for name in search.free or ():
+        if tools.rules.plain(name) not in labels:
+            raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     tried_so_far = Candidates(flags.verbose)
@@ -103,7 +104,7 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
             tried_so_far.heard(run, tried)
             show(searching(run), run.tries, run.limit or 0)
 
-        with ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        with ended_by_signals():
             found = tune_program(fusing, evaluator, search, store, heard)
     _report(flags, found)
     if why := found.wrong.get(found.way):
@@ -112,20 +113,17 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
 
 
 @contextlib.contextmanager
-def ended_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Let these signals end a search like Ctrl-C: the best schedules are checked and stored."""
-
-    def end(*_: Any) -> None:
-        raise KeyboardInterrupt
-
+def ended_by_signals() -> Iterator[None]:
+    """Let signals that end the process end a search like Ctrl-C: the best schedules are checked and stored."""
     if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
         yield
         return
-    before = [(number, signal.signal(number, end)) for number in numbers]
+    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
+    before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
     try:
         yield
     finally:
-        for number, handler in reversed(before):
+        for number, handler in before:
             signal.signal(number, handler)
 
 
@@ -137,14 +135,6 @@ def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
     if top > 1 and not available():
         print_remark(HINT)
     return tools, Fusing(values, tools, machine, top)
-
-
-def check_passes(wanted: Iterable[str] | None, tools: Toolchain) -> None:
-    """Raise UsageError for an unknown pass of `--free`."""
-    labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
-    for name in wanted or ():
-        if tools.rules.plain(name) not in labels:
-            raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
 
 
 class Candidates:
@@ -162,7 +152,13 @@ class Candidates:
         """Print a new candidate if the verbosity selects it."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         if self.verbose > 1 or (self.verbose and improved):
-            print_note("\n".join((f"try {run.tries}: {_scored(run, tried)}", *self._changes(run, tried))))
+            score, default = tried.score, run.default.seconds
+            if score.seconds is None:
+                told = f"{score.status}: {score.detail}" if score.detail else score.status
+            else:
+                faster = f", {default / score.seconds:.2f}x" if default is not None else ""
+                told = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
+            print_note("\n".join((f"try {run.tries}: {told}", *self._changes(run, tried))))
         if improved:
             self.way = tried.candidate.way
             self.best |= {candidate.loops: candidate.schedule for candidate, _, _ in tried.parts}
@@ -174,15 +170,6 @@ class Candidates:
             before = self.best.get(candidate.loops)
             if before is not None and (found := changes(before, candidate.schedule)):
                 yield f"  {candidate.loops[0].name}: {'; '.join(found)}"
-
-
-def _scored(run: SearchProgress, tried: Tried) -> str:
-    """Return the time of a candidate and its speed-up over the default, or the reason why it has no time."""
-    score, default = tried.score, run.default.seconds
-    if score.seconds is None:
-        return f"{score.status}: {score.detail}" if score.detail else score.status
-    faster = f", {default / score.seconds:.2f}x" if default is not None else ""
-    return f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
@@ -279,18 +266,35 @@ def _text(value: Any) -> str:
 # ---- several programs
 
 
-def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
+def tune_many(flags: Flags, search: SearchOptions) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
     tools, machine = tools_for(flags)
+    # jobs on a cluster write to no store, because it is on this machine
+    here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
+    rules = tuple(str(path.resolve()) for path in flags.rules or ())
+    options, target = msgspec.to_builtins(search), flags.target or machine.arch
     with progress("capturing"):
-        programs = list(_programs(flags, search, subject, tools, machine))
-        jobs = distinct(programs, _base(flags, search, machine))
+        programs = list(_programs(flags, search, tools, machine))
+        job = Job("", (), target, rules, tuple(flags.pinned), here, options, flags.exact)
+        jobs = distinct(programs, job)
     told: dict[str, tuple[Job, JobOutcome]] = {}
     interrupted = _carried_out(flags, jobs, told, tools)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
-    choices = [] if interrupted else _chosen_ways(flags, programs, outcomes, tools)
+    choices: list[ChosenWay] = []  # of every program that has several fusion variants
+    if not interrupted:
+        tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key and one.tuned}
+        with contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules) as store:
+            choices += [choice for program in programs if (choice := choose(program, tuned, store)) is not None]
+    for choice in choices:
+        for way, why in choice.wrong.items():
+            label = f"candidate {way}" if way else "what the rules decide"
+            print_note(f"defect: {choice.name}, {label} gave a wrong result and was not kept: {why}")
     if flags.as_json:
-        kernels = [_record(job, one) for job, one in told.values()]
+        kernels = [
+            {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line}
+            | {"tuned": msgspec.to_builtins(outcome.tuned)}
+            for job, outcome in told.values()
+        ]
         print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
     else:
         write("".join(f"{choice.name}: {choice.line}\n" for choice in choices if choice.right))
@@ -305,12 +309,9 @@ def tune_many(flags: Flags, search: SearchOptions, subject: Subject) -> bool:
 
 
 def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain) -> bool:
-    """Tune the kernels one by one, and report each when it is done. Return whether the user interrupted it.
-
-    Finished results are kept.
-    """
+    """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it."""
     where: Literal["ray", "processes"] = "ray" if flags.executor == "ray" else "processes"
-    with bars() as show, ended_by(signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+    with bars() as show, ended_by_signals():
         candidates: dict[int, Candidates] = {}  # of each job
 
         def heard(run: SearchProgress, tried: Tried) -> None:
@@ -321,7 +322,12 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
         try:
             for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, heard):
                 told[job.kernel] = job, outcome
-                _keep(flags, job, outcome, tools)
+                if not flags.no_db and job.db is None and outcome.key is not None:
+                    with open_store(flags.db, tools.rules) as store:
+                        if outcome.attempts:
+                            store.record(outcome.key, outcome.attempts)
+                        if outcome.tuned is not None:
+                            store.put(outcome.key, outcome.tuned)
                 if not flags.as_json:
                     write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
                 show(f"{_named(job)}: tuned", len(told), len(jobs))
@@ -332,75 +338,28 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
     return False
 
 
-def _programs(
-    flags: Flags, search: SearchOptions, subject: Subject, tools: Toolchain, machine: Target
-) -> Iterator[TuningProgram]:
+def _programs(flags: Flags, search: SearchOptions, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
-    if subject.kind == "text":
+    if flags.subject.kind == "text":
+        texts = flags.text, flags.grid or []
         return of_grid(
-            flags.text, flags.grid or [], tools, machine, top, lambda text: captured_row(replace(flags, text=text))
+            *texts, tools, machine, top, lambda text: captured_row(replace(flags, subject=Subject("text", (text,))))
         )
-    if subject.kind == "model":
-        return iter([_of_model(subject.name, flags, tools, machine, top)])
-    suite = read_suite(subject.path)
-    return of_suite(suite, suite.select(flags.only), tools, machine, top)
-
-
-def _of_model(model: str, flags: Flags, tools: Toolchain, machine: Target, top: int) -> TuningProgram:
-    """Return a model as `dplc compile MODEL` compiles it.
-
-    Tokens and weights are random in the check of the whole model.
-    """
-    source, shape = source_of(model), shape_of(flags)
-    found = capture_results(build(source, shape.dtype, shape.layers), shape.length, shape.batch)
-    sizes = sizes_in(found.captured.graph)
-    captured = narrowed(found.captured, row_of(flags.row, sizes), sizes)
+    if flags.subject.kind == "suite":
+        suite = read_suite(flags.subject.path)
+        return of_suite(suite, suite.select(flags.only), tools, machine, top)
+    source, model = captured_model(flags)
+    sizes = sizes_in(model.captured.graph)
+    captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
     tell_lengths(captured)
     usual = hints(captured.graph)
     given = [p for p in captured.graph.ins if p.name in captured.inputs]
     kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
 
-    def tensors() -> dict[str, Any]:
-        return {**sources.make(found.weights), **drawn(kinds, source.config)}
+    def tensors() -> dict[str, Any]:  # random, in the check of the whole model
+        return {**sources.make(model.weights), **drawn(kinds, source.config)}
 
-    return program_of(source.name, captured, tools, machine, top, tensors)
-
-
-def _chosen_ways(
-    flags: Flags, programs: list[TuningProgram], outcomes: Mapping[str, JobOutcome], tools: Toolchain
-) -> list[ChosenWay]:
-    """Return the fusion variant of every program that has several."""
-    tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key is not None and one.tuned is not None}
-    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
-    with kept as store:
-        found = [choose(program, tuned, store) for program in programs]
-    for choice in filter(None, found):
-        for way, why in choice.wrong.items():
-            label = f"candidate {way}" if way else "what the rules decide"
-            print_note(f"defect: {choice.name}, {label} gave a wrong result and was not kept: {why}")
-    return [choice for choice in found if choice is not None]
-
-
-def _base(flags: Flags, search: SearchOptions, machine: Target) -> Job:
-    """Return a job with the fields that all jobs share.
-
-    Jobs on a cluster write to no store, because it is on this machine.
-    """
-    here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
-    rules = tuple(str(path.resolve()) for path in flags.rules or ())
-    wishes = msgspec.to_builtins(search)
-    return Job("", (), flags.target or machine.arch, rules, tuple(flags.pinned), here, wishes, flags.exact)
-
-
-def _keep(flags: Flags, job: Job, outcome: JobOutcome, tools: Toolchain) -> None:
-    """Store the results of a job."""
-    if flags.no_db or job.db is not None or outcome.key is None:
-        return
-    with open_store(flags.db, tools.rules) as store:
-        if outcome.attempts:
-            store.record(outcome.key, outcome.attempts)
-        if outcome.tuned is not None:
-            store.put(outcome.key, outcome.tuned)
+    return iter([program_of(source.name, captured, tools, machine, top, tensors)])
 
 
 def _named(job: Job) -> str:
@@ -409,15 +368,13 @@ def _named(job: Job) -> str:
     return job.names[0] + (f" and {more} more" if more else "")
 
 
-def _record(job: Job, outcome: JobOutcome) -> dict[str, Any]:
-    tuned = None if outcome.tuned is None else msgspec.to_builtins(outcome.tuned)
-    return {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line, "tuned": tuned}
-
-
 # ---- fuse
 
 
-def fuse(subject: Subject, flags: Flags) -> None:
+FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
+
+
+def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
     if flags.ir is not None:
         stage_named(flags.ir)
@@ -432,7 +389,12 @@ def fuse(subject: Subject, flags: Flags) -> None:
     for note in made.notes if flags.explore else ():
         print_remark(note)
     if flags.ir is not None or flags.run:
-        chosen = _chosen(found, flags.candidate or 1)
+        number = flags.candidate or 1
+        if number > len(found):
+            raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
+        chosen = found[number - 1]
+        if chosen.problem:
+            raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
         compilation = Compiler(tools, machine, explore=lambda _: chosen).compile(captured, elapsed)
         if flags.ir is not None:
             print_stage(compilation, flags.ir)
@@ -443,27 +405,13 @@ def fuse(subject: Subject, flags: Flags) -> None:
             {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
         )
     else:
-        print_rows(FUSED, map(_way, range(1, len(found) + 1), found), left=FUSED[-1:])
+        rows = []
+        for place, one in enumerate(found, 1):
+            made_by = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
+            if one.prepared:
+                made_by += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
+            made_by += f"; cannot be lowered: {one.problem}" if one.problem else ""
+            rows.append((place, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made_by))
+        print_rows(FUSED, rows, left=FUSED[-1:])
         what = f"times are predicted for {machine.name} by the model, of the kernels that the rules make"
         write(f"{what}; nothing was measured\n")
-
-
-def _chosen(found: list[Candidate], number: int) -> Candidate:
-    if not 0 < number <= len(found):
-        raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
-    if found[number - 1].problem:
-        raise DplcError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
-    return found[number - 1]
-
-
-FUSED = ("", "kernels", "moved", "predicted", "made by")
-
-
-def _way(number: int, one: Candidate) -> tuple[object, ...]:
-    """Return a candidate as a row: kernels, bytes, predicted time, and the rules that distinguish it."""
-    made = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
-    if one.prepared:
-        made += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
-    if one.problem:
-        made += f"; cannot be lowered: {one.problem}"
-    return number, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made

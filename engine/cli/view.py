@@ -6,53 +6,61 @@ import contextlib
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, Progress, SearchRequest, page
-from .options import Flags, Subject
-from .output import PAGE, bars, print_note, progress, write_file
+from .options import Flags
+from .output import PAGE, bars, print_note, print_remark, progress, write_file
 
 if TYPE_CHECKING:
-    from ..capture.capture import Capture
     from ..view.live_program import LiveProgram
 
 
 WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
 
 
-def view(subject: Subject, flags: Flags) -> None:
+def view(flags: Flags) -> None:
     """Run `dplc view`."""
-    if flags.out is not None:
-        write_page(flags, flags.out, subject)
-    elif subject.kind == "suite":
-        raise UsageError("a suite is written to a file", hint=f"dplc view {subject.name} -o suite.html")
-    else:
-        serve_page(flags, subject)
+    kind = flags.subject.kind
+    if flags.out is None and kind == "suite":
+        raise UsageError("a suite is written to a file", hint=f"dplc view {flags.subject.name} -o suite.html")
+    if flags.out is None:
+        serve_page(flags)
+        return
+    write_file(flags.out, page((suite_of if kind == "suite" else record_of)(flags)), PAGE)
+    print_remark(f"written to {flags.out}: it opens in any browser, nothing is loaded from elsewhere")
 
 
-def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
+def suite_of(flags: Flags) -> dict[str, Any]:
+    """Return the record of a suite."""
+    from ..view.records import suite_record
+    from .programs import tools_for
+
+    with bars() as tell:
+        return suite_record(flags.subject.path, *tools_for(flags), tell)
+
+
+def record_of(flags: Flags) -> dict[str, Any]:
     """Return the record of an expression or a model, compiled with its trace."""
     from ..view.records import access_counts, egraph_record, measured_registers, search_record, view_record
     from .programs import captured_text, compile_text, tools_for
 
-    traced = replace(flags, verbose=2)
-    if model is None:
+    traced, is_text = replace(flags, verbose=2), flags.subject.kind == "text"
+    if is_text:
         compilation = compile_text(traced)
     else:
         from .models import compiled_model
 
         with bars() as tell:
-            compilation = compiled_model(model, traced, tell).compilation
+            compilation = compiled_model(traced, tell).compilation
     with progress("linking lines"):
-        record = view_record(compilation, tools_for(flags)[0], model or flags.text)
+        record = view_record(compilation, tools_for(flags)[0], flags.subject.name)
     with progress("assembling"):
         for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
             kernel["assembled"] = found
-    if flags.explore and model is None:
+    if flags.explore and is_text:
         with progress("exploring"):
             record["egraph"] = egraph_record(captured_text(flags, values=False)[0], *tools_for(flags))
     if flags.tune is not None:
@@ -69,20 +77,6 @@ def record_of(flags: Flags, model: str | None = None) -> dict[str, Any]:
     return record
 
 
-def write_page(flags: Flags, out: Path, subject: Subject) -> None:
-    """Run `dplc view -o FILE`."""
-    from ..view.records import suite_record
-    from .programs import tools_for
-
-    if subject.kind == "suite":
-        with bars() as tell:
-            record = suite_record(subject.path, *tools_for(flags), tell)
-    else:
-        record = record_of(flags, subject.name if subject.kind == "model" else None)
-    write_file(out, page(record), PAGE)
-    print_note(f"note: written to {out}: it opens in any browser, nothing is loaded from elsewhere")
-
-
 # ---- the live page: imports are light until the browser has requested it, for PyTorch takes long
 
 
@@ -90,15 +84,20 @@ FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torc
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
-def serve_page(flags: Flags, subject: Subject) -> None:
+def serve_page(flags: Flags) -> None:
     """Serve the page of an expression or a model until Ctrl-C, and compile again when a rule file changes.
 
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
     """
-    shown = LivePage(subject.name)
+    shown = LivePage(flags.subject.name)
     progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
-    with _served(shown, flags.port) as server:
+    try:
+        server = PageServer(shown, flags.port)
+    except OSError as error:
+        raise DplcError(f"--port {flags.port}: {error.strerror}", hint="leave it out to take a free one") from None
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+    try:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
         if flags.browse:
@@ -107,22 +106,10 @@ def serve_page(flags: Flags, subject: Subject) -> None:
         if flags.browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server, progress, subject)
-
-
-@contextlib.contextmanager
-def _served(shown: LivePage, port: int) -> Iterator[PageServer]:
-    """Run the server in its own thread."""
-    try:
-        server = PageServer(shown, port)
-    except OSError as error:
-        raise DplcError(f"--port {port}: {error.strerror}", hint="leave it out to take a free one") from None
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
-    try:
-        yield server
+            _follow(flags, server, progress)
     finally:
         server.shutdown()
-        server.close()
+        server.server_close()
 
 
 def _read_ahead(progress: Progress) -> None:
@@ -136,16 +123,15 @@ def _read_ahead(progress: Progress) -> None:
     compile_rules(toolchain().torch)
 
 
-def _follow(flags: Flags, server: PageServer, progress: Progress, subject: Subject) -> None:
+def _follow(flags: Flags, server: PageServer, progress: Progress) -> None:
     """Capture and compile, then compile again whenever a rule file changes."""
-    shown = server.shown
     progress.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(flags, shown, progress, subject)
+        program = _program(flags, server.shown, progress)
     except DplcError as error:
-        _tell_the_end(server, shown.tell({"stages": None}, error=error.render(), why="started"))
+        _tell_the_end(server, server.shown.tell({"stages": None}, error=error.render(), why="started"))
         raise
     server.program = program
     news = program.compile("started")
@@ -157,32 +143,27 @@ def _follow(flags: Flags, server: PageServer, progress: Progress, subject: Subje
     program.watch(threading.Event(), report=print_note)
 
 
-def _program(flags: Flags, shown: LivePage, progress: Progress, subject: Subject) -> LiveProgram:
-    """Capture the program. Raises DplcError if that fails."""
+def _program(flags: Flags, shown: LivePage, progress: Progress) -> LiveProgram:
+    """Capture the expression, or a model without its weights. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
     from ..view.live_program import LiveProgram
-    from .programs import tools_for
+    from .programs import captured_text, tools_for
 
     progress.begin("rules")
     machine = target_for(choose_device(None), flags.target)
     if not (flags.rules and all(path.exists() for path in flags.rules)):
         tools_for(flags)  # an error here is not in a file that the user could change
     progress.begin("capture")
+    if flags.subject.kind == "text":
+        captured = captured_text(flags)[0]
+    else:
+        from .models import captured_model
+
+        captured = captured_model(flags)[1].captured
     return LiveProgram(
-        _captured(flags, subject), subject.name, tuple(flags.rules or ()), flags.pinned, machine, shown=shown,
-        progress=progress, exact=flags.exact, search=SearchRequest(flags.tune or 0, flags.explore), check=flags.check,
+        captured, flags.subject.name, tuple(flags.rules or ()), flags.pinned, machine, shown=shown, progress=progress,
+        exact=flags.exact, search=SearchRequest(flags.tune or 0, flags.explore), check=flags.check,
     )  # fmt: skip
-
-
-def _captured(flags: Flags, subject: Subject) -> Capture:
-    """Capture the expression, or a model without its weights."""
-    if subject.kind == "text":
-        from .programs import captured_text
-
-        return captured_text(flags)[0]
-    from .models import captured_model
-
-    return captured_model(subject.name, flags)
 
 
 def _tell_the_end(server: PageServer, news: News) -> None:

@@ -24,6 +24,7 @@ from dplc.engine.bench.suites import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
+from dplc.engine.cli.options import Flags, Subject
 from dplc.engine.compiler import Compiler, Stopwatch
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.check import check, load_facts
@@ -174,7 +175,7 @@ class Programs:
         text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
         self.path.write_text(text)
         level, units = rewriting.rewrite_file(
-            self.path, self.tools, self.machine, [], Trace() if dice.random() < 0.1 else None
+            Flags(Subject("dump", (str(self.path),))), self.tools, self.machine, [], Trace() if dice.random() < 0.1 else None
         )
         rewriting.print_program(units, level)
 
