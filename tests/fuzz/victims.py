@@ -175,7 +175,11 @@ class Programs:
         text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
         self.path.write_text(text)
         level, units = rewriting.rewrite_file(
-            Flags(Subject("dump", (str(self.path),))), self.tools, self.machine, [], Trace() if dice.random() < 0.1 else None
+            Flags(Subject("dump", (str(self.path),))),
+            self.tools,
+            self.machine,
+            [],
+            Trace() if dice.random() < 0.1 else None,
         )
         rewriting.print_program(units, level)
 
