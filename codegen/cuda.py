@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,8 @@ class ExpressionPrinter:
         self.taken = set(names.values())
         self.dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        places = [getattr(stmt, name, None) for stmt in nodes(kernel.body, Stmt) for name in ("place", "into", "acc")]
+        self.writes = Counter(place.name for place in places if place.__class__ is Var)
         self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
         self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}
 
@@ -204,6 +207,7 @@ class Printer(ExpressionPrinter):
                 and not stmt.shape
                 and isinstance(after, LoadFrom)
                 and after.into is Var(stmt.dst)
+                and self.writes[stmt.dst] == 1
             ):
                 self.declare(stmt.dst, stmt.dtype)
                 lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load_from(after)}")

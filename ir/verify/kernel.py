@@ -236,6 +236,8 @@ class KernelCheck:
 
     def loop(self, stmt: Loop) -> None:
         self.bind(stmt, stmt.var, KnownName("index", divergent=self.varies(stmt.start)))
+        if is_int(stmt.step) and stmt.step < 1:
+            self.say(stmt, "a loop counts up")
         self.inside(self.varies((stmt.start, stmt.stop)), stmt.body)
         self.names.pop(stmt.var, None)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from altered_texts import altered
 
+from dplc.codegen.emulator.executor import run_kernels
 from dplc.ir.diagnostic import DplcError
+from dplc.ir.program import Kernel
 from dplc.ir.text.programs import read_program
 from dplc.ir.verify.kernel import problems
 from dplc.ir.verify.sorts import sort_problems
@@ -46,6 +49,13 @@ def test_a_good_one() -> None:
     assert wrong("Launch", "Launch") == wrong("values=(a)", "values=(-inf)") == ()
 
 
+def test_a_register_may_be_loaded_twice() -> None:
+    (kernel,) = read_program(KERNEL)[1]
+    x = np.arange(64, dtype=np.float32)
+    assert isinstance(kernel, Kernel)
+    assert (run_kernels([kernel], {"x": x})["y"] == x.reshape(2, 32)[:, ::-1].reshape(64)).all()
+
+
 @pytest.mark.parametrize("old, new, what", [
     ("grid=(2, 1, 1)", "grid=(2, -0.0, 1)", "a grid has three extents"),
     ("grid=(2, 1, 1)", "grid=(2, 0, 1)", "a grid has three extents"),
@@ -65,6 +75,7 @@ def test_a_good_one() -> None:
     ("a = Registers(f32)", "a = Define(i32, -inf)", "-inf is no i32"),
     ("a = Registers(f32)", "a = Registers(i64)\n        Assign(a, nan)", "nan is no i64"),
     ("StoreTo(f32, Address(smem, offset=thread*4), values=(a)", "StoreTo(i32, Address(smem, offset=0), values=(inf)", "inf is no i32"),
+    ("Barrier()", "Loop(k, 0, 4, step=0):\n            Barrier()", "a loop counts up"),
     ("Barrier()", "Branch(thread < 3):\n            Barrier()", "not every thread"),
 ])  # fmt: skip
 def test_problems(old: str, new: str, what: str) -> None:
