@@ -122,7 +122,7 @@ def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> Non
     with pytest.warns(
         LengthWarning, match=r"(?s)anew for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
     ) as told:
-        for n in (3, 4, 5):
+        for n in (3, 5):
             assert same(compiled(x := torch.randn(n, 8)), function(x))
     assert sum(w.category is LengthWarning for w in told) == 1
     assert {w.filename for w in told if w.category is LengthWarning} == {__file__}
@@ -171,12 +171,13 @@ class Listener(nn.Module):
     ("module", "given"),
     [(Segmenter, lambda n: torch.randn(1, 3, n, n + 4)), (Listener, lambda n: torch.randn(2, 1, 5 * n))],
 )
+@pytest.mark.sampled(1)
 def test_parts_of_a_network_are_trained_at_every_length(module: Callable[[], Any], given: Callable[[int], Any]) -> None:
     model = module()
     compiled = torch.compile(model, backend="dplc", dynamic=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LengthWarning)
-        for n in (16, 24, 17):
+        for n in (16, 17):
             x = given(n)
             wanted, got = model(x), compiled(x)
             weights = torch.randn_like(wanted)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 def llama() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=100))
 
     def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,7 +39,7 @@ def llama() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Ten
 def vit() -> tuple[nn.Module, Loss, Callable[[], tuple[torch.Tensor, torch.Tensor]]]:
     from transformers import ViTConfig, ViTForImageClassification
 
-    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4}
     model = ViTForImageClassification(ViTConfig(**sizes, image_size=24, patch_size=8, num_labels=5))
 
     def batch() -> tuple[torch.Tensor, torch.Tensor]:

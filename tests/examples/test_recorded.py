@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,14 @@ import recorded
 MOST = {"h200": (0.20, 0.06), "rtx4090": (0.28, 0.17), "rtx5090": (0.18, 0.14)}
 
 
+@functools.cache
+def expressed(device: str) -> list[Any]:
+    return list(recorded.expressed(recorded.points(device)))
+
+
 @pytest.mark.parametrize("device", MOST)
 def test_the_model_stays_as_near_to_what_was_measured(device: str) -> None:
-    made = list(recorded.expressed(recorded.points(device)))
+    made = expressed(device)
     assert len(made) >= 16  # points that a schedule of today can express
     found = recorded.by_device(made)[device]
     published, fitted = MOST[device]
@@ -29,7 +36,7 @@ def test_the_model_stays_as_near_to_what_was_measured(device: str) -> None:
 
 def test_schedules_of_a_shape_are_ordered_as_they_were_measured() -> None:
     """Of the devices, one alone has shapes that were measured with several schedules that can be expressed."""
-    tau = recorded.by_device(list(recorded.expressed(recorded.points("rtx5090"))))["rtx5090"].tau
+    tau = recorded.by_device(expressed("rtx5090"))["rtx5090"].tau
     assert tau is not None and tau >= 0.5
 
 

@@ -13,8 +13,8 @@ from drawing import draws
 
 HERE = Path(__file__).parent
 SAMPLE = {
-    "rules": 30, "compiles": 6, "policies": 6, "programs": 20, "dumps": 20, "artefacts": 20, "sized artefacts": 15,
-    "stores": 12, "files": 40,
+    "rules": 15, "compiles": 3, "policies": 3, "programs": 10, "dumps": 10, "artefacts": 10, "sized artefacts": 8,
+    "stores": 6, "files": 20,
 }  # fmt: skip
 FIRST = int(os.environ.get("DPLC_FUZZ_FIRST", "0"))
 LIMIT = 1800.0

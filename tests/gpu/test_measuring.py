@@ -24,6 +24,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
+from dplc.engine.tune import evaluators
 from dplc.engine.tune.evaluators import Measuring, cubin, measuring
 
 H200 = target("h200")
@@ -161,7 +162,10 @@ def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
     assert build.most > 1
 
 
-def test_a_process_that_cannot_start_is_said_once(product: ScheduleCandidate) -> None:
+def test_a_process_that_cannot_start_is_said_once(
+    product: ScheduleCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluators, "STARTS", 1)
     for serve, said in ((serve_nothing, "ended with 1: no such luck"), (serve_prints, "ended with 0: x")):
         with Measuring(H200, serve=serve, build=Build()) as broken, pytest.raises(DeviceError, match=said):
             broken(product)
