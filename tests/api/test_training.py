@@ -252,7 +252,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 def test_optimizer_step_is_compiled_whole(name: str, foreach: bool) -> None:
     kind, options = OPTIMIZERS[name]
     ours = [torch.randn(3, 4), torch.randn(5)]

@@ -104,7 +104,7 @@ def _added(v: torch.Tensor, i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", ("compile", "torch.compile", "gradients"))
 @pytest.mark.parametrize("what", WRITTEN)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_elements_are_written_where_a_tensor_says(what: str, way: str) -> None:
     function, v, x = WRITTEN[what], torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=way == "gradients")
     compiled = None

@@ -72,6 +72,7 @@ TRANSFORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.sampled(6)
 def test_transforms_of_torch_func_are_right(name: str) -> None:
     """Values and gradients are those of eager; only a write leaves an op to eager."""
     torch._dynamo.reset()

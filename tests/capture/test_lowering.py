@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from drawing import draws
+from drawing import draws, some
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowering_cases import UNARY, WHOLE
@@ -15,14 +15,14 @@ from dplc.ir.diagnostic import DplcError
 # the variance of one element is nan, and torch says so
 pytestmark = pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 
-SHAPES = ((3, 5), (2, 3, 7), (4, 1), (1,))
+SHAPES = ((2, 3, 7), (3, 5), (4, 1), (1,))
 EXPRESSIONS = tuple(text.strip() for text in UNARY if text.strip())
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.sampled(44)
 def test_expressions_of_one_tensor(expression: str) -> None:
-    for shape in SHAPES:
+    for shape in some(SHAPES, 2):
         check_lowering(capture_text(f"x = torch.randn{shape}\n{expression}"))
 
 
@@ -37,6 +37,6 @@ def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> No
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.sampled(34)
+@pytest.mark.sampled(24)
 def test_whole_expressions(name: str) -> None:
     check_lowering(capture_text(WHOLE[name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from tokenizers import Tokenizer as Words
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
+from dplc.engine.cli import models
+from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator
 from dplc.engine.models.sources import WeightRequest, build, find, make
 
@@ -34,6 +37,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wanted = {name: WeightRequest((name,), "f32", shape) for name, shape in shapes.items()}
     save_file(make(wanted, seed=1, scale=0.5), folder / "model.safetensors")
     return folder
+
+
+@functools.cache
+def _compiled(config: str, length: str, maximum: int, shape: ModelShape, how: str) -> Any:
+    """A list that holds the one compile of its kind."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands with the same model and options share what was compiled."""
+    real = models.compile_generation
+
+    def compile_once(source: Any, length: Any, maximum: int, shape: Any, how: Any, **options: Any) -> Any:
+        tell = options.pop("tell")
+        made = _compiled(repr(source), repr(length), maximum, shape, f"{how.target.name} {options}")
+        if not made:
+            made.append(real(source, length, maximum, shape, how, **options, tell=tell))
+        return made[0]
+
+    monkeypatch.setattr(models, "compile_generation", compile_once)
 
 
 def test_tokens_and_figures(ok: Command, model: Path) -> None:

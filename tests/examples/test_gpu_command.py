@@ -34,7 +34,13 @@ def test_a_dry_run_writes_what_a_run_would(tmp_path: Path) -> None:
     suite, broken, out = tmp_path / "tiny.json", tmp_path / "broken.json", tmp_path / "out"
     suite.write_text(json.dumps(SUITE))
     broken.write_text(json.dumps({**SUITE, "operations": {}}))
-    files = ("--suite", str(suite), "--suite", str(broken), *("--only", "tiny", "--only", "broken", "--only", "readme 1"))
+    files = (
+        "--suite",
+        str(suite),
+        "--suite",
+        str(broken),
+        *("--only", "tiny", "--only", "broken", "--only", "readme 1"),
+    )
     done = gpu("--dry-run", "--out", str(out), *files)
     assert done.returncode == 1, done.stderr  # one suite is broken, and the others have been done all the same
     told = [line.split(",")[0] for line in done.stdout.splitlines()[1::2]]

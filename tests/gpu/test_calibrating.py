@@ -77,6 +77,9 @@ def test_the_constants_are_found_again(
         if field.name not in (*FITTED, "name", "multiprocessors"):
             assert getattr(found, field.name) == getattr(BASE, field.name)
     assert "# Measured by `dplc calibrate` on dplc mock GPU: dram_share" in out.read_text()
+    calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
+    record = json.loads(capsys.readouterr().out)
+    assert record["constants"]["clock"] == {"measured": pytest.approx(1.7e9, rel=1e-3), "published": 1.98e9}
 
 
 def test_times_that_make_no_sense_are_refused(process: WorkerProcess, tmp_path: Path) -> None:
@@ -122,9 +125,3 @@ def test_the_work_of_micro_kernels_is_what_they_do() -> None:
                 assert held["from"] + held["to"] == pytest.approx(copy.work * BASE.dram_bytes_per_second)
         if name == "clock":
             assert small[0].work == large[0].work
-
-
-def test_as_data(process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
-    record = json.loads(capsys.readouterr().out)
-    assert record["constants"]["clock"] == {"measured": pytest.approx(1.7e9, rel=1e-3), "published": 1.98e9}

@@ -162,9 +162,7 @@ def test_compilers_run_side_by_side(evaluator: Measuring, build: Build) -> None:
     assert build.most > 1
 
 
-def test_a_process_that_cannot_start_is_said_once(
-    product: ScheduleCandidate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_start_is_said_once(product: ScheduleCandidate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluators, "STARTS", 1)
     for serve, said in ((serve_nothing, "ended with 1: no such luck"), (serve_prints, "ended with 0: x")):
         with Measuring(H200, serve=serve, build=Build()) as broken, pytest.raises(DeviceError, match=said):

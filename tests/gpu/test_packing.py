@@ -60,7 +60,10 @@ SPOILED = {
     "wrong": ("max_nan(", "fminf("),
     "traps": (") {\n", ") {\n  __builtin_trap();\n"),
     "crashes": (") {\n", ") {\n  *(volatile int*)8 = 1;\n"),
-    "hangs": (") {\n", ") {\n  for (volatile int i = 1; i;) {}\n"),
+    "hangs": (
+        ") {\n",
+        ') {\n  long pause = 34;\n  asm volatile("syscall" : "+a"(pause) : : "rcx", "r11", "memory");\n',
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -13,6 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FLOORS = ("ir", "codegen", "engine")
 SOURCES = sorted(p for floor in FLOORS for p in (ROOT / floor).rglob("*.py"))
+
+
+@functools.cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's syntax, parsed once for all tests."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
 
 
 def test_packages_are_the_tree() -> None:
@@ -37,7 +44,7 @@ def test_sizes() -> None:
     for path in SOURCES:
         lines = path.read_text().count("\n")
         assert lines <= 900, f"{path.name} has {lines} lines: one subject per file, at most 900 lines"
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             if isinstance(node, ast.FunctionDef):
                 documented = ast.get_docstring(node) is not None
                 size = (node.end_lineno or 0) - (node.body[0].end_lineno if documented else node.lineno - 1)
@@ -52,7 +59,7 @@ def _imports(path: Path) -> set[str]:
     """The floors that a module imports, relative imports resolved."""
     package = ("dplc", *path.parent.relative_to(ROOT).parts)
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             found.add(".".join((*base, *(node.module or "").split("."))).rstrip("."))
@@ -74,7 +81,7 @@ REPEATED = {
 def test_a_class_name_means_one_thing() -> None:
     places: dict[str, set[str]] = {}
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, set()).add(str(path.relative_to(ROOT)))
     repeated = {name: sorted(files) for name, files in places.items() if len(files) > 1}
@@ -92,7 +99,7 @@ def _needs(path: Path, known: set[str]) -> set[str]:
     """The files of the project that a file imports, inside functions and under TYPE_CHECKING too."""
     package = path.parent.relative_to(ROOT).parts
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = (*package[: len(package) - node.level + 1], *(node.module.split(".") if node.module else ()))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dplc":

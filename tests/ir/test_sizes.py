@@ -202,6 +202,7 @@ SCHEDULES = {  # of a size that stands in guards of a ring's copies, in strides 
 
 @pytest.mark.parametrize("level", ["tile", "kernel"])
 @pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.sampled(3)
 def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, name: str, level: str) -> None:
     program, old, new, lengths = SCHEDULES[name]
     path = tmp_path / "program.ir"

@@ -47,7 +47,7 @@ def test_kernel_counts(name: str, fusion: FusionRules) -> None:
 
 @pytest.mark.parametrize("tile", [1, 2, 4, 0])
 @pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_other_cuts_mean_the_same(name: str, tile: int) -> None:
     graph = getattr(blocks, name)()
     plan = compile_graph(graph, compiled(tile))
@@ -108,7 +108,7 @@ def test_texts_do_not_depend_on_the_hash_seed() -> None:
         "        print(print_unit(kernel), key(kernel))\n"
     )
     texts = set()
-    for seed in ("0", "1", "2"):
+    for seed in ("0", "1"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", script, str(HERE), *COUNTS]
         texts.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)

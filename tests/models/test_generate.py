@@ -55,7 +55,7 @@ def of_transformers(name: str, weights: dict[str, Any], prompt: list[int], count
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_the_tokens_are_those_of_transformers(name: str) -> None:
     generation = compiled(name)
     for seed in range(2, 2 + draws(2)):
@@ -72,8 +72,8 @@ def test_a_prompt_of_one_token() -> None:
     assert found == of_transformers("tied", weights, [9], NEW)
 
 
-@pytest.mark.parametrize(("name", "rows"), [("llama", ()), ("qwen3", (Dim("s", 1, 8),))])
-@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("name", "rows"), [("qwen3", (Dim("s", 1, 8),)), ("llama", ())])
+@pytest.mark.sampled(1)
 def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one for each row that a prompt is in, of the one captured program."""
     compiles: list[Any] = []
@@ -84,7 +84,7 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
     generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows)
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
-    for length in [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(draws(8)))]:
+    for length in [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(draws(4)))]:
         prompt = [dice.randrange(50) for _ in range(length)]
         found = list(generator.tokens(prompt, 2, stops=()))
         assert found == of_transformers(name, weights, prompt, len(found)), length
@@ -97,7 +97,7 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
 
 
 @pytest.mark.parametrize(("name", "rows"), [("llama", True), ("qwen3", ()), ("tied", (Dim("s", 1, 1),))])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one to three chunks and beside these; every piece is written where the cache lies."""
     compiles: list[Any] = []
@@ -108,7 +108,7 @@ def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeyp
     generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows, chunk)
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
-    for length in some((1, chunk, chunk + 1, 2 * chunk, 23, maximum - 1, 5, 13, 17, 3 * chunk), 6):
+    for length in some((1, chunk, chunk + 1, 2 * chunk, 23, maximum - 1, 5, 13, 17, 3 * chunk), 5):
         prompt = [dice.randrange(50) for _ in range(length)]
         found = list(generator.tokens(prompt, 4, stops=()))
         assert found == of_transformers(name, weights, prompt, len(found)), length
@@ -121,7 +121,8 @@ def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeyp
         list(generator.tokens([1] * 48, 1))
 
 
-@pytest.mark.parametrize(("name", "chunk"), [("llama", None), ("qwen3", 5)])
+@pytest.mark.parametrize(("name", "chunk"), [("qwen3", 5), ("llama", None)])
+@pytest.mark.sampled(1)
 def test_the_cache_is_read_as_far_as_it_is_written(
     name: str, chunk: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +156,8 @@ def test_memory_for_a_prompt_is_that_of_a_piece() -> None:
     how = Compiler(toolchain(), target("sm_80"))
 
     def prompt_bytes(maximum: int, chunk: int | None) -> int:
-        made = compile_generation(source("llama"), all_lengths(maximum), maximum, ModelShape(), how, (), chunk)
+        shape = ModelShape(layers=1)
+        made = compile_generation(source("llama"), all_lengths(maximum), maximum, shape, how, (), chunk)
         assert made.memory.copied == 0
         return made.memory.prompt
 

@@ -27,6 +27,7 @@ def llama() -> Any:
 
 
 @pytest.mark.parametrize("marked", [False, True], ids=["dynamic=True", "mark_dynamic"])
+@pytest.mark.sampled(1)
 def test_one_compile_serves_every_prompt(marked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
     made: list[Any] = []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from drawing import some
 from tiny_models import of_transformers, source
 
 import dplc
@@ -63,7 +64,7 @@ def made(written: Path, tmp_path: Path) -> Path:
 def test_one_folder_serves_every_length(model: CompiledModel, written: Path) -> None:
     loaded = dplc.load_model(written, device="emulator")
     weights = make(model.weights)
-    for batch, length in ((1, 1), (1, 9), (2, 9), (3, 64), (1, 63), (2, 1), (1, 16)):
+    for batch, length in some(((1, 1), (2, 9), (3, 64), (1, 16), (1, 9), (1, 63), (2, 1)), 4):
         ids = torch.randint(0, 50, (batch, length))
         want, own = (
             of_transformers("llama", weights, model.weights, ids, kind) for kind in (torch.double, torch.float)
