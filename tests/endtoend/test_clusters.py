@@ -116,7 +116,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     with pytest.raises(EmulatorError) as found:
         kernels.launched(name, ARRAYS)

@@ -80,7 +80,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels, order: int) -> None
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     """In one order of threads or another; wherever it is, it is named by a line of the fault's own."""
     found = []

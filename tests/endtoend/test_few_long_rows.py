@@ -39,7 +39,7 @@ ROWS_AGAIN = (  # and the rows themselves: partial results, their sum, and the r
 
 
 @pytest.mark.parametrize("text", TWO_LAUNCHES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_few_results_of_long_rows_take_two_launches(text: str) -> None:
     first, second = map(instruction_counts, compiled(text).kernels)
     assert second.dram < first.dram / 20  # bytes

@@ -38,7 +38,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("form", "shape", "block", "atom"), CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], atom: str) -> None:
     inputs = operands(form, *shape)
     made = compiled(product(form), inputs, *block, None)

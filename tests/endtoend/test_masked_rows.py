@@ -117,7 +117,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "dtype", "turn"), CASES)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_attention_of_hidden_rows_agrees_with_eager(name: str, dtype: torch.dtype, turn: int) -> None:
     f, target = ATTENTION[name], TARGETS[turn % len(TARGETS)]
     given = inputs(dtype, 0.0)

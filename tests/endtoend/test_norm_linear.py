@@ -86,7 +86,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_one_kernel_reads_the_rows_once(name: str) -> None:
     compilation = compiled(SUBJECTS[name])
     assert len(compilation.plan.kernels) == 1

@@ -31,7 +31,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_it_is_right(text: str) -> None:
     is_right(text)
 

@@ -69,7 +69,7 @@ def is_right(text: str, given: Settings | None = None) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", ["", ",dtype=torch.bfloat16"], ids=["f32", "bf16"])
 @pytest.mark.parametrize("n, m", [(3, 40040), (16, 20020)])
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 def test_programs_are_right(name: str, dtype: str, n: int, m: int) -> None:
     is_right(PROGRAMS[name].format(n=n, m=m, t=dtype))
 

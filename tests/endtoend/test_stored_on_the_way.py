@@ -35,7 +35,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("dtype", ["", BF16], ids=["f32", "bf16"])
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_both_are_right_in_one_launch(name: str, dtype: str) -> None:
     text = PAIRS[name].format(m=37, n=131, k=67, t=dtype)
     assert len(compiled(text).launched) == 1

@@ -63,7 +63,7 @@ PRODUCTS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ..
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
     f, shapes = PRODUCTS[name]
     compiled = right(f, *drawn(dtype, *shapes))

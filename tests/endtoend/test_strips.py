@@ -35,7 +35,7 @@ LARGE = (
 
 
 @pytest.mark.parametrize("text", STRIPS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_strip_is_right(text: str) -> None:
     is_right(text)
 

@@ -42,7 +42,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("form", "shape", "block"), CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]) -> None:
     inputs = operands(form, *shape)
     judged(with_a_team(compiled(product(form), inputs, *block, TEAMS)), product(form), inputs)

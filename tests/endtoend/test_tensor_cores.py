@@ -47,7 +47,7 @@ def products(compiled: dplc.Compiled) -> int:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_products(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     assert products(right(product("nn"), *operands("nn", shape, dtype)))
 
@@ -187,7 +187,7 @@ ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[i
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_attention_is_one_kernel_of_fragments(name: str) -> None:
     f, rows, columns, dtype = ATTENTION[name]
     compiled = right(f, *heads(rows, columns, dtype))
@@ -255,7 +255,7 @@ def test_attention_in_checked_mode(name: str) -> None:
 
 @pytest.mark.parametrize("length", [128, 1024, 16384])
 @pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_attention_is_one_kernel_at_every_length(device: str, length: int) -> None:
     inputs = tuple(torch.empty(1, 32, length, 128, dtype=torch.bfloat16) for _ in "qkv")
     compiled = dplc.compile(sdpa, inputs, target=device, device="emulator", db=False)

@@ -53,7 +53,7 @@ def is_right(text: str, settings: Settings | None = None, dtype: str | None = No
 
 
 @pytest.mark.parametrize("text", TURNED)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_turned_copy_is_right(text: str) -> None:
     is_right(text)
 

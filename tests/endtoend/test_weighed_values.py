@@ -34,7 +34,7 @@ def text_of(scores: str, weighed: str, dtype: str = "", **sizes: int) -> str:
 
 @pytest.mark.parametrize("weighed", WEIGHED)
 @pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_what_is_weighed_may_need_its_score(scores: str, weighed: str) -> None:
     is_right(text_of(scores, weighed, b=2, i=13, j=11, d=4, e=64))
 

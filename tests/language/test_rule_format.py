@@ -85,7 +85,7 @@ def texts() -> list[Any]:
 
 
 @pytest.mark.parametrize("text", texts())
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 def test_the_text_of_a_file_reads_back(text: str) -> None:
     declarations = parse(Source("given.rw", text))
     once = format_file(declarations)

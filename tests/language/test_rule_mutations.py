@@ -59,7 +59,7 @@ def survives(text: str) -> None:
         assert error.render()
 
 
-@settings(max_examples=draws(80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_tokens(data: st.DataObject) -> None:
     tokens = TOKEN.findall(data.draw(st.sampled_from(SEEDS)))
@@ -79,7 +79,7 @@ def test_changed_tokens(data: st.DataObject) -> None:
     survives("".join(tokens))
 
 
-@settings(max_examples=draws(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_characters(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(SEEDS))[:1500]
@@ -121,7 +121,7 @@ PARSED = [parse(Source("seed.rw", seed)) for seed in SEEDS[:8]]
 POOL = [expression for declarations in PARSED for expression in expressions(declarations)]
 
 
-@settings(max_examples=draws(50), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_exchanged_expressions(data: st.DataObject) -> None:
     """Text that mostly parses, and means nothing: what the checks themselves must bear."""

@@ -254,6 +254,7 @@ def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("subject", ["model", "expression"])
+@pytest.mark.sampled(1)
 def test_the_command_follows_a_rule_file(tmp_path: Path, subject: str) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(MODEL))

@@ -174,6 +174,7 @@ PRODUCTS = {
 @assembled
 @pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize("text", PRODUCTS.values(), ids=PRODUCTS.keys())
+@pytest.mark.sampled(3)
 def test_products_on_tensor_cores(text: str, device: str) -> None:
     (made,) = kernels(text, device)
     hot = made.listing.hot
@@ -199,6 +200,7 @@ def test_chunks_of_64_where_shared_memory_is_small(tmp_path: Path) -> None:
 @assembled
 @pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 345), (128, 128, 500)])
+@pytest.mark.sampled(3)
 def test_attention_on_tensor_cores(size: int, products: int, most: int, device: str) -> None:
     text = f"F.scaled_dot_product_attention(*(torch.randn(1, 32, 4096, {size}, {HALVES}) for _ in 'qkv'))"
     (made,) = kernels(text, device)
