@@ -88,6 +88,7 @@ def checked(text: str, device: str, tile: Mapping[str, int]) -> Compilation:
 
 
 @pytest.mark.parametrize("text", CASES.values(), ids=CASES.keys())
+@pytest.mark.sampled(4)
 def test_one_kernel(text: str) -> None:
     check(text, "h200")
 

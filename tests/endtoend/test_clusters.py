@@ -42,6 +42,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("form", "shape", "block", "ways"), CASES)
+@pytest.mark.sampled(3)
 def test_products_of_clusters(
     form: str, shape: tuple[int, int, int], block: tuple[int, int], ways: int, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def rows() -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", ["ties", "nan", "alike", "inf", "-inf"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.sampled(5)
 def test_places_are_those_of_pytorch(name: str, dtype: torch.dtype) -> None:
     x = rows()[name].to(dtype)
 

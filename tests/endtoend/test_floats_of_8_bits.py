@@ -78,6 +78,7 @@ def test_every_pair_of_dtypes_is_multiplied_by_tensor_cores(left: torch.dtype, r
 
 # ragged in all three; primes; a long sum; one atom
 @pytest.mark.parametrize("shape", [(40, 24, 64), (97, 131, 67), (48, 40, 1024), (16, 8, 64)], ids=str)
+@pytest.mark.sampled(3)
 def test_products(shape: Shape) -> None:
     inputs = operands(shape, E4M3, E4M3)
     for f, own in ((scaled, inputs), (across, turned(inputs))):
@@ -138,6 +139,7 @@ def test_a_product_is_one_kernel_at_any_size() -> None:
 
 @pytest.mark.parametrize("rules", [None, TEAMS])
 @pytest.mark.parametrize(("shape", "side"), [((64, 128, 512), 64), ((50, 72, 528), 64)], ids=str)
+@pytest.mark.sampled(3)
 def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int, rules: str | None) -> None:
     inputs = operands(shape, E4M3, E4M3)
     made = compiled(inputs, "h200", rules, side=side)

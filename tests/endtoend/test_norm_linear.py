@@ -192,5 +192,6 @@ def test_a_vector_streams_the_matrix(name: str) -> None:
         "nn.Linear(130, 66)(torch.randn(1, 130))",
     ],
 )
+@pytest.mark.sampled(3)
 def test_matvecs_are_right(text: str) -> None:
     assert error(compiled(text)) < GATE

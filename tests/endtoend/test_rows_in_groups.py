@@ -27,6 +27,7 @@ LOSSES = (
     ],
     ids=lambda sizes: f"{sizes['b']}x{sizes['h']}/{sizes['g']}x{sizes['n']}x{sizes['e']}",
 )
+@pytest.mark.sampled(2)
 def test_heads_of_a_group_are_right(sizes: dict[str, object]) -> None:
     is_right(QUERIES.format(**sizes))
 
@@ -38,6 +39,7 @@ def test_a_group_of_heads_is_one_block() -> None:
 
 
 @pytest.mark.parametrize("text", LOSSES)
+@pytest.mark.sampled(3)
 def test_sums_in_turn_are_right(text: str) -> None:
     is_right(text)
 

@@ -89,6 +89,7 @@ def test_two_products_of_a_tile_have_four_warps_where_shared_memory_is_small() -
 
 
 @pytest.mark.parametrize("shapes", [((65, 77), (130, 77), (130, 77)), ((32, 256), (64, 256), (64, 256))])
+@pytest.mark.sampled(3)
 def test_they_are_right(shapes: tuple[tuple[int, ...], ...]) -> None:
     given = inputs(torch.float32, *shapes)
     pins = {"blockify_launch": {"BM": 32, "BN": 64}}

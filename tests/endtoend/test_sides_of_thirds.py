@@ -46,6 +46,7 @@ def test_threads_with_ten_or_fourteen_outputs_along_a_side_are_right(layout: str
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(80, 80), (64, 80), (128, 80), (64, 112)])
+@pytest.mark.sampled(3)
 def test_two_products_of_odd_tiles_are_right(rows: int, columns: int) -> None:
     program = "x = torch.randn(101, 67); F.silu(F.linear(x, torch.randn(131, 67))) * F.linear(x, torch.randn(131, 67))"
     is_right(program, {"blockify_launch": {"BM": rows, "BN": columns}})

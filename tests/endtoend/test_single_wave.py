@@ -46,6 +46,7 @@ def shape(compilation: Compilation) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("rows, columns", ((256, 512), (250, 508), (253, 489)))
+@pytest.mark.sampled(2)
 def test_one_tile_each_is_right(rows: int, columns: int) -> None:
     compilation = compiled(linear(rows, columns, 256), "thor", WHOLE)
     assert shape(compilation) == (128, 32)
@@ -119,6 +120,7 @@ def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expect
 
 
 @pytest.mark.parametrize(("device", "causal"), (("thor", False), ("gb10", True), ("gb10", False)))
+@pytest.mark.sampled(2)
 def test_blocks_of_half_the_rows_are_right(device: str, causal: bool) -> None:
     """Four warps: a thread has half as many columns where no second block shares the multiprocessor."""
     heads = {"thor": 12, "gb10": 29}[device]

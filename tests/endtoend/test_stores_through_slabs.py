@@ -74,6 +74,7 @@ def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("device", ["a100", "rtx5090"])
 @pytest.mark.parametrize("size", [512, 1024, 4096])
+@pytest.mark.sampled(3)
 def test_no_bank_is_waited_for(size: int, device: str) -> None:
     inputs = tuple(torch.empty(size, size, dtype=BF16) for _ in "xy")
     compiled = made(torch.matmul, *inputs, device=device)

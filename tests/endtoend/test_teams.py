@@ -49,6 +49,7 @@ def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
+@pytest.mark.sampled(3)
 def test_epilogues(name: str) -> None:
     inputs = operands("nt", 100, 128, 256, torch.float16 if "f16" in name else torch.bfloat16)
     judged(with_a_team(compiled(EPILOGUES[name], inputs, 64, 128, TEAMS)), EPILOGUES[name], inputs)

@@ -59,6 +59,7 @@ def test_a_turned_copy_is_right(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TURNED[:-1])
+@pytest.mark.sampled(6)
 def test_it_goes_through_a_slab(text: str) -> None:
     assert any(summary(kernel.body).stages for kernel in compiled(text).tile)
 

@@ -41,6 +41,7 @@ GATHERED = (
 
 @pytest.mark.parametrize("dtype", ["", ", dtype=torch.bfloat16"], ids=["f32", "bf16"])
 @pytest.mark.parametrize("text", GATHERED)
+@pytest.mark.sampled(5)
 def test_windows_are_gathered_and_right(text: str, dtype: str) -> None:
     made = text.format(d=dtype)
     stages = [stage for kernel in compiled(made).tile for stage in summary(kernel.body).stages]

@@ -149,12 +149,11 @@ def test_time_steps_of_several_kernels_are_right(program: Callable[[Tensor, int]
 
 
 @pytest.mark.parametrize("program", SHAPES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 def test_time_steps_grow_linearly(program: Callable[[Tensor, int], Tensor]) -> None:
-    few, more, most = (compiled(program, steps) for steps in (6, 12, 24))
+    few, more = (compiled(program, steps) for steps in (6, 12))
     assert statements(more) <= 2.6 * statements(few)
-    assert statements(most) <= 2.6 * statements(more)
-    assert len(most.cuda) <= 2.6 * len(more.cuda)
+    assert len(more.cuda) <= 2.6 * len(few.cuda)
 
 
 @pytest.mark.parametrize(("program", "readers"), [(line, 3), (padded_back, 2), (joined, 3)])

@@ -116,6 +116,7 @@ def _examples(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[dict[s
         (_examples(lambda e: e[0].update(shape=["t", 16])), "`t` is no extent"),
     ],
 )
+@pytest.mark.sampled(6)
 def test_damage_is_told(change: Callable[[dict[str, Any]], Any], said: str, written: Path, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     shutil.copytree(written, folder)

@@ -38,6 +38,7 @@ def check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEW)
+@pytest.mark.sampled(2)
 def test_logits_and_cache(name: str) -> None:
     check(name)
 

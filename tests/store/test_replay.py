@@ -63,6 +63,7 @@ def compiled(
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.sampled(2)
 def test_a_replay_is_exact(tools: Toolchain, path: Path, seed: int) -> None:
     made = remembered(tools, path, *SHAPES, seed=seed)
     compilation = compiled(tools, path, product, *SHAPES)

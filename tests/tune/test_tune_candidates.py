@@ -301,6 +301,7 @@ NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(
         ((), NEW, False),  # nobody has offered it to the search
     ],
 )
+@pytest.mark.sampled(4)
 def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
     tmp_path: Path, edits: Any, more: str, kept: bool
 ) -> None:
@@ -374,6 +375,7 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, st
 
 
 @pytest.mark.parametrize("search", ["hill", "mcts"])
+@pytest.mark.sampled(1)
 def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "t.sqlite")
     asked = ("-c", TWO, "--db", path)

@@ -66,6 +66,7 @@ CASES = [case.name for case in read_suite(SUITE).cases]
 
 
 @pytest.mark.parametrize("name", CASES[::12])
+@pytest.mark.sampled(3)
 def test_the_trace_of_cases_of_the_suite_is_that_of_json(name: str) -> None:
     check_case(name)
 

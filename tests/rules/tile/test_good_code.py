@@ -91,6 +91,7 @@ def test_matmuls(text: str, share: float, blocks: int) -> None:
 @assembled
 @pytest.mark.parametrize("device", ARCHITECTURES)
 @pytest.mark.parametrize("text", [NN, NT, SKINNY], ids=["nn", "nt", "skinny"])
+@pytest.mark.sampled(4)
 def test_no_spills_anywhere(text: str, device: str) -> None:
     made = kernels(text, device)
     assert not any(kernel.spills for kernel in made)

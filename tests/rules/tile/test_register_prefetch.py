@@ -160,6 +160,7 @@ def prefetched(nest: Nest, without: tuple[str, ...], rules: Engine) -> tuple[Ker
 
 @pytest.mark.parametrize("nest", [PRIMES, TRANSPOSED], ids=["nn", "nt"])
 @pytest.mark.parametrize("without", [("double_buffer",), ("async_copy",)], ids=["one slot", "a ring"])
+@pytest.mark.sampled(2)
 def test_a_product_of_prime_extents(nest: Nest, without: tuple[str, ...]) -> None:
     program = prefetched(nest, without, engine())
     loops = [loop for loop in nodes(program, For) if any(isinstance(stmt, Put) for stmt in loop.body)]
