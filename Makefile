@@ -14,6 +14,9 @@ PART    ?= $(shell expr $(SEED) % 4 + 1)/4
 # A day's draw reaches some rules by few programs: it says so, and only what is wrong is red. THIN= asks for 20 of each.
 THIN    ?= --allow-thin
 
+# What Python compiles is kept: without it each of the processes that tests start would compile all files again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-browser test-models test-ray lint types check-rules check-schedules mutants manifest bench pages docs pictures gpu pack goldens dist clean
 

@@ -66,7 +66,7 @@ def test_a_profile_says_what_is_busy_and_by_what_count(capsys: pytest.CaptureFix
 
 ADDED = (  # programs whose kernels fill a part of a wave, one wave, and several, and a product on tensor cores
     "torch.softmax(torch.randn(64, 512), -1)",
-    "torch.relu(torch.randn(8192, 4096) + 1)",
+    "torch.relu(torch.randn(4096, 1024) + 1)",
     SPLIT,
     "torch.randn(256, 256, dtype=torch.bfloat16) @ torch.randn(256, 256, dtype=torch.bfloat16)",
 )

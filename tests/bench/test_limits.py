@@ -172,8 +172,8 @@ def test_what_lies_between_the_elements_of_a_row_is_moved_with_them() -> None:
 @pytest.mark.parametrize("step", [2, 3, 8, 16])
 def test_a_limit_counts_the_sectors_that_come_with_every_other_element(step: int) -> None:
     """Memory moves 32 bytes at a time: what lies between elements comes along, what lies beyond a sector does not."""
-    captured = capture_text(f"torch.randn(4096, {1024 * step})[:, ::{step}] * 2.0")
+    captured = capture_text(f"torch.randn(512, {1024 * step})[:, ::{step}] * 2.0")
     least = limits_of(captured)[0].least
-    whole = limits_of(capture_text(f"torch.randn(4096, {1024 * min(step, 8)}) * 2.0"))[0].least
-    moved = 4 * 4096 * 1024 * (min(step, 8) + 1)
-    assert least - whole == pytest.approx((moved - 8 * 4096 * 1024 * min(step, 8)) / H200.dram_bytes_per_second)
+    whole = limits_of(capture_text(f"torch.randn(512, {1024 * min(step, 8)}) * 2.0"))[0].least
+    moved = 4 * 512 * 1024 * (min(step, 8) + 1)
+    assert least - whole == pytest.approx((moved - 8 * 512 * 1024 * min(step, 8)) / H200.dram_bytes_per_second)

@@ -27,7 +27,7 @@ from dplc.engine.models.sources import build, find
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (Path(__file__).parent / "commands.md").read_text()
 MODEL = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
 }  # fmt: skip
 SUITE = {
