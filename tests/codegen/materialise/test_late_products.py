@@ -110,7 +110,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     must_find(kernels, name, FAULTS[name], ARRAYS, wanted("nt", ARRAYS))
 

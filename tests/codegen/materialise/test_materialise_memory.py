@@ -33,7 +33,7 @@ kernel staged(x: {dtype}[{m}, {n}]) -> y: {dtype}[32, 32]:
     "", ", pad=4", ", pad=1", ", lanes=4, xor=(31, 1)", ", xor=(2, 1, 0)", ", xor=(3, 31, 4)", ", swizzle=128",
 ])  # fmt: skip
 @pytest.mark.parametrize("shape", [(33, 36), (20, 27)])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_layouts(check, via, fields, shape):
     """Chunks and single words, padded, flipped and ragged: cells beyond the source are zero."""
     m, n = shape

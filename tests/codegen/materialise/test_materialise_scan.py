@@ -23,7 +23,7 @@ def floats(*shape: int) -> np.ndarray:
     (2, 3, 3), (1, 96, 2), (1, 512, 1),
 ])  # fmt: skip
 @pytest.mark.parametrize("fn", ["add", "maximum"])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 def test_thread_axes(check, extents, fn):
     """The axis stands between others: lanes only, exchange only, or both."""
     a, b, c = extents
