@@ -236,14 +236,6 @@ def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) 
     assert len(compiles) == 4  # the whole for a range, for one length, then two pieces
 
 
-def test_numbers_that_are_no_lengths_are_fixed(compiles: list[Any]) -> None:
-    compiled = torch.compile(lambda x, n: x * n + 1, backend="dplc", dynamic=True)
-    for n in LENGTHS:
-        for factor in (3, 5):
-            assert same(compiled(x := torch.randn(n, 8), factor), x * factor + 1)
-    assert len(compiles) == 2
-
-
 def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
     """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
     served = torch.compile(lambda x, k: x * k + k, backend="dplc", dynamic=True)

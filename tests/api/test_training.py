@@ -100,22 +100,10 @@ def test_windows_statistics_and_dropout() -> None:
         assert torch.allclose(one, other, rtol=1e-5), name
 
 
-def set_row(x: torch.Tensor) -> torch.Tensor:
-    y = x * 1
-    y[1] = 0
-    return y
-
-
 def set_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     z = y * 1
     z[1:4, :4] = x[:, :4]
     return z
-
-
-def scale_column(x: torch.Tensor) -> torch.Tensor:
-    y = x * 1
-    y[:, 0] *= 2
-    return y
 
 
 def scale_diagonal(x: torch.Tensor) -> torch.Tensor:
@@ -149,7 +137,6 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "conv1d": (lambda x, w, b: F.conv1d(x, w, b, padding=2, stride=3), (torch.randn(2, 4, 11), torch.randn(6, 4, 3), torch.randn(6))),
     "conv3d": (lambda x, w: F.conv3d(x, w, groups=2), (torch.randn(1, 4, 3, 4, 5), torch.randn(6, 2, 2, 3, 1))),
     "conv_transpose1d": (lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, groups=2, dilation=3), (torch.randn(2, 4, 7), torch.randn(4, 3, 2))),
-    "filters alone": (lambda w: F.conv2d(torch.ones(2, 3, 5, 7), w), (torch.randn(4, 3, 2, 2),)),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (5,), w, b), (A, torch.randn(5), torch.randn(5))),
     "rms_norm": (lambda x, w: F.rms_norm(x, (5,), w), (A, torch.randn(5))),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (torch.randn(6, 3, 4),)),
@@ -167,13 +154,9 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "an exponent": (lambda x, y: (x.abs() + 1) ** y[:, 0].mean(), (A, B)),
     **{f"distances, norm {p}": (lambda x, y, p=p: torch.cdist(x, torch.cat([y.T, x[:1]]), p), (A, B)) for p in (0.0, 0.7, 1.0, 2.0, 3.0, math.inf)},
     "distances of many": (lambda x, y: torch.cdist(x, y) * torch.cdist(y, x).mT, (torch.randn(2, 27, 3), torch.randn(2, 30, 3))),
-    "average pool": (lambda x: F.avg_pool2d(x, 3, stride=2), (torch.randn(2, 3, 7, 9),)),
     "max pool": (lambda x: F.max_pool2d(x, 3, stride=2, padding=1), (torch.randn(2, 3, 7, 9),)),
-    "adaptive pool": (lambda x: F.adaptive_avg_pool2d(x, 1), (torch.randn(2, 3, 7, 9),)),
     "padding": (lambda x: F.pad(x, (1, 2)) * F.pad(x[None], (2, 1), mode="reflect")[0], (A,)),
-    "a row is set": (set_row, (A,)),
     "rows are set": (set_rows, (A, torch.randn(6, 5))),
-    "a column is scaled": (scale_column, (A,)),
     "a diagonal is scaled": (scale_diagonal, (A,)),
     "pairs are rotated": (rotate_pairs, (torch.randn(3, 6),)),
     "writes through views": (write_through_views, (A,)),
@@ -181,14 +164,9 @@ DERIVED: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
     "adaptive max pools": (lambda x, y: F.adaptive_max_pool2d(x, (3, 4)).sum(3) + F.adaptive_max_pool3d(y, 2).sum((1, 2, 3))[:, None, None], (IMAGE, VOLUME)),
     "max pool of volumes": (lambda x: F.max_pool3d(x, 2, stride=1, padding=1), (VOLUME,)),
     "average pool, the last window beyond the edge": (lambda x: F.avg_pool2d(x, (3, 2), stride=3, padding=1, ceil_mode=True), (IMAGE,)),
-    "average pool, padding not counted": (lambda x: F.avg_pool3d(x, 2, padding=1, ceil_mode=True, count_include_pad=False), (VOLUME,)),
-    "average pool over five": (lambda x: F.avg_pool2d(x, 3, stride=2, ceil_mode=True, divisor_override=5), (IMAGE,)),
-    "edges again": (lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate"), (IMAGE,)),
-    "a resize by areas": (lambda x: F.interpolate(x, size=(3, 8), mode="area"), (IMAGE,)),
     "bilinear": (lambda x, y, w, b: F.bilinear(x, y, w, b), (A, torch.randn(3, 4), torch.randn(2, 5, 4), torch.randn(2))),
     "samples of a grid": (lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=True), (IMAGE, torch.rand(2, 2, 2, 2) * 2.4 - 1.2)),
     "samples at the edges": (lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=True), (IMAGE[:1], torch.tensor([[[[-1.0, 0.3], [1.0, -1.0], [0.1, 3.0]]]]))),
-    "nearest samples": (lambda x, g: F.grid_sample(x, g, mode="nearest", align_corners=False), (IMAGE, torch.rand(2, 2, 2, 2) * 2.4 - 1.2)),
     "lower triangle": (lambda x: torch.tril(x @ x.t()).masked_fill(torch.eye(3) > 0, 2.0), (A,)),
 }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from dplc.engine.cli import models
-from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator
 from dplc.engine.models.sources import WeightRequest, build, find, make
 
@@ -39,10 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@functools.cache
-def _compiled(config: str, length: str, maximum: int, shape: ModelShape, how: str) -> Any:
-    """A list that holds the one compile of its kind."""
-    return []
+MADE: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
@@ -50,12 +45,11 @@ def _compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands with the same model and options share what was compiled."""
     real = models.compile_generation
 
-    def compile_once(source: Any, length: Any, maximum: int, shape: Any, how: Any, **options: Any) -> Any:
-        tell = options.pop("tell")
-        made = _compiled(repr(source), repr(length), maximum, shape, f"{how.target.name} {options}")
-        if not made:
-            made.append(real(source, length, maximum, shape, how, **options, tell=tell))
-        return made[0]
+    def compile_once(*given: Any, tell: Any, **options: Any) -> Any:
+        key = repr((given[:-1], given[-1].target.name, options))
+        if key not in MADE:
+            MADE[key] = real(*given, tell=tell, **options)
+        return MADE[key]
 
     monkeypatch.setattr(models, "compile_generation", compile_once)
 

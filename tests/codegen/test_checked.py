@@ -59,7 +59,6 @@ DROPPED = {
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 @pytest.mark.parametrize("what", DROPPED)
-@pytest.mark.sampled(6)
 def test_a_ring_that_lost_something(matmul: CudaKernel, what: str, order: int) -> None:
     old, new, message = DROPPED[what]
     text = matmul.text.replace(old, new)
@@ -186,7 +185,6 @@ def test_errors_with_boxes(error: str, order: int) -> None:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 @pytest.mark.parametrize("case", BOX_FINE)
-@pytest.mark.sampled(5)
 def test_no_false_alarms_with_boxes(case: str, order: int) -> None:
     (site,) = {
         site.cost for site in boxed(BOX_FINE[case], order).sites if site.access == "box copy" and site.requests == 1

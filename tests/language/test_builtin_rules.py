@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,14 +64,6 @@ def test_the_rules_of_the_page_are_sound() -> None:
         policy = read_rules(Source("policy.rw", (BUILT_IN / "policy.rw").read_text()))
         found = checks.check(RuleSet([policy, read_rules(Source(f"README{number}.rw", snippet))]))
         assert [finding.render() for finding in checks.errors(found)] == []
-
-
-def test_rules_load_without_torch() -> None:
-    names = "load, read_rules, RuleSet, Source"
-    imports = f"import sys; from dplc.engine.language.check import check; from dplc.engine.language.rule import {names}"
-    program = f"{imports}; load(); check(RuleSet([read_rules(Source('a.rw', ''))])); print('torch' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

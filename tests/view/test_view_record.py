@@ -15,7 +15,7 @@ from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembled, assembler
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.suites import BenchCase, read_suite, subject_of
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.cli.run import compile_record
@@ -53,28 +53,13 @@ def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: 
     assert cuda.strip() == "\n".join(kernel["text"] for kernel in said["kernels"]).strip()
 
 
-def check_case(name: str) -> None:
-    suite = read_suite(SUITE)
-    (case,) = [case for case in suite.cases if case.name == name]
-    tools, machine = toolchain(), target()
-    compilation = Compiler(tools, machine, Trace()).compile(subject_of(suite, case).capture())
-    record = json.loads(json.dumps(view_record(compilation, tools, name, seconds=0.0)))
-    assert record["trace"] == json.loads(json.dumps(compile_record(compilation, None)["trace"]))
-
-
-CASES = [case.name for case in read_suite(SUITE).cases]
-
-
-@pytest.mark.parametrize("name", CASES[::12])
+@pytest.mark.parametrize("case", read_suite(SUITE).cases, ids=lambda case: case.name)
 @pytest.mark.sampled(3)
-def test_the_trace_of_cases_of_the_suite_is_that_of_json(name: str) -> None:
-    check_case(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_the_trace_of_every_case_of_the_suite_is_that_of_json(name: str) -> None:
-    check_case(name)
+def test_the_trace_of_cases_of_the_suite_is_that_of_json(case: BenchCase) -> None:
+    tools, machine = toolchain(), target()
+    compilation = Compiler(tools, machine, Trace()).compile(subject_of(read_suite(SUITE), case).capture())
+    record = json.loads(json.dumps(view_record(compilation, tools, case.name, seconds=0.0)))
+    assert record["trace"] == json.loads(json.dumps(compile_record(compilation, None)["trace"]))
 
 
 def test_a_firing_says_what_its_pattern_bound(compiled: Compile) -> None:

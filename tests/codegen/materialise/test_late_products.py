@@ -25,7 +25,6 @@ FORMS = ("nn", "nt", "tn", "tt")
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.sampled(4)
 def test_it_is_right_in_both_modes(form: str, dtype: str) -> None:
     arrays = operands(form, 128, dtype)
     kernel = lower(read(product(form, 128, dtype))[0], "h200")

@@ -42,7 +42,6 @@ def test_layouts(check, via, fields, shape):
 
 @pytest.mark.parametrize("unroll", ["", " unroll=48"])
 @pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
-@pytest.mark.sampled(3)
 def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
     """Rows of more than eight chunks, in a slab behind another, or of a pitch that is no power of two."""
     check(
@@ -135,7 +134,6 @@ kernel mm(x: f32[32, {k}], w: f32[{k}, 32]) -> y: f32[32, 32]:
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("k", [96, 100, 90])
-@pytest.mark.sampled(4)
 def test_rings(check, depth, k):
     kernels = check(matmul(depth, fields=", xor=(31, 1), lanes=2", k=k), x=floats(32, k), w=floats(k, 32))
     assert "_if" in kernels[0].text  # predicated, never branched around
@@ -182,7 +180,6 @@ kernel permuted(w: f32[40, 16]) -> y: f32[32, 16]:
     "0..24 reduce", "0..24 by 3 reduce", "0..24 reduce unroll=4", "0..24 reduce unroll=24", "3..24 by 7 reduce unroll=3",
     "0..24 serial", "5..6 reduce", "4..4 reduce", "t..24 by 8 reduce", "t*3..t*3 + 3 reduce",
 ])  # fmt: skip
-@pytest.mark.sampled(5)
 def test_loops(check, loop):
     check(
         f"""

@@ -34,7 +34,6 @@ def recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("extents", [
     (64, 1, 1), (1, 7, 1), (1, 32, 1), (3, 32, 1), (4, 8, 1), (2, 64, 1), (1, 16, 4), (2, 8, 8), (1, 12, 5), (3, 4, 64), (1, 96, 2),
 ])  # fmt: skip
-@pytest.mark.sampled(5)
 def test_thread_axes(extents):
     """The axis stands between others: lanes only, exchange only, or both."""
     i, t, j = extents

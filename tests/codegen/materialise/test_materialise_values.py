@@ -83,7 +83,6 @@ kernel tail(x: f32[{n}]) -> y: f32[{n}]:
     ("i32", RNG.integers(-1000, 1000, (3, 40)).astype(np.int32)), ("i64", RNG.integers(-(2**40), 2**40, (3, 40))),
 ])  # fmt: skip
 @pytest.mark.parametrize("fn", ["add", "maximum", "minimum", "multiply"])
-@pytest.mark.sampled(4)
 def test_integer_reductions(check, dtype, array, fn):
     """Every way down a Combine: REG, VEC, lanes; integers are exact."""
     array = (array % 30 == 0) + 1 if fn == "multiply" else array
@@ -232,7 +231,6 @@ kernel total(x: f32[7, 5]) -> y: f32[1], z: f32[7]:
 @pytest.mark.parametrize(
     "name", ["float", "int", "blockIdx", "exp2f", "ldg128", "tid", "smem", "thread", "x__y", "max"]
 )
-@pytest.mark.sampled(5)
 def test_awkward_names(check, name):
     """Names of C++, of CUDA, of the prelude and of the lowering itself, as buffers and as values."""
     check(
