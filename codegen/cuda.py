@@ -69,6 +69,9 @@ _BINARY = {"and": ("&&", scalar.AND), "or": ("||", scalar.OR), "==": ("==", scal
 _BINARY |= {op: (op, scalar.COMPARE) for op in COMPARISONS if op not in _BINARY}
 
 
+WRITERS = (LoadFrom, Assign, Butterfly, Shuffle)  # what writes a register without a shape
+
+
 class ExpressionPrinter:
     """Prints the expressions of one kernel. names: the identifier of every name."""
 
@@ -77,7 +80,7 @@ class ExpressionPrinter:
         self.taken = set(names.values())
         self.dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        places = [getattr(stmt, name, None) for stmt in nodes(kernel.body, Stmt) for name in ("place", "into", "acc")]
+        places = [stmt.into if isinstance(stmt, LoadFrom) else stmt.place for stmt in nodes(kernel.body, *WRITERS)]
         self.writes = Counter(place.name for place in places if place.__class__ is Var)
         self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
         self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}

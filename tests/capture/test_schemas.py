@@ -17,7 +17,6 @@ from dplc.ir import schemas
 from dplc.ir.expr import Var
 from dplc.ir.interp.torch import aten_names
 from dplc.ir.node import REQUIRED
-from dplc.ir.torch import TorchOp
 
 STAMP = json.loads(schemas.TABLE.read_text())["torch"]
 
@@ -107,13 +106,6 @@ X, Y, F32 = Var("x"), Var("y"), Var("f32")
 def test_fields_say_which_overload_is_meant(op: str, args: dict[str, Any], overload: str | None) -> None:
     found = schemas.resolve(op, tuple(args.items()))
     assert (found.name if found else None) == overload
-
-
-def test_a_statement_can_be_completed() -> None:
-    statement = TorchOp("y", "Gelu", (("self", X),), ())
-    assert schemas.complete(statement) == {"self": X, "approximate": "none"}
-    with pytest.raises(ValueError, match="no overload of Gelu"):
-        schemas.complete(TorchOp("y", "Gelu", (("input", X),), ()))
 
 
 def test_what_a_rule_may_mention() -> None:
