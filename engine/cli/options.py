@@ -181,6 +181,7 @@ class Flags:
     subjects: bool = option("Also test every guard on the programs of all examples (seconds).")
     suite: Path | None = option("Add the firings in a suite (minutes).", metavar="SUITE")
     accept: bool = option("Write the present results into the examples of the files.")
+    python: bool = option("Show the generated Python function that matches.")
     dtypes: bool = option("Run every op in every dtype and compare with float64 (some minutes).")
     missing: bool = option("List the ops of PyTorch that neither a rule nor a decomposition takes.")
     # check
@@ -330,7 +331,7 @@ TABLE: dict[str, dict[str, str]] = {
     "model fit": {"none": "--target --out --json"},
     "lsp": {},
     "rules list": {"none": "--rules --json"},
-    "rules show": {"none": "--rules"},
+    "rules show": {"none": "--rules --python"},
     "rules facts": {"none": "--level --rules --json"},
     "rules nodes": {"none": "--level --json"},
     "rules fmt": {"none": "--check --diff"},

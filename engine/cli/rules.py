@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +21,16 @@ from ..language.core import words_in
 from ..language.definitions import format_value
 from ..language.format import format_fact, format_number, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
-from ..language.rule import LEVELS, RuleSet, built_in_files, load
+from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import read_text
 from ..language.rule_scope import Finding
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
 from ..language.typed_slots import walk
+from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
+from ..rewrite.terms.matcher import TermRuleWriter
+from ..rewrite.terms.rewriter import mentions_mat
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, writing
 
@@ -80,8 +84,11 @@ def show_rule(flags: Flags) -> None:
         found = list(dict.fromkeys(each.rules[name] for each in devices))
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
+    if flags.python and not found and (name in rules.numbers or name in rules.facts):
+        raise UsageError(f"`{name}` is no rule, so no function is generated for it", hint="leave --python out")
     for rule in found:
-        print_text(f"# {rule.location}\n{format_rule(rules.written.get(rule.name, rule))}\n", "rw")
+        text = generated_matcher(rule) if flags.python else format_rule(rules.written.get(rule.name, rule))
+        print_text(f"# {rule.location}\n{text}\n", "python" if flags.python else "rw")
     readers = [rule.name for rule in rules.rules.values() if name in rule.words]
     readers += [fact.name for file in rules.files for fact in file.facts if name in words_in(fact.value)]
     if not found and name in rules.numbers:
@@ -99,6 +106,24 @@ def show_rule(flags: Flags) -> None:
         files = (rule.file for rule in rules.rules.values())
         known = (*rules.numbers, *rules.facts, *rules.rules, *rules.passes, *files)
         raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, known))
+
+
+def generated_matcher(rule: Rule) -> str:
+    """Return the Python function that matches the pattern of a rule, below the values of its constants.
+
+    On tensor the function runs the guards and the template too. Raises UsageError for a rule on torch.
+    """
+    if rule.level == "torch":
+        what = f"no function is generated for `{rule.name}`: closures compare patterns on torch"
+        raise UsageError(what, hint="name a rule of another level, or leave --python out")
+    if rule.level == "tensor":
+        function: Any = TermRuleWriter(rule, {}, bind=mentions_mat(rule)).write().run
+    else:
+        function = CompiledRule(rule, ()).pattern.match
+    text = inspect.getsource(function)
+    known = {name: function.__globals__[name] for name in dict.fromkeys(re.findall(r"\bc\d+\b", text))}
+    shown = (f"{name} = {getattr(value, '__name__', None) or repr(value)[:WIDTH]}" for name, value in known.items())
+    return "\n".join([*(f"# {line}" for line in shown), text])
 
 
 def accept_examples(paths: list[Path]) -> None:
