@@ -44,6 +44,13 @@ RULES = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _loaded_rules() -> None:
+    """Load rules and facts, so that no test counts the calls of it."""
+    toolchain()
+    require(RuleSet([read_rules(Source("rules/tile/mine.rw", RULE.format(parameters="", clauses="")))]))
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_rules(name: str) -> None:
     parameters, clauses = RULES[name]
