@@ -80,8 +80,6 @@ class ExpressionPrinter:
         self.taken = set(names.values())
         self.dtypes: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
-        places = [stmt.into if isinstance(stmt, LoadFrom) else stmt.place for stmt in nodes(kernel.body, *WRITERS)]
-        self.writes = Counter(place.name for place in places if place.__class__ is Var)
         self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
         self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}
 
@@ -195,7 +193,12 @@ EAGER = {"{0} || {1}": "|", "{0} && {1}": "&", "{0} != {1}": "^"}
 
 
 class Printer(ExpressionPrinter):
-    """Prints the statements of one kernel."""
+    """Prints the statements of one kernel. writes: the number of statements that write a register without a shape."""
+
+    def __init__(self, kernel: Kernel, names: Mapping[str, str]):
+        super().__init__(kernel, names)
+        places = [stmt.into if isinstance(stmt, LoadFrom) else stmt.place for stmt in nodes(kernel.body, *WRITERS)]
+        self.writes = Counter(place.name for place in places if place.__class__ is Var)
 
     # ---- statements
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from ...codegen.arrays import check_room, torch_dtype
+from ...codegen.emulator.executor import run_kernels
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError
 from ...ir.expr import Size, is_int
@@ -221,7 +222,13 @@ def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
 
 
 def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
-    """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact."""
+    """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact.
+
+    Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.
+    """
+    if dump.level == "kernel":
+        memory = run_kernels(dump.units, tensors)
+        return [torch.from_numpy(memory[param.name]) for param in dump.outs]
     run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
     if dump.level == "torch":
         return list(run(dump.graph, tensors))

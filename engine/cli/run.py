@@ -189,7 +189,7 @@ def report_run(
             grid = " x ".join(map(str, kernel.grid))
             write(f"kernel {kernel.name}: grid {grid}, {kernel.block} threads, {kernel.smem} bytes of shared memory\n")
         took = f"device {device}: {elapsed * 1e3:.1f} ms, building included"
-        write_lines(*outputs_told(results), took, judged_line(found))
+        write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
         if table is not None:
             print_table(table[0], not sys.stdout.isatty(), table[1])
     if not found.ok:
@@ -208,10 +208,11 @@ def judged_record(found: Judgement) -> dict[str, Any]:
     return {"max_abs_err": found.absolute, "max_rel_err": found.relative} | (counts if any(counts.values()) else {})
 
 
-def judged_line(found: Judgement) -> str:
-    """Return the line of a comparison with float64."""
+def judged_line(found: Judgement, since: str) -> str:
+    """Return the line of a comparison. since: the level of the program; Kernel IR means its text in checked mode."""
+    reference = "the checked emulator" if since == "kernel" else "float64"
     largest = f"max|error| {found.absolute:.2e}, over max|reference| {found.relative:.2e}"
-    return f"against float64: {largest}: {found.verdict}"
+    return f"against {reference}: {largest}: {found.verdict}"
 
 
 def outputs_told(results: Sequence[Any]) -> Iterator[str]:
@@ -272,7 +273,7 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
             blocks = ", ".join(DEFAULT_BLOCKS)
             write(f"grids of more than {SMALL} threads: {blocks} blocks; `--blocks all` checks every one\n")
         if judged is not None:
-            write_lines(*(f"note: {note}" for note in judged.notes), judged_line(judged))
+            write_lines(*(f"note: {note}" for note in judged.notes), judged_line(judged, compilation.since))
         write(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}\n")
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")

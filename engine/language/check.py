@@ -27,7 +27,7 @@ from .core import OPERATIONS, says_slices
 from .evaluate import FACTS, Fact, facts_of
 from .name_checks import NAME_CHECKS, changes_nothing
 from .pipeline import pipelines
-from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
+from .rule import REMEMBERED, Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
 from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
 from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
 from .spelling import expression
@@ -646,17 +646,21 @@ def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
 
 
 def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
-    """Report facts of files whose value has another sort than they declare."""
-    found: list[Finding] = []
+    """Report facts of files whose value has another sort than they declare. A fact that stays the same is kept."""
     for fact in rules.facts.values():
         if wanted is None or fact.span.source.name in wanted:
-            scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
+            yield from REMEMBERED.made("kind", fact.name, (fact,), functools.partial(_kind_of_fact, fact))
 
-            def report(what: str, node: s.Syntax, hint: str | None = None, name: str = fact.name) -> None:
-                found.append(Finding(f"fact `{name}`: {what}", node.span, (), hint))
 
-            Inference(facts_of("tile"), report).want(fact.value, sort_of(fact.result), scope, "what it gives")
-    return iter(found)
+def _kind_of_fact(fact: s.FactOf) -> list[Finding]:
+    found: list[Finding] = []
+
+    def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
+        found.append(Finding(f"fact `{fact.name}`: {what}", node.span, (), hint))
+
+    scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
+    Inference(facts_of("tile"), report).want(fact.value, sort_of(fact.result), scope, "what it gives")
+    return found
 
 
 def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:

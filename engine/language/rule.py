@@ -145,7 +145,7 @@ def pass_name(stem: str) -> str:
     return re.sub(r"^\d+_", "", stem)
 
 
-_REMEMBERED = Remembered()
+REMEMBERED = Remembered()
 
 
 class RuleSet:
@@ -164,7 +164,7 @@ class RuleSet:
         self.numbers = numbers_of(self.in_force(file.numbers) for file in self.files)
         self._literals = {name: number.literal for name, number in self.numbers.items()}
         facts = (self.in_force(file.facts) for file in self.files)
-        self.facts = facts_of_files(facts, self._literals, _REMEMBERED)
+        self.facts = facts_of_files(facts, self._literals, REMEMBERED)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
@@ -261,7 +261,7 @@ class RuleSet:
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
             told = (rule, *asked_of(rule.words, self.facts, self._literals))
-            rule = _REMEMBERED.made("rule", rule.name, told, partial(self._with_policy, rule))
+            rule = REMEMBERED.made("rule", rule.name, told, partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:

@@ -528,8 +528,15 @@ def compile_call(
             compilation = options.compile(captured.captured, watch=watch)
     tell_unheard(compilation.unheard)
     kept = {param.name for param in compilation.captured.graph.ins}
-    program, weights = compilation.program, {n: want for n, want in captured.weights.items() if n in kept}
-    figures = Figures(
+    weights = {name: want for name, want in captured.weights.items() if name in kept}
+    told = figures(captured, compilation, timed)
+    return CompiledModel(source, shape, compilation, weights, told, options.tools.rules.digest)
+
+
+def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
+    """Return the figures of a compile."""
+    program, weights = compilation.program, captured.weights
+    return Figures(
         launches=len(program.kernels),
         kernels=len(compilation.cuda_kernels),
         per_block=max(launches_of_blocks(program, weights).values(), default=0),
@@ -537,10 +544,9 @@ def compile_call(
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
         planned_bytes=planned_peak(compilation.at(compilation.largest_sizes) if compilation.sizes else program),
         eager_bytes=eager_peak(captured.captured.graph),
-        seconds=timed,
+        seconds=seconds,
         rss_bytes=peak_rss(),
     )
-    return CompiledModel(source, shape, compilation, weights, figures, options.tools.rules.digest)
 
 
 _BLOCK = re.compile(r"\.(\d+)\.")

@@ -146,7 +146,7 @@ def digest(rules: RuleSet, name: str) -> str | None:
         (("## Documentation of a rule.\n", "\n\n"), True),
         (("V > 0", "V > 1"), False),
         (("= 4", "= 2"), False),
-        (("    Wait()\nwhere", "    Sync()\nwhere"), False),
+        (("    Wait()\nrequire", "    Sync()\nrequire"), False),
         (("rewrite\n    Sync()\n    Sync()", "rewrite\n    Sync()"), False),  # the local rule
     ],
 )
@@ -179,12 +179,12 @@ def test_an_edit_invalidates_only_what_used_the_rule(tmp_path: Path) -> None:
 def test_some_rules_concern_every_schedule(tmp_path: Path, name: str) -> None:
     """Canonical rules, those that make the first Tile, those on Kernel IR: nobody lists when they fire."""
     text = (BUILT_IN / f"{name}.rw").read_text()
-    again = text.replace("\nrule ", "\noverride rule ").replace("\nwhere ", "\n\nwhere ")
+    again = text.replace("\nrule ", "\noverride rule ").replace("\nrequire ", "\n\nrequire ")
     path = tmp_path / f"{name.split('/')[1]}.rw"
     path.write_text(again)
     base = RuleDigests(load()).used(SCHEDULE)
     assert RuleDigests(load([path])).used(SCHEDULE) == base
-    first = again.index("\nwhere ")
+    first = again.index("\nrequire ")
     path.write_text(again[:first] + again[again.index("\n", first + 1) :])  # a guard less
     changed = RuleDigests(load([path])).used(SCHEDULE)
     assert len([rule for rule in base if changed[rule] != base[rule]]) == 1

@@ -243,7 +243,7 @@ def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) ->
     try:
         url = process.stderr.readline().strip()
         first = listen(url, lambda news: news["compiles"] == 1)
-        assert "my.rw:5:21: error: a `require` without its reason" in first["error"] and "trace" not in first["data"]
+        assert "my.rw:5:23: error: a `require` without its reason" in first["error"] and "trace" not in first["data"]
         (tmp_path / "my.rw").write_text(rule.format(""))
         mended = listen(url, lambda news: news["compiles"] == 2)
         assert not mended["error"] and mended["why"] == "my.rw changed"
