@@ -209,6 +209,7 @@ CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
 RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
 
 
+_COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
@@ -216,6 +217,22 @@ _OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+
+
+def _once_for_a_target(closure: Closure) -> Closure:
+    """Return a closure that computes its value again only for another target than the last."""
+    last: tuple[Any, Any] = (_ABSENT, None)
+
+    def known(env: Environment) -> Any:
+        nonlocal last
+        target, now = None, last
+        if "target" in env:
+            target = env["target"]
+        if now[0] is not target:
+            now = last = target, closure(env)
+        return now[1]
+
+    return known
 
 
 class Expressions:
@@ -234,7 +251,25 @@ class Expressions:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise DplcError("this is not an expression", node.span)
-        return method(node)  # type: ignore[no-any-return]
+        found: Closure = method(node)
+        return _once_for_a_target(found) if isinstance(node, _COMPUTED) and self._is_of_target(node) else found
+
+    def _is_of_target(self, node: s.Syntax) -> bool:
+        """Return whether the value depends on the target alone: on no other variable and no site."""
+        if isinstance(node, s.NameOf):
+            return node.text == "target"
+        if isinstance(node, s.Apply):
+            known = self.facts.get(node.fn)
+            return known is not None and not known.sited and all(map(self._is_of_target, node.items))
+        if isinstance(node, s.Group):
+            return all(map(self._is_of_target, node.items))
+        if isinstance(node, s.Choice):
+            return all(map(self._is_of_target, (node.a, node.condition, node.b)))
+        if isinstance(node, s.Operation):
+            return self._is_of_target(node.a) and self._is_of_target(node.b)
+        if isinstance(node, s.Member):
+            return self._is_of_target(node.base)
+        return isinstance(node, s.Number | s.Text)
 
     def compile_all(self, items: s.Nodes) -> Closure:
         """Return the tuple of the items' values; `xs..` is spliced."""

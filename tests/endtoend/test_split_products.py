@@ -14,7 +14,7 @@ def ways(text: str) -> int:
 
 @pytest.mark.parametrize(
     ("rows", "columns", "depth", "wanted"),
-    [(512, 768, 3072, 8), (512, 768, 768, 1), (640, 512, 3072, 3), (384, 384, 3072, 7), (1024, 1024, 3072, 1)],
+    [(512, 768, 3072, 5), (512, 768, 768, 1), (640, 512, 3072, 3), (384, 384, 3072, 7), (1024, 1024, 3072, 1)],
 )
 def test_blocks_share_long_sums_of_few_tiles(rows: int, columns: int, depth: int, wanted: int) -> None:
     assert ways(f"torch.randn({rows}, {depth}) @ torch.randn({depth}, {columns})") == wanted

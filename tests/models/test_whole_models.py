@@ -71,6 +71,6 @@ def test_a_block_compiles_in_few_calls() -> None:
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
     Compiler(toolchain(), target("sm_90a")).compile(captured)
-    with at_most_calls(830_000):
+    with at_most_calls(845_000):
         made = Compiler(toolchain(), target("sm_90a")).compile(captured)
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored
