@@ -69,9 +69,6 @@ _BINARY = {"and": ("&&", scalar.AND), "or": ("||", scalar.OR), "==": ("==", scal
 _BINARY |= {op: (op, scalar.COMPARE) for op in COMPARISONS if op not in _BINARY}
 
 
-WRITERS = (LoadFrom, Assign, Butterfly, Shuffle)  # what writes a register without a shape
-
-
 class ExpressionPrinter:
     """Prints the expressions of one kernel. names: the identifier of every name."""
 
@@ -197,7 +194,8 @@ class Printer(ExpressionPrinter):
 
     def __init__(self, kernel: Kernel, names: Mapping[str, str]):
         super().__init__(kernel, names)
-        places = [stmt.into if isinstance(stmt, LoadFrom) else stmt.place for stmt in nodes(kernel.body, *WRITERS)]
+        changes: Iterator[Assign | Butterfly | Shuffle] = nodes(kernel.body, Assign, Butterfly, Shuffle)
+        places = [*(stmt.into for stmt in nodes(kernel.body, LoadFrom)), *(stmt.place for stmt in changes)]
         self.writes = Counter(place.name for place in places if place.__class__ is Var)
 
     # ---- statements
