@@ -500,14 +500,14 @@ class GraphPart:
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """Return one function for a range of every length. Raises FixedLengths, NotCompiled."""
-        graph, results = lengths.of_tensors(args)
-        tensors = [x for index, x in enumerate(args) if index not in lengths.numbers]
 
         def computed(piece: GraphModule) -> Function:
-            return self._sized(piece, tensors, options, lengths.dynamic(piece, args))
+            graph = lengths.of_tensors(piece, args)
+            made = self._sized(graph, without(args, lengths.numbers), options, lengths.dynamic(graph, args))
+            return lambda *given: made(*without(given, lengths.numbers))
 
         try:
-            return lengths.around(split_off_views(graph, computed, at_call(graph)), results)
+            return split_off_views(self.graph, computed, at_call(self.graph))
         except Narrower as asked:
             if lengths.narrow(asked.size, args):
                 return self._for_all(lengths, args, options)

@@ -580,53 +580,25 @@ class Lengths:
             for index, own in self.dimensions.items()
         }
 
-    def of_tensors(self, args: Sequence[Any]) -> tuple[GraphModule, list[Any]]:
-        """Return the graph without numbers among its arguments and results, and the results.
+    def of_tensors(self, part: GraphModule, args: Sequence[Any]) -> GraphModule:
+        """Return a part of the graph without numbers among its arguments: it reads the lengths from its tensors.
 
-        A result is a symbol's expression for a number, None for a tensor. args: of a call, which fix the numbers that
-        are not lengths.
+        args: of a call, which fix the numbers that are not lengths.
         """
         inner = torch.fx.Graph()
-        copies: dict[Any, Any] = {}
-        given = self.graph.graph.find_nodes(op="placeholder")
-        for index, node in enumerate(given):
-            if index not in self.numbers:
-                copies[node] = inner.node_copy(node)
+        given = part.graph.find_nodes(op="placeholder")
+        copies: dict[Any, Any] = {node: inner.node_copy(node) for node in without(given, self.numbers)}
         known: dict[Any, Any] = {e: n for e, n in self.bound(args).items() if e not in self.places}
         for symbol, (index, place) in self.places.items():
             read = inner.call_method("size", (copies[given[index]], place))
             read.meta["example_value"] = value(given[index]).shape[place]
             known[symbol] = torch.fx.Proxy(read)
-        results: list[Any] = []
-        for node in self.graph.graph.nodes:
-            if node in copies:
-                continue
-            if node.op == "output":
-                leaves = pytree.tree_leaves(node.args[0])
-                results = [value(x).node.expr if is_number(x) else None for x in leaves]
-                kept = [copies.get(x, x) for x, e in zip(leaves, results, strict=True) if e is None]
-                inner.output(tuple(kept))
-            elif is_number(node):
-                copies[node] = _spoken(value(node), known)
-            elif isinstance(value(node), torch.Size):
-                copies[node] = tuple(_spoken(n, known) for n in value(node))
-            else:
-                copies[node] = inner.node_copy(node, copies.__getitem__)
+        for index, e in self.numbers.items():
+            number = evaluated(e, known)
+            copies[given[index]] = number.node if isinstance(number, torch.fx.Proxy) else int(number)
+        inner.output(inner.graph_copy(part.graph, copies))
         inner.eliminate_dead_code()
-        return GraphModule(self.graph, inner), results
-
-    def around(self, function: Function, results: Sequence[Any]) -> Function:
-        """Return the function of the graph's own arguments, given that of its tensors. results: as of `of_tensors`."""
-        (form,) = self.graph.graph.output_node().args
-        spec = pytree.tree_structure(form, is_leaf=lambda x: isinstance(x, torch.fx.Node))
-        numbered = any(e is not None for e in results)
-
-        def run(*args: Any) -> Any:
-            made = iter(function(*(x for index, x in enumerate(args) if index not in self.numbers)))
-            numbers = self.bound(args) if numbered else {}
-            return pytree.tree_unflatten([next(made) if e is None else evaluated(e, numbers) for e in results], spec)
-
-        return run
+        return GraphModule(part, inner)
 
 
 def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
@@ -660,17 +632,6 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
 def is_number(node: Any) -> bool:
     """Return whether a node of a graph is a number that is known at a call."""
     return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
-
-
-def _spoken(n: Any, known: Mapping[Any, Any]) -> Any:
-    """Return a number of the graph, computed from the lengths of its arguments."""
-    if not isinstance(n, torch.SymInt):
-        return n
-    made = evaluated(n.node.expr, known)
-    if isinstance(made, torch.fx.Proxy):
-        made.node.meta.setdefault("example_value", n)
-        return made.node
-    return int(made)
 
 
 # ---- Python numbers that dynamo passes as tensors, because they changed between calls.
