@@ -480,14 +480,6 @@ IN_ORDER = ("as_strided", "as_strided_copy")
 # Ops that rules take by the sizes of the result: an overload by scales says those.
 BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
 
-# Ops of optimisers on lists of tensors: the op of the same name on each of them, or the op that `BY_OTHERS` names.
-ON_LISTS = """
-    abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone copy cos cosh div erf erfc exp expm1 floor
-    frac lerp lgamma log log10 log1p log2 max maximum minimum mm mul neg norm pow reciprocal round rsqrt sigmoid sign
-    sin sinh sqrt sub tan tanh trunc zero
-"""
-BY_OTHERS = {"maximum": "clamp_min", "minimum": "clamp_max", "norm": "linalg_vector_norm"}  # these take numbers as well
-
 
 def table() -> dict[Any, Callable[..., Any]]:
     """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
@@ -513,10 +505,12 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
-    for name in ON_LISTS.split():
-        for overload in _overloads({"": f"_foreach_{name}"}):
-            if overload._overloadname != "Tensor" or name in ("add", "mul", "div"):  # else numbers that a tensor holds
-                found[overload] = functools.partial(_on_each, getattr(torch.ops.aten, BY_OTHERS.get(name, name)))
+    names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    on_lists = " ".join(name for name in names if name.startswith("_foreach_"))  # optimisers use these ops
+    for overload in _overloads({"": on_lists}):
+        if (kernel := _composite(overload, torch._C.DispatchKey.CompositeExplicitAutograd)) is not None:
+            found[overload] = kernel
+    found[torch.ops.aten._foreach_zero.default] = lambda tensors: [torch.ops.aten.zero(x) for x in tensors]
     for name, other in RENAMED.items():
         found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
     found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
@@ -662,20 +656,6 @@ def _trilinear(
     return product.sum(tuple(summed)) if summed else product
 
 
-def _on_each(op: Any, *arguments: Any, **options: Any) -> list[Any]:
-    """Apply the op to the first tensors of all lists, to the second, ..
-
-    The argument after addcdiv's tensors is its `value`.
-    """
-    count = next(len(given) for given in arguments if isinstance(given, (list, tuple)))
-    results = []
-    for index in range(count):
-        given = [x[index] if isinstance(x, (list, tuple)) else x for x in arguments]
-        more = {"value": given.pop()} if op._qualified_op_name.startswith("aten::addc") and len(given) > 3 else {}
-        results.append(op(*given, **options, **more))
-    return results
-
-
 def derived() -> AbstractContextManager[None]:
     """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
@@ -709,9 +689,8 @@ def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
                 yield overload
 
 
-def _composite(overload: Any) -> Callable[..., Any] | None:
+def _composite(overload: Any, key: Any = torch._C.DispatchKey.CompositeImplicitAutograd) -> Callable[..., Any] | None:
     """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
     try:
         has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
     except RuntimeError:  # it is registered for scripts alone

@@ -17,7 +17,6 @@ from dplc.engine.capture.decompositions import (
     COMPOSITES,
     FORMULAS,
     IN_ORDER,
-    ON_LISTS,
     POOLS,
     RENAMED,
     RESIZES,
@@ -41,7 +40,8 @@ ALONE = (
 
 
 def named() -> list[str]:
-    lists = [f"_foreach_{name}" for name in ON_LISTS.split()]
+    functional = (schema.name for schema in torch._C._jit_get_all_schemas() if not schema.is_mutable)
+    lists = {name.removeprefix("aten::") for name in functional if name.startswith("aten::_foreach_")}
     return [*" ".join([*FORMULAS.values(), *COMPOSITES.values(), *POOLS.values()]).split(), *RENAMED, *lists, *ALONE]
 
 
