@@ -505,8 +505,8 @@ def _own() -> dict[Any, Callable[..., Any]]:
     for overload in _overloads(COMPOSITES):
         if (kernel := _composite(overload)) is not None:
             found[overload] = kernel
-    names = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    on_lists = " ".join(name for name in names if name.startswith("_foreach_"))  # optimisers use these ops
+    every = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
+    on_lists = " ".join(name for name in every if name.startswith("_foreach_"))  # optimisers use these ops
     for overload in _overloads({"": on_lists}):
         if (kernel := _composite(overload, torch._C.DispatchKey.CompositeExplicitAutograd)) is not None:
             found[overload] = kernel
