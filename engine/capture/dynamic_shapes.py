@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import sympy
 import torch
+from msgspec import Meta
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -36,6 +37,10 @@ MOST_PARTS = 1 << 12  # of such a quotient
 LOOKED_AT = 64  # lengths that tell a common divisor
 
 
+Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}\Z")]
+Length = Annotated[int, Meta(ge=1, le=MOST)]
+
+
 @dataclass(frozen=True)
 class Dim:
     """A dimension whose length is known at a call: low..high, both included, a multiple of `multiple`.
@@ -43,11 +48,11 @@ class Dim:
     hint: the length that it has as a rule; schedules are chosen for it. By default the length of the example.
     """
 
-    name: str
-    low: int
-    high: int
-    multiple: int = 1
-    hint: int | None = None
+    name: Identifier
+    low: Length
+    high: Length
+    multiple: Length = 1
+    hint: Length | None = None
 
     def __post_init__(self) -> None:
         numbers = [n for n in (self.low, self.high, self.multiple, self.hint) if n is not None]
@@ -57,15 +62,22 @@ class Dim:
             raise UsageError(f"`{self.name}` goes from 1 or more up to 2^31 - 1 at most, not {self.low}..{self.high}")
         if self.high // self.multiple * self.multiple < self.low:
             raise UsageError(f"no number of {self.low}..{self.high} is a multiple of {self.multiple}")
+        if self.hint is not None and not self.admits(self.hint):
+            raise UsageError(f"the hint of `{self.name}` is {self.hint}, which is not in {self.range}")
+
+    @classmethod
+    def of(cls, size: Size) -> Dim:
+        """Return the declaration of a size of the IRs."""
+        return cls(size.name, size.low, size.high, size.multiple, size.hint)
 
     def size(self, example: int | None = None) -> Size:
-        """Return the size of the IRs. Raises UsageError for an invalid hint."""
-        hint = self.hint if self.hint is not None else example
-        if hint is None or (self.hint is None and not self.admits(hint)):
-            hint = self.high // self.multiple * self.multiple
-        if not self.admits(hint):
-            raise UsageError(f"the hint of `{self.name}` is {hint}, which is not in {self.range}")
-        return Size(self.name, self.low, self.high, self.multiple, hint)
+        """Return the size of the IRs. example: its hint, if the declaration has none and the range has the number."""
+        hint = example if self.hint is None and example is not None and self.admits(example) else self.hint
+        return Size(self.name, self.low, self.high, self.multiple, hint or self.high // self.multiple * self.multiple)
+
+    def number(self) -> Size | int:
+        """Return the size of the IRs, or the number that it is where the range has one number."""
+        return self.low if self.low == self.high else self.size()
 
     def admits(self, n: int) -> bool:
         return self.low <= n <= self.high and n % self.multiple == 0

@@ -239,7 +239,6 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
         if not whole.low <= low <= high <= whole.high:
             raise UsageError(f"--row {written}: `{name}` is {range_of(whole)}, and a row is a part of that")
         found[name] = Dim(name, low, high, whole.multiple, hint_length)
-        found[name].size()  # refuses a hint that is not in it
     return tuple(found.values())
 
 

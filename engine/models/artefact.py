@@ -54,12 +54,10 @@ from .plan_file import (
     DAMAGED,
     FURTHEST,
     MANIFEST,
-    ConditionRecord,
     ExampleRecord,
     Manifest,
     PlanFile,
     RowRecord,
-    SizeRecord,
     WeightRecord,
     check_file,
     check_plan,
@@ -249,7 +247,7 @@ class Artefact:
     @cached_property
     def sizes(self) -> dict[str, Size]:
         """The lengths that are known at a call."""
-        return {record.name: record.size() for record in self.plan.sizes}
+        return {dim.name: dim.size() for dim in self.plan.sizes}
 
     @property
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
@@ -377,8 +375,8 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         weights=[WeightRecord(n, w.names, w.dtype, w.shape, w.pieces) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
         weights_from="" if weights is None else str(weights.absolute()),
         aliases=dict(program.aliases), **launch_fields(program, compilation.buffers if sizes else None),
-        sizes=tuple(SizeRecord(n.name, n.low, n.high, n.multiple, hint=n.hint) for n in sizes.values()),
-        rows=tuple(RowRecord(tuple(ConditionRecord(d.name, d.low, d.high, d.multiple) for d in row)) for row in rows),
+        sizes=tuple(map(Dim.of, sizes.values())),
+        rows=tuple(RowRecord(tuple(replace(dim, hint=None) for dim in row)) for row in rows),
         examples=() if compiled.source.config else examples(compilation.captured),
     )  # fmt: skip
 

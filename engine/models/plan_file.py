@@ -26,14 +26,13 @@ from ...codegen.arrays import memory_bytes
 from ...codegen.cuda import bound
 from ...codegen.kernel import POINTER_ALIGNMENT, Arena, Buffer, CudaKernel, Program, lifetimes, with_arena
 from ...codegen.target import target
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, UsageError
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Size
 from ...ir.node import Node
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
-from ..capture.dynamic_shapes import Dim
+from ..capture.dynamic_shapes import Dim, Identifier
 from ..store.store import FrozenRecord
 from .compiling import TorchOutput, vocabulary
 from .sources import WeightRequest
@@ -344,14 +343,12 @@ def _value(tree: ast.expr, sizes: Binding) -> int:
 
 Record = TypeVar("Record")
 
-Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}\Z")]
 Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f]*\Z")]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Bytes = Annotated[int, Meta(ge=0, le=2**48)]
 Extent = Annotated[int, Meta(ge=0, le=2**48)]
 Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
 SizedExtents = Annotated[tuple[Extent | ExtentText, ...], Meta(max_length=64)]
-Number = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
 DtypeText = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
 FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
@@ -422,29 +419,10 @@ class WeightRecord(FrozenRecord, frozen=True):
     pieces: tuple[tuple[Annotated[tuple[Line, ...], Meta(min_length=1)], ...], ...] = ()
 
 
-class ConditionRecord(FrozenRecord, frozen=True):
-    """Condition of a row on a size: low..high, both included, a multiple of `multiple`."""
-
-    name: Identifier
-    low: Number
-    high: Number
-    multiple: Number = 1
-
-
-class SizeRecord(ConditionRecord, frozen=True, kw_only=True):
-    """A number that is known at a call, and what it is as a rule."""
-
-    hint: Number
-
-    def size(self) -> Size:
-        """Return the size. Raises DplcError for an empty range."""
-        return Dim(self.name, self.low, self.high, self.multiple, self.hint).size()
-
-
 class RowRecord(FrozenRecord, frozen=True):
     """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
 
-    when: Annotated[tuple[ConditionRecord, ...], Meta(min_length=1, max_length=MOST_SIZES)]
+    when: Annotated[tuple[Dim, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 
 
 class LaunchPlan(FrozenRecord, frozen=True, kw_only=True):
@@ -484,14 +462,14 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
     weights: list[WeightRecord]
     weights_from: Line
     aliases: dict[Identifier, Identifier] = {}
-    sizes: Annotated[tuple[SizeRecord, ...], Meta(max_length=MOST_SIZES)] = ()
+    sizes: Annotated[tuple[Dim, ...], Meta(max_length=MOST_SIZES)] = ()
     rows: Annotated[tuple[RowRecord, ...], Meta(max_length=MOST_ROWS)] = ()
     examples: tuple[ExampleRecord, ...] = ()
 
     @property
     def hints(self) -> dict[str, int]:
         """Typical values of the sizes."""
-        return {size.name: size.hint for size in self.sizes}
+        return {dim.name: dim.size().hint for dim in self.sizes}
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """Return (sequences, tokens of each) where the sizes are these numbers."""
@@ -561,8 +539,9 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     """Return a record in a JSON file. Raises DplcError for a file that is missing, or holds none."""
     try:
         return msgspec.json.decode(read_file(path), type=kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {error}") from None
+    except (msgspec.MsgspecError, UsageError, RecursionError, UnicodeDecodeError) as error:
+        why = error.what if isinstance(error, UsageError) else error
+        raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {why}") from None
 
 
 def _buffers(records: Sequence[BufferRecord], sizes: Binding) -> tuple[Buffer, ...]:
@@ -609,7 +588,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
 
 def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
     """Yield errors if the sizes of kernels are not those of the plan, or offsets are planned without a binding."""
-    known = {record.name: record.size() for record in plan.sizes}
+    known = {dim.name: dim.size() for dim in plan.sizes}
     if len(known) != len(plan.sizes):
         yield "`sizes`: a name is there twice"
     for unit in units.values():
@@ -628,13 +607,13 @@ def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, Cud
         yield from _arena(program)
 
 
-def _corners(ranges: Sequence[ConditionRecord]) -> list[dict[str, int]]:
+def _corners(ranges: Sequence[Dim]) -> list[dict[str, int]]:
     """Return all sizes at their least numbers, and all at their greatest."""
     low = {n.name: -(-n.low // n.multiple) * n.multiple for n in ranges}
     return [low, {n.name: n.high // n.multiple * n.multiple for n in ranges}]
 
 
-def _row(whole: PlanFile, when: tuple[ConditionRecord, ...], row: PlanFile) -> Iterator[str]:
+def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]:
     own, sizes = {n.name: n for n in row.sizes}, {n.name: n for n in whole.sizes}
     if row.rows or len({c.name for c in when}) != len(when) or not own.keys() | {c.name for c in when} <= sizes.keys():
         yield "rows within rows, or sizes that the whole has not"
@@ -662,7 +641,7 @@ def _row(whole: PlanFile, when: tuple[ConditionRecord, ...], row: PlanFile) -> I
         yield "it is of another model, or for another device"
 
 
-def _holds(outer: SizeRecord, inner: ConditionRecord) -> bool:
+def _holds(outer: Dim, inner: Dim) -> bool:
     """Return whether a range has all numbers of another, which has some."""
     least = -(-inner.low // inner.multiple) * inner.multiple
     return outer.low <= inner.low and least <= inner.high <= outer.high and inner.multiple % outer.multiple == 0

@@ -130,14 +130,8 @@ def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -
     """
     gains = dict[Row, float]()
     for kernel in whole.plan.kernels:
-        for found in tuned_ranges(schedules, kernel, tools.rules, whole.target):
-            row = tuple(
-                Dim(name, part, part)
-                if isinstance(part, int)
-                else Dim(name, part.low, part.high, part.multiple, part.hint)
-                for name, part in found.sizes.items()
-            )
-            gains[row] = max(found.gain, gains.get(row, 0))
+        for row, gain in tuned_ranges(schedules, kernel, tools.rules, whole.target):
+            gains[row] = max(gain, gains.get(row, 0))
     most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).most_ranges]
     lengths = {row: math.prod(dim.high // dim.multiple - (dim.low - 1) // dim.multiple for dim in row) for row in most}
     return tuple(sorted(most, key=lambda row: (lengths[row], [dim.low for dim in row])))
@@ -240,9 +234,7 @@ class Rows:
 
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
     """Return the program with narrower sizes; a size of one number becomes that number."""
-    known: dict[str, Any] = dict(sizes)
-    for dim in row:
-        known[dim.name] = dim.low if dim.low == dim.high else dim.size(None)
+    known = {**sizes, **{dim.name: dim.number() for dim in row}}
     return dataclasses.replace(captured, graph=with_sizes(captured.graph, known))
 
 

@@ -23,6 +23,7 @@ from ...ir.sizes import AT_HINTS, Binding
 from ...ir.substitute import substitute, with_hints, with_sizes
 from ...ir.text.print_statements import print_expr, print_value
 from ...ir.tile import Tile
+from ..capture.dynamic_shapes import Dim
 from ..cost.instruction_counts import instruction_counts
 from ..cost.predict import Prediction, predict
 from ..facts.accesses import registers
@@ -530,21 +531,13 @@ def sizes(entry: Entry) -> str:
 # ---- Find the parts of a size's range for which the store has a schedule.
 
 
-@dataclass(frozen=True)
-class TunedRange:
-    """Range in which a schedule holds: {name of a size: its part, or a number}.
-
-    gain: the seconds of the default order over its seconds.
-    """
-
-    sizes: Mapping[str, Size | int]
-    gain: float
-
-
-def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target) -> Iterator[TunedRange]:
+def tuned_ranges(
+    schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, target: Target
+) -> Iterator[tuple[tuple[Dim, ...], float]]:
     """Yield the parts of a kernel's ranges, and lengths in them, with schedules that are faster than the default order.
 
-    Such an entry is of this very kernel with narrower sizes, and holds under the rules in force.
+    The second item is the time of the default order divided by the time of the schedule. Such an entry is of this very
+    kernel with narrower sizes, and holds under the rules in force.
     """
     if not sizes_of(kernel):
         return
@@ -554,31 +547,31 @@ def tuned_ranges(schedules: StoredSchedules, kernel: Kernel, rules: RuleSet, tar
         for entry in schedules.store.valid(schedules.store.family(key), key):
             best.setdefault(entry.key.kernel, entry)
         for entry in best.values():
-            sizes = _part(kernel, entry)
-            if sizes is None or entry.tuned.seconds >= entry.tuned.default_seconds:
+            gain, row = entry.tuned.default_seconds / entry.tuned.seconds, _part(kernel, entry)
+            if not row or gain <= 1:
                 continue
-            if key_of_range(with_sizes(kernel, sizes)) == entry.key.kernel:
-                yield TunedRange(sizes, entry.tuned.default_seconds / entry.tuned.seconds)
+            if key_of_range(with_sizes(kernel, {dim.name: dim.number() for dim in row})) == entry.key.kernel:
+                yield row, gain
 
 
-def _part(kernel: Kernel, entry: Entry) -> dict[str, Size | int] | None:
-    """Return the sizes as an entry has them; None if they are not a part of a kernel's."""
+def _part(kernel: Kernel, entry: Entry) -> tuple[Dim, ...]:
+    """Return the sizes as an entry has them; () if they are not a part of a kernel's."""
     sizes = sizes_of(kernel)
     written, extents = written_extents(kernel), entry.key.extents
     if len(written) != len(extents) or len(entry.key.ranges) not in (0, len(sizes)):
-        return None
+        return ()
     # the sizes at which the kernel has such extents, from its dimensions or loops that are sizes
     usual = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
     if len(usual) != len(sizes):
-        return None
+        return ()
     if not entry.key.ranges:
-        held = (s.low <= usual[s.name] <= s.high and not usual[s.name] % s.multiple for s in sizes)
-        return {**usual} if all(held) else None
-    found = dict[str, Size | int]()
+        held = all(Dim.of(size).admits(usual[size.name]) for size in sizes)
+        return tuple(Dim(name, n, n) for name, n in usual.items()) if held else ()
+    found = list[Dim]()
     for size, (low, high, multiple) in zip(sizes, entry.key.ranges, strict=True):
         hint = usual[size.name]
         if not size.low <= low <= hint <= high <= size.high or multiple % size.multiple or hint % multiple:
-            return None
-        found[size.name] = Size(size.name, low, high, multiple, hint)
+            return ()
+        found.append(Dim(size.name, low, high, multiple, hint))
     whole = all(entry.key.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
-    return None if whole else found
+    return () if whole else tuple(found)
