@@ -13,16 +13,7 @@ from ...ir.program import Block, Kernel, Stmt
 from ...ir.tile import Team
 from ..target import Target
 from .blocks import lower_block, plan_groups
-from .lowering import (
-    Heard,
-    block_axes,
-    check_cluster,
-    check_limits,
-    check_registers,
-    prepare,
-    start_lowering,
-    thread_axes,
-)
+from .lowering import Heard, Lowering, block_axes, check_axes, check_limits, prepare, thread_axes
 from .shared_memory import first_of_all, last_meeting
 from .values import find_accumulators
 
@@ -36,10 +27,8 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     Raises DplcError if the launch exceeds the target's limits, or for a dtype or transport without code yet.
     """
     prepared, tile = prepare(kernel)
-    check_registers(tile)
-    check_cluster(tile, target)
-    low = start_lowering(prepared, tile, target)
-    low.heard = heard
+    check_axes(tile, target)
+    low = Lowering(prepared, tile, target, heard)
     low.accumulators = find_accumulators(low)
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())

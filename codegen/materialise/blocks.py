@@ -6,14 +6,13 @@ Unrolled loops are one more replicated axis; the others are a level of the nest 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ...ir import tile
 from ...ir.diagnostic import InternalError
 from ...ir.expr import Call, Var, add, binary, floordiv, free_names, modulo, multiply
 from ...ir.facts.layout import (
-    DTYPE_BYTES,
     VECTOR_BYTES,
     copy_shape,
     is_vector,
@@ -21,6 +20,7 @@ from ...ir.facts.layout import (
     operand_of,
     place_in_source,
     rows_in_turn,
+    views_of,
 )
 from ...ir.functions import opmath
 from ...ir.kernel import (
@@ -37,7 +37,7 @@ from ...ir.kernel import (
     WaitGroup,
 )
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
-from ...ir.node import Expr, Node
+from ...ir.node import Expr, Node, nodes
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
 from ...ir.sizes import lowest
@@ -48,11 +48,13 @@ from .expressions import (
     axes_of,
     conjunction,
     counter_dtype,
+    declared,
     dtype_in,
     extents,
     flat,
     global_address,
     greatest,
+    guarded,
     in_chunks,
     in_registers,
     least,
@@ -60,16 +62,17 @@ from .expressions import (
     nest,
     ranging,
     register_of,
+    replicating,
     simplify_condition,
     tidied,
     varies,
     weaken,
 )
-from .lowering import Held, LateOperand, Level, Lowering, Path, Place, fresh, trip_count
+from .lowering import Held, Key, LateOperand, Level, Lowering, Path, Place, fresh, trip_count
 from .reductions import lower_combine, lower_combine_tuple, lower_scan
 from .shared_memory import (
     cell_address,
-    element_bytes,
+    kept,
     lower_acquire,
     lower_await,
     lower_box_wait,
@@ -82,7 +85,6 @@ from .shared_memory import (
     plan_relays,
     plan_rings,
     slab_address,
-    slab_dtype,
     slab_element,
 )
 from .tensor_cores import lower_matrices, lower_mma, lower_settle
@@ -93,10 +95,11 @@ from .values import initialised, lower_accumulate, lower_let, lower_merge, lower
 
 def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     """Lower a load into registers. Its guard is tested once per vector; if that is not possible, the load is scalar."""
-    if stmt.buf in low.written:
+    if any(stmt.buf == param.name for param in low.kernel.outs):
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
-    if stmt in low.views:
-        low.env[stmt.dst] = LateOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype_of_buffer(low, stmt.buf))
+    dtype = low.dtypes[stmt.buf]
+    if stmt in views_of(low.kernel):
+        low.env[stmt.dst] = LateOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype)
         return ()
     stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
     if isinstance(stage, Stage) and (operand := operand_of(stmt.dst, at.block[at.position + 1 :])) is not None:
@@ -114,13 +117,12 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
     axes = tuple(axis for axis in axes_of(low, (stmt.idx, when), at.bound) if axis != vector)
     address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
     inner = (vector,) if vector else ()
-    dtype = dtype_of_buffer(low, stmt.buf)
     value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype))
     into = register_of(low, value, skip=inner)
     load = LoadFrom(into, dtype, address, width, in_registers(low, simplify_condition(low, when)), stmt.other)
     checks = () if stage else place_checks(low, stmt, when, vector, at)
     low.env[stmt.dst] = value
-    return (*checks, Registers(value.name, value.dtype, extents(low, value.axes)), *nest(low, axes, (load,)))
+    return (*checks, declared(low, value), *nest(low, axes, (load,)))
 
 
 def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: Place) -> Block:
@@ -145,12 +147,12 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
     """Lower a store to a buffer or a slab, converted to the dtype of its computation; the store rounds last."""
-    dtype = dtype_of_buffer(low, stmt.buf)
+    dtype = low.dtypes[stmt.buf]
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
     vector = vector_axis(low, stmt.buf, element_of(low, stmt), axes_of(low, stmt.idx, at.bound), several=True)
     width = 1 if vector is None else low.vectors[vector]
-    at_once = min(width, VECTOR_BYTES[-1] // DTYPE_BYTES[dtype_of_buffer(low, stmt.buf)])
+    at_once = min(width, VECTOR_BYTES[-1] // low.item(stmt.buf))
     stores = []
     for first in range(0, width, at_once):
         idx = stmt.idx if vector is None else substitute(stmt.idx, {vector: first})
@@ -175,18 +177,12 @@ def element_of(low: Lowering, stmt: Load | Store) -> Expr:
     return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 
 
-def dtype_of_buffer(low: Lowering, buf: str) -> str:
-    """Return the dtype of a buffer, or of the source of a slab."""
-    stage = low.stages.get(buf)
-    return slab_dtype(low, stage) if stage else low.params[buf].dtype
-
-
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
     """Return the innermost of the axes along which an access to a buffer is one vector instruction, or None.
 
     several: an access of several of the largest vectors counts too.
     """
-    size, most = DTYPE_BYTES[dtype_of_buffer(low, buf)], VECTOR_BYTES[-1]
+    size, most = low.item(buf), VECTOR_BYTES[-1]
     for axis in reversed(axes):
         width = low.vectors.get(axis)
         if width is None or not (width * size in VECTOR_BYTES or (several and width * size % most == 0)):
@@ -235,11 +231,8 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     while {row_axis, chunk_axis} & (low.taken | low.env.keys()):
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
     turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
-    low.replicated.update(turns)
-    with ranging(low, {name: (0, extent - 1) for name, extent in turns.items()}):
+    with replicating(low, turns):
         out = _copy(low, stmt, shape, row_axis, chunk_axis)
-    for name in turns:
-        del low.replicated[name]
     grouped = stmt.via == "ASYNC" and (low.group == 1 or (at.path, at.position) in low.commits)
     return (*out, Commit()) if grouped else out
 
@@ -265,21 +258,19 @@ def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_ax
     inside = in_registers(low, inside)
     to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
     source = global_address(low, stmt.src, flat(low, stmt.src, position))
-    size = shape.width * element_bytes(low, stmt)
+    size = shape.width * low.item(stmt.dst)
     if stmt.via == "ASYNC" and size >= 4:
         return nest(low, axes, (CopyAsync(to, source, size, when, inside),))
     # one at a time, all loads before all stores: their latencies overlap
-    dtype, name = low.params[stmt.src].dtype, fresh(low, f"{stmt.dst}_cp")
+    dtype, name = low.dtypes[stmt.dst], fresh(low, f"{stmt.dst}_cp")
     here = tuple(map(Var, axes))
     into: Expr = Element(name, here) if here else Var(name)
     lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
     held = (*extents(low, axes), *([shape.width] if shape.width > 1 else []))
     early = int(stmt.via == "FETCH")
     load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]), early=early)
-    store: Stmt = StoreTo(dtype, to, tuple(lanes))
-    if when is not True:
-        store = Branch(when, (store,))
-    loads, stores = (Registers(name, dtype, held), *nest(low, axes, (load,))), nest(low, axes, (store,))
+    stores = nest(low, axes, guarded(when, (StoreTo(dtype, to, tuple(lanes)),)))
+    loads = (Registers(name, dtype, held), *nest(low, axes, (load,)))
     if stmt.via == "FETCH":
         low.fetched[stmt.dst] = stores
         return loads
@@ -312,46 +303,45 @@ def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> 
 
 
 def plan_groups(low: Lowering) -> None:
-    """Decide what a commit group is.
+    """Decide what a commit group is: a run of neighbouring asynchronous copies.
 
-    A run of neighbouring asynchronous copies is one group, ended where its first buffer comes again (in a peeled
-    prologue the runs touch). Where runs differ in length, or a Wait cuts one, each copy is a group of its own.
+    Where runs differ in length, or a Wait cuts one, or there are copies of both kinds, each copy is a group of its own.
     """
-    runs, boxes = list(runs_of(low.kernel.body, "ASYNC")), list(runs_of(low.kernel.body, "TMA"))
+    runs, boxes = runs_of(low.kernel.body, "ASYNC"), runs_of(low.kernel.body, "TMA")
     plan_rings(low)
     plan_relays(low)
-    if low.rings:  # every box is of some turn
+    if low.rings:  # every box is of some iteration
         boxes = []
-    plan_boxes(low, boxes, mixed=bool(runs and boxes))
-    lengths = {length for length, _ in runs}
-    low.group = lengths.pop() if len(lengths) == 1 else 1
-    if boxes or any(wait.keep % low.group for wait in _waits(low.kernel.body)):
-        low.group = 1
-    low.commits = frozenset(end for _, end in runs)
+    low.commits = frozenset(run[-1] for run in runs)
+    low.group = 1 if boxes else group_size(low, runs)
+    if boxes:
+        plan_boxes(low, boxes, 1 if runs else group_size(low, boxes))
 
 
-def runs_of(block: Block, via: str, path: Path = ()) -> Iterator[tuple[int, tuple[Path, int]]]:
-    """Yield (length, (path, position) of the last copy) of every run of copies of one kind, under one condition."""
-    seen: list[str] = []
-    when: Expr = True
+def group_size(low: Lowering, runs: list[list[Key]]) -> int:
+    """Return the number of copies in each group."""
+    size, *others = {len(run) for run in runs} or {1}
+    return 1 if others or any(wait.keep % size for wait in nodes(low.kernel.body, Wait)) else size
+
+
+def runs_of(block: Block, via: str, path: Path = ()) -> list[list[Key]]:
+    """Return the positions of every run of neighbouring copies of one kind, under one condition.
+
+    A run ends where its first buffer comes again: in a peeled prologue the runs touch.
+    """
+    found: list[list[Key]] = []
+    run: list[Stage] = []
     for position, stmt in enumerate(block):
-        copy = isinstance(stmt, Stage) and stmt.via == via
-        if seen and (not copy or stmt.dst in seen or stmt.when != when):  # type: ignore[attr-defined]
-            yield len(seen), (path, position - 1)
-            seen = []
-        if copy:
-            seen.append(stmt.dst)  # type: ignore[attr-defined]
-            when = stmt.when  # type: ignore[attr-defined]
-        yield from runs_of(getattr(stmt, "body", ()), via, (*path, position))
-    if seen:
-        yield len(seen), (path, len(block) - 1)
-
-
-def _waits(block: Block) -> Iterator[Wait]:
-    for stmt in block:
-        if isinstance(stmt, Wait):
-            yield stmt
-        yield from _waits(getattr(stmt, "body", ()))
+        if isinstance(stmt, Stage) and stmt.via == via:
+            if not run or stmt.when != run[0].when or any(stmt.dst == copy.dst for copy in run):
+                run = []
+                found.append([])
+            run.append(stmt)
+            found[-1].append((path, position))
+        else:
+            run = []
+            found += runs_of(getattr(stmt, "body", ()), via, (*path, position))
+    return found
 
 
 def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
@@ -359,8 +349,8 @@ def lower_sync(low: Lowering, stmt: Sync, at: Place) -> Block:
 
 
 def lower_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
-    keep = 0 if low.boxes is not None else stmt.keep // low.group
-    return (*([WaitGroup(keep)] if low.commits else []), *lower_box_wait(low, stmt, at))
+    groups = [WaitGroup(kept(low, stmt) // low.group)] if low.commits else []
+    return (*groups, *lower_box_wait(low, stmt, at))
 
 
 NONE: frozenset[int] = frozenset()
@@ -379,19 +369,25 @@ def lower_block(low: Lowering, block: Block, path: Path, bound: frozenset[str], 
             low.env[accumulator.name] = held
             if not accumulator.direct:
                 out += initialised(low, accumulator, held)
-    for position, stmt in enumerate(block):
+    for position in range(len(block)):
         if position not in done:
-            lower = LOWER.get(type(stmt))
-            if lower is None:
-                where = f"in `{print_statement(stmt).splitlines()[0]}`"
-                hint = "add one to LOWER in codegen/materialise/blocks.py"
-                raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", None, (where,), hint)
-            made = lower(low, stmt, Place(block, position, path, bound))
-            if low.heard is not None:
-                low.heard.append(((*path, position), made))
-            out += made
+            out += lower_statement(low, Place(block, position, path, bound))
     low.env = outer
     return tuple(out)
+
+
+def lower_statement(low: Lowering, at: Place) -> Block:
+    """Lower the statement at a place."""
+    stmt = at.block[at.position]
+    lower = LOWER.get(type(stmt))
+    if lower is None:
+        where = f"in `{print_statement(stmt).splitlines()[0]}`"
+        hint = "add one to LOWER in codegen/materialise/blocks.py"
+        raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", None, (where,), hint)
+    made = lower(low, stmt, at)
+    if low.heard is not None:
+        low.heard.append(((*at.path, at.position), made))
+    return made
 
 
 def lower_if(low: Lowering, stmt: If, at: Place) -> Block:
@@ -440,18 +436,16 @@ def lower_replicated(low: Lowering, stmt: For, trips: int, path: Path, bound: fr
     body = stmt.body
     if stmt.start != 0 or stmt.step != 1:
         body = substitute(body, {stmt.var: add(multiply(Var(stmt.var), stmt.step), stmt.start)})
-    low.replicated[stmt.var] = trips
     outer = dict(low.env)
     low.repeats += 1
     ahead: Block = ()
     done = NONE
-    with ranging(low, {stmt.var: (0, trips - 1)}):
+    with replicating(low, {stmt.var: trips}):
         if stmt.role == "VEC":
             ahead, done = load_ahead(low, stmt.var, trips, body, path, bound)
         inner = lower_block(low, body, path, bound | {stmt.var}, done)
     low.repeats -= 1
     low.env = outer
-    del low.replicated[stmt.var]
     return (*ahead, Replicate(stmt.var, trips, inner))
 
 
@@ -471,10 +465,7 @@ def load_ahead(
         if var in axes_of(low, weaken(low, stmt.when), bound):
             continue
         if vector_axis(low, stmt.buf, element_of(low, stmt), (var,)) is not None:
-            made = lower_load(low, stmt, Place(body, position, path, bound))
-            if low.heard is not None:
-                low.heard.append(((*path, position), made))
-            out += made
+            out += lower_statement(low, Place(body, position, path, bound))
             done.add(position)
     del low.vectors[var]
     return tuple(out), frozenset(done)

@@ -30,9 +30,9 @@ from ...ir.expr import (
     subtract,
     total,
 )
-from ...ir.facts.layout import DTYPE_BYTES, is_vector, strides, tidy
+from ...ir.facts.layout import is_vector, strides, tidy
 from ...ir.functions import ARITHMETIC, FUNCTIONS
-from ...ir.kernel import Address, Advance, Assign, Base, Define, Element, Replicate
+from ...ir.kernel import Address, Advance, Assign, Base, Branch, Define, Element, Registers, Replicate
 from ...ir.node import Expr, Node, contents, marks_of, memoised, nodes
 from ...ir.program import Block
 from ...ir.ranges import Interval, Ranges, decide, interval
@@ -139,6 +139,16 @@ def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
     # a name stays known after its loop: nothing reads it there, and a loop of the same shape finds its answers
 
 
+@contextmanager
+def replicating(low: Lowering, extents: Mapping[str, int]) -> Iterator[None]:
+    """Return a context in which these names are further replicated axes."""
+    low.replicated.update(extents)
+    with ranging(low, {name: (0, extent - 1) for name, extent in extents.items()}):
+        yield
+    for name in extents:
+        del low.replicated[name]
+
+
 def least(low: Lowering, e: Expr) -> int:
     """Return the least value of an index."""
     return interval(e, low.ranges)[0]
@@ -186,6 +196,34 @@ def nest(low: Lowering, axes: tuple[str, ...], body: Block, snake: bool = False)
         reverse = axes[0] if snake and depth else None
         body = (Replicate(axes[depth], low.replicated[axes[depth]], body, reverse),)
     return body
+
+
+def guarded(when: Expr, block: Block) -> Block:
+    """Return the block under a condition."""
+    return block if when is True else (Branch(when, block),)
+
+
+def filled(low: Lowering, held: Held, val: Expr, mutable: int = 0) -> Block:
+    """Return new registers with their contents: a value at the current index of the axes."""
+    if not held.axes:
+        return (Define(held.name, held.dtype, val, mutable),)
+    return (declared(low, held), *assigned(low, held, val))
+
+
+def declared(low: Lowering, held: Held, fill: Expr | None = None) -> Registers:
+    """Return the declaration of new registers."""
+    return Registers(held.name, held.dtype, extents(low, held.axes), fill)
+
+
+def assigned(low: Lowering, held: Held, val: Expr) -> Block:
+    """Return the assignment of a value to all registers."""
+    return nest(low, held.axes, (Assign(register_of(low, held), val),))
+
+
+def row_major(extents: Mapping[str, int], axes: Iterable[str]) -> Expr:
+    """Return the number of the current index among all values of some axes."""
+    axes = tuple(axes)
+    return total(map(Var, axes), strides(tuple([extents[axis] for axis in axes])))
 
 
 def varies(low: Lowering, e: Expr, axis: str) -> bool:
@@ -270,8 +308,7 @@ def flat(low: Lowering, buf: str, idx: tuple[Expr, ...]) -> Expr:
 
 def global_address(low: Lowering, buf: str, element: Expr) -> Address:
     """Return the address of an element of a buffer."""
-    far = FAR_BYTES // DTYPE_BYTES[low.params[buf].dtype]
-    base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=far)
+    base, offset = resolve(low, buf, element, f"{buf}_at", shared=False, far=FAR_BYTES // low.item(buf))
     return Address(base, widen(read(low, offset), low.ranges))
 
 

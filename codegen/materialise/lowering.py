@@ -6,21 +6,20 @@ The functions that read it are in `expressions` (indices, registers, addresses),
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...ir.diagnostic import DplcError, InternalError
-from ...ir.expr import Axis, Var, floordiv, is_int, modulo, multiply, only_sizes
-from ...ir.facts.layout import params, stages, views_of
+from ...ir.expr import Var, floordiv, is_int, modulo, multiply, only_sizes
+from ...ir.facts.layout import DTYPE_BYTES, bound_ranges, params, stages, thread_count, views_of
 from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define, InitBarrier
 from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
-from ...ir.program import Block, Kernel, Param, Stmt
+from ...ir.program import Block, Kernel, Stmt
 from ...ir.ranges import Interval, interval
-from ...ir.sizes import has_sizes, lowest, sizes_in
+from ...ir.sizes import lowest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_expr
 from ...ir.tile import Slab, Stage, Tile
@@ -40,36 +39,21 @@ def prepare(kernel: Kernel) -> tuple[Kernel, Tile]:
     tiles = [stmt for stmt in kernel.body if isinstance(stmt, Tile)]
     if tiles and len(kernel.body) != 1:
         raise InternalError(f"kernel `{kernel.name}`: statements beside the Tile")
-    tile = tiles[0] if tiles else Tile((), kernel.body)  # a nest that no rule tiled: one thread does it all
-    kernel = rename_buffers(replace(kernel, body=(drop_unit_axes(tile),)))
-    (tile,) = kernel.body  # type: ignore[assignment]
-    tile = rename_reserved(kernel, rename_collisions(kernel, tile))
-    return replace(kernel, body=(tile,)), tile
+    # a nest that no rule tiled: one thread does it all
+    tile = rename_binders(kernel, drop_unit_axes(tiles[0] if tiles else Tile((), kernel.body)))
+    used = names_in(tile).union(params(kernel))
+    images = renamed((name for name in RESERVED if name in used), {*used, *RESERVED})
+    ins, outs, tile = substitute((kernel.ins, kernel.outs, tile), images)
+    return replace(kernel, ins=ins, outs=outs, body=(tile,)), tile
 
 
-def rename_buffers(kernel: Kernel) -> Kernel:
-    """Rename buffers that have the name of something that a launch binds."""
-    params = (*kernel.ins, *kernel.outs)
-    taken = {*RESERVED, *(param.name for param in params)}
-    names: dict[str, str] = {}
-    for param in params:
-        if param.name in RESERVED:
-            names[param.name] = unused(param.name, taken)
-            taken.add(names[param.name])
-    if not names:
-        return kernel
-    ins, outs = (tuple(replace(p, name=names.get(p.name, p.name)) for p in ps) for ps in (kernel.ins, kernel.outs))
-    return replace(kernel, ins=ins, outs=outs, body=_with_buffers(kernel.body, names))
-
-
-def _with_buffers(block: Block, names: dict[str, str]) -> Block:
-    out = []
-    for stmt in block:
-        changes = {f: names.get(getattr(stmt, f), getattr(stmt, f)) for f in ("buf", "src") if hasattr(stmt, f)}
-        if hasattr(stmt, "body"):
-            changes["body"] = _with_buffers(stmt.body, names)
-        out.append(replace(stmt, **changes) if changes else stmt)
-    return tuple(out)
+def renamed(names: Iterable[str], taken: set[str]) -> dict[str, Expr]:
+    """Return new variables for some names, which are then taken too."""
+    images: dict[str, Expr] = {}
+    for name in names:
+        images[name] = Var(unused(name, taken))
+        taken.add(images[name].name)  # type: ignore[union-attr]
+    return images
 
 
 def drop_unit_axes(tile: Tile) -> Tile:
@@ -78,62 +62,33 @@ def drop_unit_axes(tile: Tile) -> Tile:
         waits = axis.role == "BLOCK" and only_sizes(axis.extent)  # for the launch
         if not (is_int(axis.extent) or waits) or lowest(axis.extent) < 1:
             raise InternalError(f"axis `{axis.name}` has the extent {axis.extent!r}")
-    unit: dict[str, Expr] = {axis.name: 0 for axis in tile.axes if axis.extent == 1}
-    if not unit:
-        return tile
-    kept = tuple(axis for axis in tile.axes if axis.name not in unit)
-    return replace(tile, axes=kept, body=substitute(tile.body, unit))
+    kept = tuple(axis for axis in tile.axes if axis.extent != 1)
+    return replace(
+        tile, axes=kept, body=substitute(tile.body, {axis.name: 0 for axis in tile.axes if axis not in kept})
+    )
 
 
-def slab_names(tile: Tile) -> set[str]:
-    """Return the names of the shared slabs of a tile."""
-    return {stage.dst for stage in nodes(tile, Stage)} | {slab.dst for slab in nodes(tile, Slab)}
-
-
-def rename_collisions(kernel: Kernel, tile: Tile) -> Tile:
-    """Rename axes and loop variables that have the name of a buffer or a slab.
+def rename_binders(kernel: Kernel, tile: Tile) -> Tile:
+    """Rename axes and loop variables that have the name of a buffer, a shared-memory tile or a reserved name.
 
     They share one space of names in a kernel; in Tile IR they do not.
     """
-    owned = {param.name for param in (*kernel.ins, *kernel.outs)} | slab_names(tile)
-    owned |= set(RESERVED)
+    owned = {*params(kernel), *(stage.dst for stage in nodes(tile, Stage, Slab)), *RESERVED}
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
-    clashing = [name for name in dict.fromkeys(binders) if name in owned]
-    if not clashing:
-        return tile
-    taken = owned | set(binders)
-    images: dict[str, Expr] = {}
-    for name in clashing:
-        fresh = unused(name, taken)
-        taken.add(fresh)
-        images[name] = Var(fresh)
-    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)
-    return replace(tile, axes=axes, body=substitute_variables(tile.body, images))
+    images = renamed((name for name in dict.fromkeys(binders) if name in owned), owned.union(binders))
+    axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)  # type: ignore[union-attr]
+    return replace(tile, axes=axes, body=substitute_variables(tile.body, images)) if images else tile
 
 
-def rename_reserved(kernel: Kernel, tile: Tile) -> Tile:
-    """Rename values that have the name of something that a launch binds: the lowering means its own by that."""
-    taken = {*names_in(tile), *RESERVED, *(param.name for param in (*kernel.ins, *kernel.outs))}
-    images: dict[str, Expr] = {}
-    for name in RESERVED:
-        if name in names_in(tile):
-            images[name] = Var(unused(name, taken))
-            taken.add(images[name].name)
-    return replace(tile, body=substitute(tile.body, images)) if images else tile
-
-
-def substitute_variables(body: tuple[object, ...], images: dict[str, Expr]) -> object:
-    """Substitute loop variables and their uses but leave buffers alone, although they are Names too."""
-    return tuple(_rename(stmt, images) for stmt in body)
-
-
-def _rename(stmt: object, images: dict[str, Expr]) -> object:
-    buffers = {field: getattr(stmt, field) for field in ("dst", "src", "buf", "acc", "ring") if hasattr(stmt, field)}
-    inner = getattr(stmt, "body", None)
-    changed = substitute(replace(stmt, body=()) if inner is not None else stmt, images)  # type: ignore[type-var]
-    if inner is not None:
-        changed = replace(changed, body=substitute_variables(inner, images))
-    return replace(changed, **buffers) if buffers else changed
+def substitute_variables(block: Block, images: dict[str, Expr]) -> Block:
+    """Substitute loop variables and their uses but leave buffers and values alone, although they are names too."""
+    out = []
+    for stmt in block:
+        kept = {field: getattr(stmt, field) for field in type(stmt).named if field != "var"}
+        if hasattr(stmt, "body"):
+            kept["body"] = substitute_variables(stmt.body, images)
+        out.append(replace(substitute(stmt, images), **kept))
+    return tuple(out)
 
 
 # positions of nested statements, outermost first: a block's identity (equal blocks are one tuple)
@@ -248,13 +203,11 @@ class Boxes:
     """The copies by TMA of a kernel. runs: the first copy of each group and how many follow; waits: groups per Wait.
 
     empty_waited: a Wait may be for a group that copies nothing.
-    base: the register with the address of the mbarriers; issued, waited: the counters of groups. Where copies of
-    another kind are mixed in, a Wait waits for all.
+    base: the register with the address of the mbarriers; issued, waited: the counters of groups.
     """
 
     group: int
     barriers: int
-    mixed: bool  # there are copies of another kind beside them
     runs: dict[Key, int]
     waits: dict[Key, int | None]
     empty_waited: bool = True
@@ -271,53 +224,54 @@ class Cell(NamedTuple):
     flipped: Expr
 
 
-@dataclass
 class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
-    repeats: how many loops of any kind are around the current statement. fetched: by slab, the stores that its next
-    Put is. tidied: what was simplified under the current ranges; simplified: that and the cells, by ranges.
-    in_products: fragments that late products read which no Settle covers yet.
+    dtypes: of buffers and slabs. repeats: how many loops of any kind are around the current statement. commits: the
+    last copies of groups. fetched: by slab, the stores that its next Put is. maps: tensor maps, by their description.
+    rings, relays: the register with the address of the mbarriers of each, and the depth of a ring. tidied: what was
+    simplified under the current ranges; simplified: that and the cells, by ranges. in_products: fragments that
+    asynchronous products read and no Settle covers yet.
     """
 
-    kernel: Kernel
-    tile: Tile
-    target: Target
-    params: dict[str, Param]
-    written: frozenset[str]
-    stages: dict[str, Stage]
-    threads: tuple[Axis, ...]
-    thread_count: int
-    replicated: dict[str, int]
-    vectors: dict[str, int]
-    fixed: set[str]
-    ranges: dict[str, Interval]
-    taken: set[str]
-    tried: dict[str, int] = field(default_factory=dict)  # of `unused`
-    levels: list[Level] = field(default_factory=lambda: [Level()])
-    repeats: int = 0
-    env: dict[str, Value] = field(default_factory=dict)
-    shared_bytes: int = 0
-    slab_bases: dict[str, str] = field(default_factory=dict)
-    slab_starts: dict[str, int] = field(default_factory=dict)
-    commits: frozenset[Key] = frozenset()
-    group: int = 1
-    fetched: dict[str, Block] = field(default_factory=dict)
-    boxes: Boxes | None = None
-    maps: dict[tuple[str, tuple[int, ...], int], str] = field(default_factory=dict)  # of tensors, by what they say
-    mbarriers: list[InitBarrier] = field(default_factory=list)
-    rings: dict[str, str] = field(default_factory=dict)  # the register with the address of the mbarriers of each
-    depths: dict[str, int] = field(default_factory=dict)
-    relays: dict[tuple[Expr, ...], str] = field(default_factory=dict)  # the same, by the axes that tell groups apart
-    tidied: dict[Expr, Expr] = field(default_factory=dict)
-    cells: dict[tuple[str, Expr, Expr], Cell] = field(default_factory=dict)
-    simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = field(
-        default_factory=dict
-    )
-    accumulators: dict[str, Accumulator] = field(default_factory=dict)
-    heard: Heard | None = None
-    views: frozenset[Load] = frozenset()
-    in_products: list[str] = field(default_factory=list)
+    def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
+        self.kernel, self.tile, self.target, self.heard = kernel, tile, target, heard
+        self.params, self.stages = params(kernel), stages(kernel)
+        self.dtypes = {name: param.dtype for name, param in self.params.items()}
+        for name, stage in self.stages.items():
+            self.dtypes[name] = stage.dtype if isinstance(stage, Slab) else self.dtypes[stage.src]
+        self.threads = tuple(axis for axis in tile.axes if axis.role == "THREAD")
+        self.thread_count = thread_count(tile)
+        self.replicated = {axis.name: axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")}
+        self.vectors = {axis.name: axis.extent for axis in tile.axes if axis.role == "VEC"}
+        self.fixed = {axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID}
+        self.ranges = dict(bound_ranges(tile, {})) | {TID: (0, self.thread_count - 1)}
+        self.taken = {*RESERVED, *self.params, *sizes_in(kernel), *(axis.name for axis in tile.axes)}
+        self.taken.update(loop.var for loop in nodes(tile.body, For))
+        self.tried: dict[str, int] = {}  # of `unused`
+        self.levels = [Level()]
+        self.repeats = 0
+        self.env: dict[str, Value] = {}
+        self.shared_bytes = 0
+        self.slab_bases: dict[str, str] = {}
+        self.slab_starts: dict[str, int] = {}
+        self.commits: frozenset[Key] = frozenset()
+        self.group = 1
+        self.fetched: dict[str, Block] = {}
+        self.boxes: Boxes | None = None
+        self.maps: dict[tuple[str, tuple[int, ...], int], str] = {}
+        self.mbarriers: list[InitBarrier] = []
+        self.rings: dict[str, tuple[str, int]] = {}
+        self.relays: dict[tuple[Expr, ...], str] = {}
+        self.tidied: dict[Expr, Expr] = {}
+        self.cells: dict[tuple[str, Expr, Expr], Cell] = {}
+        self.simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = {}
+        self.accumulators: dict[str, Accumulator] = {}
+        self.in_products: list[str] = []
+
+    def item(self, buf: str) -> int:
+        """Return the bytes of an element of a buffer or a slab."""
+        return DTYPE_BYTES[self.dtypes[buf]]
 
     @property
     def top(self) -> Level:
@@ -332,36 +286,6 @@ class Lowering:
     def thread(self) -> Var:
         """The index in the block: the THREAD axis itself where there is only one."""
         return Var(self.threads[0].name if len(self.threads) == 1 else TID)
-
-
-def start_lowering(kernel: Kernel, tile: Tile, target: Target) -> Lowering:
-    """Return a record of a kernel of which nothing is lowered yet; its accumulators are not known."""
-    threads = tuple(axis for axis in tile.axes if axis.role == "THREAD")
-    thread_count = math.prod(axis.extent for axis in threads)
-    known = params(kernel)
-    loops = (loop.var for loop in nodes(tile.body, For))
-    return Lowering(
-        kernel,
-        tile,
-        target,
-        known,
-        frozenset(param.name for param in kernel.outs),
-        stages(kernel),
-        threads,
-        thread_count,
-        replicated={axis.name: axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")},
-        vectors={axis.name: axis.extent for axis in tile.axes if axis.role == "VEC"},
-        fixed={axis.name for axis in tile.axes if axis.role in ("THREAD", "BLOCK")} | {TID},
-        ranges={axis.name: (0, interval(axis.extent, {})[1] - 1) for axis in tile.axes} | {TID: (0, thread_count - 1)},
-        views=views_of(kernel),
-        taken={
-            *RESERVED,
-            *known,
-            *(sizes_in(kernel) if has_sizes(kernel) else ()),
-            *(axis.name for axis in tile.axes),
-            *loops,
-        },
-    )
 
 
 def fresh(low: Lowering, hint: str) -> str:
@@ -418,7 +342,7 @@ def thread_axes(low: Lowering) -> list[Stmt]:
     axes = [(axis.name, axis.extent) for axis in low.threads]
     if len(axes) < 2:
         return decompose(THREAD, axes)
-    whole = WARPGROUP if low.views else 0  # where a descriptor is must be seen to be the same for a warp
+    whole = WARPGROUP if views_of(low.kernel) else 0  # where a descriptor is must be seen to be the same for a warp
     return [Define(TID, "i32", Var(THREAD)), *decompose(TID, axes, whole)]
 
 
@@ -438,18 +362,14 @@ def decompose(index: str, axes: list[tuple[str, Expr]], whole: int = 0) -> list[
     return out[::-1]
 
 
-def check_registers(tile: Tile) -> None:
-    """Raise DplcError for an axis that no thread has room for: its elements are written out one by one."""
+def check_axes(tile: Tile, target: Target) -> None:
+    """Raise DplcError for a cluster that the target refuses, or an axis that no thread has room for."""
     for axis in tile.axes:
         most = interval(axis.extent, {})[1] if axis.role in ("REG", "VEC") else 0
         if most > MAX_REPLICATED:
             raise DplcError(
                 f"a thread has {most} elements along {axis.name}={axis.role}; {MAX_REPLICATED} are possible"
             )
-
-
-def check_cluster(tile: Tile, target: Target) -> None:
-    """Raise DplcError for a cluster that the target refuses."""
     if tile.cluster > 1 and target.sm < FIRST_CLUSTERS:
         raise DplcError(f"{target.name} has no clusters of blocks", hint="cluster=1")
 

@@ -8,36 +8,34 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from ...ir.expr import Binary, Call, Var, add, floordiv, modulo, multiply
 from ...ir.facts.layout import DTYPE_BYTES
 from ...ir.functions import identity
-from ...ir.kernel import (
-    SHARED,
-    WARP,
-    Address,
-    Assign,
-    Base,
-    Branch,
-    Butterfly,
-    Define,
-    Element,
-    LoadFrom,
-    Registers,
-    Shuffle,
-    StoreTo,
-)
+from ...ir.kernel import SHARED, WARP, Address, Assign, Base, Butterfly, Element, LoadFrom, Registers, Shuffle, StoreTo
 from ...ir.loop import Let
 from ...ir.monoid_texts import ORDERED
-from ...ir.monoids import Monoid, monoid
+from ...ir.monoids import monoid
 from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
 from ...ir.tile import Combine, CombineTuple, Scan, ScanTuple
-from .expressions import axes_of, extents, in_registers, nest, register_of, resolve, tidied, type_of
+from .expressions import (
+    assigned,
+    axes_of,
+    extents,
+    filled,
+    guarded,
+    in_registers,
+    nest,
+    register_of,
+    resolve,
+    row_major,
+    tidied,
+    type_of,
+)
 from .lowering import Held, Lowering, Place, Value, allocate, fresh, held_in
 from .values import defined
 
@@ -46,38 +44,35 @@ EXCHANGED_BYTES = (8, 16)  # what one instruction moves of several partial value
 
 def lower_combine(low: Lowering, stmt: Combine, at: Place) -> Block:
     """Give all threads and registers along the axes the combined value, in a fixed order."""
-    whole = low.env[stmt.acc]
+    whole = held = low.env[stmt.acc]
     over = [axis.name for axis in stmt.over]
     out: list[Stmt] = []
     if any(axis in over for axis in whole.axes):
-        folded, held = fold(low, stmt, whole, over)
-        out += folded
-    else:
-        assert isinstance(whole, Held)
-        held = whole
+        held = Held(fresh(low, f"{stmt.acc}_all"), tuple(axis for axis in whole.axes if axis not in over), whole.dtype)
+        out += filled(low, held, fold(low, stmt, whole, over), 1)
+    assert isinstance(held, Held)
     for axis in low.threads:
         if axis.name in over:
             out += combine_threads(low, stmt.fn, held, axis.name)
-    if held is not whole:
-        if at.path == low.accumulators[stmt.acc].path:
-            low.env[stmt.acc] = held
-        elif isinstance(whole, Held):  # read outside of this block too: every register gets the result
-            out += nest(low, whole.axes, (Assign(register_of(low, whole), register_of(low, held)),))
-    return tuple(out)
+    return (*out, *handed_on(low, stmt.acc, held, at))
 
 
-def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> tuple[Block, Held]:
-    """Reduce the registers along the axes as a tree."""
-    kept = tuple(axis for axis in value.axes if axis not in over)
+def handed_on(low: Lowering, acc: str, held: Held, at: Place) -> Block:
+    """Make other registers those of an accumulator. If outer blocks read it too, return the copy to its own."""
+    whole = low.env[acc]
+    if held is whole or at.path == low.accumulators[acc].path:
+        low.env[acc] = held
+        return ()
+    assert isinstance(whole, Held)
+    return assigned(low, whole, register_of(low, held))
+
+
+def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> Expr:
+    """Return the reduction of the registers along the axes, as a tree."""
     gone = [axis for axis in value.axes if axis in over]
-    places = itertools.product(*(range(low.replicated[axis]) for axis in gone))
+    places = itertools.product(*map(range, extents(low, gone)))
     terms = [in_registers(low, Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
-    result = Held(fresh(low, f"{stmt.acc}_all"), kept, value.dtype)
-    val = tree_of_calls(stmt.fn, terms)
-    if not kept:
-        return (Define(result.name, value.dtype, val, 1),), result
-    registers = Registers(result.name, value.dtype, extents(low, kept))
-    return (registers, *nest(low, kept, (Assign(register_of(low, result), val),))), result
+    return tree_of_calls(stmt.fn, terms)
 
 
 Item = TypeVar("Item")
@@ -98,6 +93,7 @@ def tree_of_calls(fn: str, terms: list[Expr]) -> Expr:
 class Split(NamedTuple):
     """A THREAD axis in the warp: threads from one of its values to the next, values inside a warp, and the rest."""
 
+    axis: Var
     stride: int
     lanes: int
     parts: int
@@ -105,11 +101,10 @@ class Split(NamedTuple):
 
 def split_axis(low: Lowering, name: str) -> Split:
     """Return the split of a THREAD axis into warps. A butterfly flips bits, so both sizes must be powers of two."""
-    position = next(i for i, axis in enumerate(low.threads) if axis.name == name)
-    stride = math.prod(axis.extent for axis in low.threads[position + 1 :])
-    extent = low.threads[position].extent
-    lanes = math.gcd(extent, WARP // stride) if stride & (stride - 1) == 0 and stride < WARP else 1
-    return Split(stride, lanes, extent // lanes)
+    extents = {axis.name: axis.extent for axis in low.threads}
+    stride = math.prod([*extents.values()][[*extents].index(name) + 1 :])
+    lanes = math.gcd(extents[name], WARP // stride) if stride & (stride - 1) == 0 and stride < WARP else 1
+    return Split(Var(name), stride, lanes, extents[name] // lanes)
 
 
 def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
@@ -120,16 +115,11 @@ def combine_threads(low: Lowering, fn: str, held: Held, name: str) -> Block:
         lanes = Butterfly(register_of(low, held), fn, split.stride, split.stride * split.lanes // 2)
         out += nest(low, held.axes, (lanes,))
     if split.parts > 1:
-        out += Exchange(low, fn, held, Var(name), split).lower()
+        exchange = Exchange(low, held, split)
+        out += (*put_all(low, [exchange]), *nest(low, exchange.outer, exchange.get(fn)))
     return tuple(out)
 
 
-def again(low: Lowering) -> Block:
-    """Return a barrier in a loop: readers of the last iteration must be done before the area is written again."""
-    return (low.barrier,) if low.repeats else ()
-
-
-@dataclass
 class Exchange:
     """One partial value per warp (or per thread) goes through shared memory; all read all and combine them in order.
 
@@ -137,50 +127,39 @@ class Exchange:
     neighbouring threads hold neighbouring groups, and what one of them holds along a VEC axis is kept together.
     """
 
-    low: Lowering
-    fn: str
-    held: Held
-    axis: Var
-    split: Split
-
-    def __post_init__(self) -> None:
-        low, (stride, lanes, parts) = self.low, self.split
-        self.size = DTYPE_BYTES[self.held.dtype]
+    def __init__(self, low: Lowering, held: Held, split: Split) -> None:
+        self.low, self.held, self.split = low, held, split
+        _, stride, lanes, parts = split
+        self.size = DTYPE_BYTES[held.dtype]
         self.inner = stride == 1
         self.groups = low.thread_count // (lanes * parts)
-        last = self.held.axes[-1] if self.held.axes and not self.inner else ""
+        last = held.axes[-1] if held.axes and not self.inner else ""
         fits = last in low.vectors and low.replicated[last] * self.size in EXCHANGED_BYTES
         self.vector = last if fits else None
         self.width = low.replicated[last] if fits else 1
-        self.outer = tuple(axis for axis in self.held.axes if axis != self.vector)
-        self.count = math.prod(extents(low, self.held.axes))
+        self.outer = tuple(axis for axis in held.axes if axis != self.vector)
+        self.count = math.prod(extents(low, held.axes))
         group: Expr = multiply(floordiv(low.thread, stride * lanes * parts), stride)
         self.group = tidied(low, add(group, modulo(low.thread, stride)))
-        self.area = fresh(low, f"{self.held.name}_x")
-        offset = allocate(low, self.size * self.count * parts * self.groups)
-        low.top.head.append(Base(self.area, SHARED, offset))
-
-    def lower(self) -> Block:
-        return (*again(self.low), *self.put(), self.low.barrier, *nest(self.low, self.outer, self.get()))
+        self.area = fresh(low, f"{held.name}_x")
+        low.top.head.append(Base(self.area, SHARED, allocate(low, self.size * self.count * parts * self.groups)))
 
     def put(self) -> Block:
         """Store the values of each group of lanes by one of its lanes."""
-        lanes = self.split.lanes
-        to = self.address(tidied(self.low, floordiv(self.axis, lanes)), "put")
-        store = StoreTo(self.held.dtype, to, tuple(map(self.element, range(self.width))))
-        put = nest(self.low, self.outer, (store,))
-        return (Branch(Binary("==", tidied(self.low, modulo(self.axis, lanes)), 0), put),) if lanes > 1 else put
+        axis, _, lanes, _ = self.split
+        to = self.address(tidied(self.low, floordiv(axis, lanes)), "put")
+        put = nest(self.low, self.outer, (StoreTo(self.held.dtype, to, tuple(map(self.element, range(self.width)))),))
+        return guarded(Binary("==", tidied(self.low, modulo(axis, lanes)), 0) if lanes > 1 else True, put)
 
-    def get(self) -> Block:
+    def get(self, fn: str) -> Block:
         """Read all partials in every thread, and combine them."""
         parts, dtype = self.split.parts, self.held.dtype
         name = fresh(self.low, f"{self.held.name}_part")
-        dims = (parts, self.width) if self.width > 1 else (parts,)
-        out: list[Stmt] = [Registers(name, dtype, dims), *self.reads(name, ())]
+        several = self.width > 1
+        out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if several else (parts,)), *self.reads(name, ())]
         for lane in range(self.width):
-            own = (lane,) if self.width > 1 else ()
-            terms: list[Expr] = [Element(name, (part, *own)) for part in range(parts)]
-            out.append(Assign(self.element(lane), tree_of_calls(self.fn, terms)))
+            terms: list[Expr] = [Element(name, (part, lane) if several else (part,)) for part in range(parts)]
+            out.append(Assign(self.element(lane), tree_of_calls(fn, terms)))
         return tuple(out)
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:
@@ -189,8 +168,10 @@ class Exchange:
         wide = (n for n in (4, 2) if self.inner and parts % n == 0 and n * self.size in EXCHANGED_BYTES)
         step = next(wide, 1)
         width = step if self.inner else self.width
-        sources = ((part, self.address(part, "get")) for part in range(0, parts, step))
-        return tuple(LoadFrom(Element(name, (*here, part)), self.held.dtype, to, width) for part, to in sources)
+        return tuple(
+            LoadFrom(Element(name, (*here, part)), self.held.dtype, self.address(part, "get"), width)
+            for part in range(0, parts, step)
+        )
 
     def element(self, lane: int) -> Expr:
         """Return the register of a thread at the current index of the outer axes."""
@@ -198,62 +179,69 @@ class Exchange:
 
     def address(self, part: Expr, hint: str) -> Address:
         """Return the address of a partial value of this thread's group."""
-        element: Expr = 0
-        for axis in self.outer:
-            element = add(multiply(element, self.low.replicated[axis]), Var(axis))
+        element, parts = row_major(self.low.replicated, self.outer), self.split.parts
         if self.inner:
-            place = add(multiply(add(multiply(self.group, self.count), element), self.split.parts), part)
+            place = add(multiply(add(multiply(self.group, self.count), element), parts), part)
         else:
-            place = add(multiply(add(multiply(element, self.split.parts), part), self.groups), self.group)
+            place = add(multiply(add(multiply(element, parts), part), self.groups), self.group)
         byte = tidied(self.low, multiply(place, self.width * self.size))
         return Address(*resolve(self.low, self.area, byte, f"{self.held.name}_{hint}", shared=True))
+
+
+def put_all(low: Lowering, exchanges: Iterable[Exchange]) -> Block:
+    """Return the stores of all partial values, and the barrier after them.
+
+    In a loop another barrier precedes: readers of the last iteration must be done before the area is written again.
+    """
+    stores = [store for exchange in exchanges for store in exchange.put()]
+    return (*([low.barrier] if low.repeats else []), *stores, low.barrier)
 
 
 # ---- values that one statement computes in several steps
 
 
+Parts = Mapping[str, Held]  # the registers of each part of a tuple
+Values = Mapping[str, Expr]  # one value of each part
+
+
 class RegisterSteps:
     """Statements as they are put down. dtype: of all values that they name. Their names end with the statement."""
 
-    def __init__(self, low: Lowering, bound: frozenset[str], dtype: str):
-        self.low, self.bound, self.dtype = low, bound, dtype
+    def __init__(self, low: Lowering, dtype: str) -> None:
+        self.low, self.dtype = low, dtype
         self.out: list[Stmt] = []
 
-    def named(self, hint: str, val: Expr, axes: tuple[str, ...], mutable: bool = False) -> Held:
+    def named(self, hint: str, val: Expr, axes: tuple[str, ...]) -> Held:
         """Return a value in registers of its own; val: their contents at the current index of the axes."""
-        low = self.low
-        held = Held(fresh(low, hint), axes, self.dtype)
-        low.env[held.name] = held
-        if axes:
-            self.out.append(Registers(held.name, self.dtype, extents(low, axes)))
-            self.out += nest(low, axes, (Assign(register_of(low, held), val),))
-        else:
-            self.out.append(Define(held.name, self.dtype, val, int(mutable)))
+        held = Held(fresh(self.low, hint), axes, self.dtype)
+        self.low.env[held.name] = held
+        self.out += filled(self.low, held, val, 1)
         return held
 
-    def of_partner(self, held: Held, lanes: int) -> Held:
+    def of_partners(self, parts: Parts, lanes: int) -> dict[str, Held]:
         """Return the values of the lane whose number differs in one bit."""
-        other = self.named(f"{held.name}_x", register_of(self.low, held), held.axes, mutable=True)
-        self.out += nest(self.low, other.axes, (Shuffle(register_of(self.low, other), lanes),))
-        return other
+        others = {}
+        for part, held in parts.items():
+            others[part] = other = self.named(f"{held.name}_x", register_of(self.low, held), held.axes)
+            self.out += nest(self.low, other.axes, (Shuffle(register_of(self.low, other), lanes),))
+        return others
 
-    def exchanged(self, exchanges: list[Exchange]) -> None:
-        """Store all partial values, then meet at a barrier."""
-        self.out += again(self.low)
-        for exchange in exchanges:
-            self.out += exchange.put()
-        self.out.append(self.low.barrier)
+    def exchanged(self, parts: Parts, split: Split) -> list[dict[str, Held]]:
+        """Return every partial tuple of this thread's group, read through shared memory."""
+        exchanges = {part: Exchange(self.low, held, split) for part, held in parts.items()}
+        self.out += put_all(self.low, exchanges.values())
+        read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
+        return [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
 
     def partials(self, exchange: Exchange) -> list[Held]:
         """Return every partial value of this thread's group, in registers."""
-        low, held = self.low, exchange.held
+        low, held, parts = self.low, exchange.held, exchange.split.parts
         name, here, inner = fresh(low, f"{held.name}_part"), tuple(map(Var, exchange.outer)), exchange.vector
-        vector = (Var(inner),) if inner else ()
-        width = (exchange.width,) if inner else ()
-        self.out.append(Registers(name, self.dtype, (*extents(low, exchange.outer), exchange.split.parts, *width)))
+        vector, width = ((Var(inner),), (exchange.width,)) if inner else ((), ())
+        self.out.append(Registers(name, self.dtype, (*extents(low, exchange.outer), parts, *width)))
         self.out += nest(low, exchange.outer, exchange.reads(name, here))
-        places = [Element(name, (*here, number, *vector)) for number in range(exchange.split.parts)]
-        return [self.named(f"{held.name}_part", place, held.axes, mutable=True) for place in places]
+        places = [Element(name, (*here, number, *vector)) for number in range(parts)]
+        return [self.named(f"{held.name}_part", place, held.axes) for place in places]
 
 
 # ---- CombineTuple: combine partial tuples of a monoid by its own definitions
@@ -262,77 +250,45 @@ class RegisterSteps:
 # take each step together, so a tuple costs one barrier however many parts it has.
 
 
-Parts = Mapping[str, Held]  # the registers of each part of a tuple
-
-
 def lower_combine_tuple(low: Lowering, stmt: CombineTuple, at: Place) -> Block:
     """Give all threads and registers along the axes the combined tuple, in a fixed order."""
     known, outer = monoid(stmt.fn), dict(low.env)
     accs = dict(zip(known.parts, stmt.accs, strict=True))
     over = [axis.name for axis in stmt.over]
-    work = _TupleWork(low, known, at.bound, type_of(low, stmt.accs[0]))
-    parts = work.fold(accs, over)
-    for axis in low.threads:
-        if axis.name in over:
-            parts = work.across(parts, axis.name)
-    out = work.out
-    low.env = outer
-    for part, acc in accs.items():
-        whole, held = held_in(low, acc), parts[part]
-        if at.path == low.accumulators[acc].path:
-            low.env[acc] = held
-        else:  # read outside of this block too: every register gets the result
-            out += nest(low, whole.axes, (Assign(register_of(low, whole), register_of(low, held)),))
-    return tuple(out)
+    steps = RegisterSteps(low, type_of(low, stmt.accs[0]))
 
-
-class _TupleWork(RegisterSteps):
-    """Statements that combine tuples. dtype: of all parts."""
-
-    def __init__(self, low: Lowering, known: Monoid, bound: frozenset[str], dtype: str):
-        super().__init__(low, bound, dtype)
-        self.known = known
-
-    def merged(self, left: Parts, right: Parts) -> dict[str, Held]:
+    def merged(left: Parts, right: Parts) -> dict[str, Held]:
         """Return the tuple of two partial ones."""
-        low = self.low
         names: dict[str, Expr] = {f"{part}1": Var(held.name) for part, held in left.items()}
         names |= {f"{part}2": Var(held.name) for part, held in right.items()}
-        for definition in self.known.combine:
+        for definition in known.combine:
             assert isinstance(definition, Let)
             val = substitute(definition.val, names)
-            held = self.named(definition.dst, in_registers(low, val), axes_of(low, val, self.bound), mutable=True)
+            held = steps.named(definition.dst, in_registers(low, val), axes_of(low, val, at.bound))
             names[definition.dst] = Var(held.name)
-        return {part: low.env[names[part].name] for part in self.known.parts}  # type: ignore[union-attr,misc]
+        return {part: held_in(low, names[part].name) for part in known.parts}  # type: ignore[union-attr]
 
-    def fold(self, accs: Mapping[str, str], over: list[str]) -> dict[str, Held]:
-        """Combine the registers of a thread along the axes."""
-        low = self.low
-        held = {part: low.env[acc] for part, acc in accs.items()}
-        gone = [axis for axis in low.replicated if axis in over and any(axis in v.axes for v in held.values())]
-        tuples = []
-        for place in itertools.product(*(range(low.replicated[axis]) for axis in gone)):
-            fixed, one = dict(zip(gone, place, strict=True)), {}
-            for part, acc in accs.items():
-                axes = tuple(axis for axis in held[part].axes if axis not in over)
-                one[part] = self.named(f"{acc}_all", in_registers(low, Var(acc), fixed), axes, mutable=True)
-            tuples.append(one)
-        return tree(self.merged, tuples)
-
-    def across(self, parts: dict[str, Held], name: str) -> dict[str, Held]:
-        """Combine along one THREAD axis."""
-        low, split = self.low, split_axis(self.low, name)
-        lanes = split.stride * split.lanes // 2
-        while lanes >= split.stride:
-            others = {part: self.of_partner(held, lanes) for part, held in parts.items()}
-            parts = self.merged(parts, others)
-            lanes //= 2
-        if split.parts == 1:
-            return parts
-        exchanges = {part: Exchange(low, "", held, Var(name), split) for part, held in parts.items()}
-        self.exchanged(list(exchanges.values()))
-        read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
-        return tree(self.merged, [{part: values[n] for part, values in read.items()} for n in range(split.parts)])
+    whole = {acc: held_in(low, acc) for acc in stmt.accs}
+    gone = [axis for axis in low.replicated if axis in over and any(axis in held.axes for held in whole.values())]
+    tuples = []
+    for place in itertools.product(*map(range, extents(low, gone))):
+        fixed, one = dict(zip(gone, place, strict=True)), {}
+        for part, acc in accs.items():
+            axes = tuple(axis for axis in whole[acc].axes if axis not in over)
+            one[part] = steps.named(f"{acc}_all", in_registers(low, Var(acc), fixed), axes)
+        tuples.append(one)
+    parts = tree(merged, tuples)
+    for axis in low.threads:
+        if axis.name in over:
+            split = split_axis(low, axis.name)
+            lanes = split.stride * split.lanes // 2
+            while lanes >= split.stride:
+                parts = merged(parts, steps.of_partners(parts, lanes))
+                lanes //= 2
+            if split.parts > 1:
+                parts = tree(merged, steps.exchanged(parts, split))
+    low.env = outer
+    return (*steps.out, *(copy for part, acc in accs.items() for copy in handed_on(low, acc, parts[part], at)))
 
 
 # ---- Scan, ScanTuple: inclusive prefix sums along registers, lanes and warps
@@ -342,13 +298,10 @@ class _TupleWork(RegisterSteps):
 # 1990), and warps by one exchange through shared memory. All parts of a tuple take each step together.
 
 
-Values = Mapping[str, Expr]  # one value of each part
-
-
 def lower_scan(low: Lowering, stmt: Scan | ScanTuple, at: Place) -> Block:
     """Give every register along the axes the reduction of all values up to its own."""
     outer = dict(low.env)
-    work = _ScanWork(low, stmt, at.bound)
+    work = _ScanWork(low, stmt)
     for axis in reversed(stmt.over):
         if axis.name in low.replicated:
             work.along_registers(axis.name)
@@ -361,32 +314,27 @@ def lower_scan(low: Lowering, stmt: Scan | ScanTuple, at: Place) -> Block:
 class _ScanWork(RegisterSteps):
     """The state of a scan: the scanned axes in registers, and the total along all axes in registers of its own."""
 
-    def __init__(self, low: Lowering, stmt: Scan | ScanTuple, bound: frozenset[str]):
+    def __init__(self, low: Lowering, stmt: Scan | ScanTuple) -> None:
         self.fn, self.tuple = stmt.fn, isinstance(stmt, ScanTuple)
         names = monoid(stmt.fn).parts if self.tuple else (stmt.fn,)
         self.whole: Parts = {name: held_in(low, acc) for name, acc in zip(names, stmt.accs, strict=True)}
         first = next(iter(self.whole.values()))
-        super().__init__(low, bound, first.dtype)
-        self.axes = first.axes
+        super().__init__(low, first.dtype)
+        self.axes = self.rest = first.axes  # rest: those in registers that are not scanned
         assert all(held.axes == self.axes for held in self.whole.values())  # an element changes all parts at once
         starts = monoid(stmt.fn).identity if self.tuple else (identity(stmt.fn, first.dtype),)
         self.start: Values = dict(zip(names, starts, strict=True))
-        self.inner: tuple[str, ...] = ()
         self.total: Parts | None = None
 
-    def after(self, steps: list[Stmt], first: Values, second: Values) -> Values:
-        """Return the two combined, by definitions that are appended to the steps."""
-        if not self.tuple:
-            return {self.fn: Call(self.fn, (first[self.fn], second[self.fn]))}
-        names = {f"{part}1": value for part, value in first.items()}
-        names |= {f"{part}2": value for part, value in second.items()}
-        made = defined(self.low, monoid(self.fn).combine, names, steps, self.dtype)
-        return {part: made[part] for part in self.whole}
-
     def fold(self, axes: tuple[str, ...], to: Values, first: Values, second: Values, when: Expr = True) -> None:
-        """Give registers the two folded, or stay as they are, for every value of the axes."""
+        """Give registers the two folded, or leave them as they are, for every value of the axes."""
         steps: list[Stmt] = []
-        made = self.after(steps, first, second)
+        if self.tuple:
+            names = {f"{part}1": value for part, value in first.items()}
+            names |= {f"{part}2": value for part, value in second.items()}
+            made: Values = defined(self.low, monoid(self.fn).combine, names, steps, self.dtype)
+        else:
+            made = {self.fn: Call(self.fn, (first[self.fn], second[self.fn]))}
         for part, place in to.items():
             taken = made[part] if when is True else Call("where", (when, made[part], place))
             steps.append(Assign(place, taken))
@@ -398,66 +346,56 @@ class _ScanWork(RegisterSteps):
 
     def all_named(self, hint: str, values: Values, axes: tuple[str, ...]) -> dict[str, Held]:
         """Return values of all parts, in registers of their own."""
-        hints = {part: f"{held.name}_{hint}" for part, held in self.whole.items()}
-        return {part: self.named(hints[part], value, axes, mutable=True) for part, value in values.items()}
-
-    @property
-    def rest(self) -> tuple[str, ...]:
-        """The axes in registers that are not scanned."""
-        return tuple(axis for axis in self.axes if axis not in self.inner)
+        return {part: self.named(f"{self.whole[part].name}_{hint}", value, axes) for part, value in values.items()}
 
     def totals(self, fixed: dict[str, int]) -> dict[str, Expr]:
         """Return the fold along all scanned axes: what the last register has, until threads are folded too."""
         if self.total is not None:
             return self.at(self.total, fixed)
-        return self.at(self.whole, {axis: self.low.replicated[axis] - 1 for axis in self.inner} | fixed)
+        last = {axis: self.low.replicated[axis] - 1 for axis in self.axes if axis not in self.rest}
+        return self.at(self.whole, last | fixed)
 
     def along_registers(self, axis: str) -> None:
         """Scan register after register; scanned registers get the total of those before."""
         extent, rest = self.low.replicated[axis], tuple(a for a in self.rest if a != axis)
-        if not self.inner and self.total is None:
+        if self.rest == self.axes and self.total is None:
             for n in range(1, extent):
                 before, here = (self.at(self.whole, {axis: place}) for place in (n - 1, n))
                 self.fold(rest, here, before, here)
         else:
             running = self.all_named("before", self.totals({axis: 0}), rest)
-            others = tuple(a for a in self.axes if a != axis)
+            others, so_far = tuple(a for a in self.axes if a != axis), self.at(running)
             for n in range(1, extent):
                 here = self.at(self.whole, {axis: n})
-                self.fold(others, here, self.at(running), here)
+                self.fold(others, here, so_far, here)
                 # a register that has taken over what stands before is itself what the next one takes over
                 found = self.totals({axis: n})
                 if self.total is not None:
-                    self.fold(rest, self.at(running), self.at(running), found)
+                    self.fold(rest, so_far, so_far, found)
                 else:
-                    self.assign(rest, self.at(running), found)
+                    self.out += nest(self.low, rest, tuple(Assign(so_far[part], e) for part, e in found.items()))
             self.total = self.total and running
-        self.inner = (*self.inner, axis)
-
-    def assign(self, axes: tuple[str, ...], to: Values, values: Values) -> None:
-        """Assign other values to registers."""
-        self.out += nest(self.low, axes, tuple(Assign(place, values[part]) for part, place in to.items()))
+        self.rest = rest
 
     def along_threads(self, axis: str) -> None:
         """Give each thread the total of the threads before it."""
         split = split_axis(self.low, axis)
-        total: Parts = self.all_named("all", self.totals({}), self.rest)
-        before = self.all_named("before", self.start, self.rest)
-        self.lanes(split, axis, total, before)
+        total = self.all_named("all", self.totals({}), self.rest)
+        before = self.at(self.all_named("before", self.start, self.rest))
+        self.lanes(split, total, before)
         if split.parts > 1:
-            total = self.parts(split, axis, total, before)
+            total = self.parts(split, total, before)
         here = self.at(self.whole)
-        self.fold(self.axes, here, self.at(before), here)
+        self.fold(self.axes, here, before, here)
         self.total = total
 
-    def lanes(self, split: Split, axis: str, total: Parts, before: Parts) -> None:
+    def lanes(self, split: Split, total: Parts, before: Values) -> None:
         """Scan neighbours, then pairs of them, and so on: the lane whose bit is set has the other's before its own."""
-        lanes = split.stride
+        lanes, whole = split.stride, self.at(total)
         while lanes < split.stride * split.lanes:
-            partner = {part: self.of_partner(held, lanes) for part, held in total.items()}
-            other, place, whole = self.at(partner), self.at(before), self.at(total)
-            behind = Binary("==", tidied(self.low, modulo(floordiv(Var(axis), lanes // split.stride), 2)), 1)
-            self.fold(self.rest, place, other, place, when=behind)
+            other = self.at(self.of_partners(total, lanes))
+            behind = Binary("==", tidied(self.low, modulo(floordiv(split.axis, lanes // split.stride), 2)), 1)
+            self.fold(self.rest, before, other, before, when=behind)
             self.fold(self.rest, whole, *self.in_order(behind, whole, other))
             lanes *= 2
 
@@ -468,18 +406,14 @@ class _ScanWork(RegisterSteps):
         first = {part: Call("where", (behind, other[part], own[part])) for part in own}
         return first, {part: Call("where", (behind, own[part], other[part])) for part in own}
 
-    def parts(self, split: Split, axis: str, total: Parts, before: Parts) -> Parts:
+    def parts(self, split: Split, total: Parts, before: Values) -> Parts:
         """Read the totals of all warps along the axis in every thread, and combine those before its own."""
-        low = self.low
-        exchanges = {part: Exchange(low, "", held, Var(axis), split) for part, held in total.items()}
-        self.exchanged(list(exchanges.values()))
-        read = {part: self.partials(exchange) for part, exchange in exchanges.items()}
-        found = [dict(zip(read, held, strict=True)) for held in zip(*read.values(), strict=True)]
-        own, place = tidied(low, floordiv(Var(axis), split.lanes)), self.at(before)
+        found = self.exchanged(total, split)
+        own = tidied(self.low, floordiv(split.axis, split.lanes))
         earlier = self.at(self.all_named("earlier", self.start, self.rest))
         for number, part in enumerate(found[:-1]):
             self.fold(self.rest, earlier, earlier, self.at(part), when=Binary("<", number, own))
-        self.fold(self.rest, place, earlier, place)
+        self.fold(self.rest, before, earlier, before)
         return tree(self.take_over, found)
 
     def take_over(self, first: dict[str, Held], second: dict[str, Held]) -> dict[str, Held]:

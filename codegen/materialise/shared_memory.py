@@ -12,7 +12,11 @@ share bits the address is computed at the access: right, but slow.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
+from collections.abc import Sequence
 from typing import cast
 
 from ...ir.diagnostic import DplcError, InternalError
@@ -33,7 +37,7 @@ from ...ir.expr import (
     total,
     xor,
 )
-from ...ir.facts.layout import DTYPE_BYTES, cell_of, pitch, row_of, slab_cells
+from ...ir.facts.layout import CHUNK, cell_of, pitch, place_in_source, row_of, slab_bytes
 from ...ir.kernel import (
     SHARED,
     WARP,
@@ -59,24 +63,26 @@ from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
-from ...ir.tile import Acquire, Await, Relay, Release, Ring, Slab, Stage, Team, Wait
-from .expressions import greatest, in_registers, least, level_of, nest, ranging, read, resolve, tidied
+from ...ir.tile import Acquire, Await, Relay, Release, Ring, RingStep, Stage, Team, Wait
+from .expressions import (
+    greatest,
+    guarded,
+    in_registers,
+    least,
+    level_of,
+    nest,
+    read,
+    replicating,
+    resolve,
+    row_major,
+    tidied,
+)
 from .lowering import Boxes, Cell, Key, LowerBlock, Lowering, Path, Place, allocate, fresh, trip_count
 
-CHUNK = 16  # bytes: the unit of every xor
 SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
 SHARED_ALIGNMENT = 1024  # of shared memory as a whole: the prelude declares it so
 UNUSED = 31  # in Stage.xor: this bit of the chunk number is not flipped
 MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken to be all
-
-
-def element_bytes(low: Lowering, stage: Stage) -> int:
-    return DTYPE_BYTES[slab_dtype(low, stage)]
-
-
-def slab_dtype(low: Lowering, stage: Stage) -> str:
-    """Return the dtype of a slab's elements: its own for computed values, or that of what is copied there."""
-    return stage.dtype if isinstance(stage, Slab) else low.params[stage.src].dtype
 
 
 def slab_base(low: Lowering, stage: Stage) -> str:
@@ -91,9 +97,8 @@ def slab_base(low: Lowering, stage: Stage) -> str:
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
     """Return the bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
-    size = element_bytes(low, stage) * slab_cells(stage)
     alignment = alignment_of(stage) if stage.via == "TMA" else 1
-    return -(-size // alignment) * alignment
+    return -(-slab_bytes(low.kernel, stage) // alignment) * alignment
 
 
 def alignment_of(stage: Stage) -> int:
@@ -107,7 +112,7 @@ def alignment_of(stage: Stage) -> int:
 def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
     """Return the element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
     cell = cell_of(stage, idx)
-    words = slot_bytes(low, stage) // element_bytes(low, stage)
+    words = slot_bytes(low, stage) // low.item(stage.dst)
     slot = idx[0] if stage.depth > 1 else 0
     return tidied(low, total((row_of(stage, cell), cell[-1], slot), (pitch(stage), 1, words)))
 
@@ -115,54 +120,45 @@ def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
 def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
     """Return the address of a cell that a load names."""
     cell = cell_of(stage, idx)
-    slot = idx[0] if stage.depth > 1 else 0
-    return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), slot, hint)
+    return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), idx[0], hint)
 
 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
     """Return the address of an element of a row of a slot, in bytes."""
-    size, root = element_bytes(low, stage), slab_base(low, stage)
-    whole = slot_bytes(low, stage)
-    start = multiply(slot, whole) if stage.depth > 1 else 0
-    flips = flipped_by(stage, size)
-    if not flips:
-        e = tidied(low, total((start, row, column), (1, pitch(stage) * size, size)))
-        base, offset = resolve(low, root, e, hint, shared=True)
-        return Address(base, read(low, offset))
-    cell = cell_of_row(low, stage, row, column, flips)
-    base, offset = resolve(low, root, add(start, cell.fixed), hint, shared=True)
+    root, flips = slab_base(low, stage), flipped_by(stage, low.item(stage.dst))
+    key = (stage.dst, row, column)  # copies and accesses of every slot share its parts
+    if key not in low.cells:
+        low.cells[key] = _cell(low, stage, row, column, flips)
+    cell = low.cells[key]
+    place = add(slot_start(low, stage, slot), cell.fixed)
+    base, offset = resolve(low, root, place if flips else tidied(low, place), hint, shared=True)
     return Address(base, read(low, add(offset, cell.rest)), read(low, cell.flipped))
 
 
-def cell_of_row(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
-    """Return the parts of a cell under a xor layout: copies and accesses of every slot share them."""
-    key = (stage.dst, row, column)
-    known = low.cells.get(key)
-    if known is None:
-        known = low.cells[key] = _cell(low, stage, row, column, flips)
-    return known
+def slot_start(low: Lowering, stage: Stage, slot: Expr) -> Expr:
+    """Return the byte at which a slot of a slab starts."""
+    return multiply(slot, slot_bytes(low, stage)) if stage.depth > 1 else 0
 
 
 def _cell(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int, int]) -> Cell:
-    size = element_bytes(low, stage)
-    row_bytes, whole = pitch(stage) * size, slot_bytes(low, stage)
+    """Return the parts of the address of a cell in a slot."""
+    size = low.item(stage.dst)
+    row_bytes = pitch(stage) * size
+    if not flips:
+        return Cell(total((row, column), (row_bytes, size)), 0, 0)
     unit = CHUNK << (max(flips) + 1)
     chunk, within = tidied(low, floordiv(column, CHUNK // size)), tidied(low, modulo(column, CHUNK // size))
     (row_t, row_i), (chunk_t, chunk_i), (within_t, within_i) = (parts(low, e) for e in (row, chunk, within))
-    aligned = not (row_bytes % unit or (stage.depth > 1 and whole % unit))
-    if not aligned or _share_bits(low, row_t, row_i) or _share_bits(low, chunk_t, chunk_i):
+    shared = possible_bits(low, row_t) & possible_bits(low, row_i)
+    shared |= possible_bits(low, chunk_t) & possible_bits(low, chunk_i)
+    if shared or row_bytes % unit or (stage.depth > 1 and slot_bytes(low, stage) % unit):
         # an address that does not come apart: all but the slot at the access
         flipped = multiply(xor(chunk, flip(low, flips, row)), CHUNK)
-        return Cell(0, add(add(multiply(row, row_bytes), flipped), multiply(within, size)), 0)
-    base = add(multiply(row_t, row_bytes), multiply(xor(chunk_t, flip(low, flips, row_t)), CHUNK))
+        return Cell(0, total((row, flipped, within), (row_bytes, 1, size)), 0)
+    base = (row_t, xor(chunk_t, flip(low, flips, row_t)), within_t)
     chunk_i, beyond = within_unit(low, stage, chunk_i, unit // CHUNK)
-    rest = add(multiply(row_i, row_bytes), add(multiply(within_i, size), multiply(beyond, CHUNK)))
-    flipped = multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK)
-    return Cell(add(base, multiply(within_t, size)), rest, flipped)
-
-
-def _share_bits(low: Lowering, first: Expr, second: Expr) -> bool:
-    return bool(possible_bits(low, first) & possible_bits(low, second))
+    rest = total((row_i, within_i, beyond), (row_bytes, size, CHUNK))
+    return Cell(total(base, (row_bytes, CHUNK, size)), rest, multiply(xor(chunk_i, flip(low, flips, row_i)), CHUNK))
 
 
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
@@ -172,7 +168,7 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
     layout.
     """
     span = CHUNK << greatest(low, chunk).bit_length()
-    pitches = (SHARED_ALIGNMENT, low.slab_starts[stage.dst], pitch(stage) * element_bytes(low, stage))
+    pitches = (SHARED_ALIGNMENT, low.slab_starts[stage.dst], pitch(stage) * low.item(stage.dst))
     starts = (*pitches, slot_bytes(low, stage)) if stage.depth > 1 else pitches
     if least(low, chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
@@ -225,14 +221,10 @@ def possible_bits(low: Lowering, e: Expr) -> int:
     return mask | constant if not mask & constant else (1 << greatest(low, e).bit_length()) - 1
 
 
+@functools.cache
 def multiples_mask(factor: int, highest: int) -> int:
     """Return the bits that occur in factor*0, factor*1, .. factor*highest."""
-    if factor & (factor - 1) == 0:
-        return ((1 << highest.bit_length()) - 1) * factor
-    mask = 0
-    for value in range(highest + 1):
-        mask |= factor * value
-    return mask
+    return functools.reduce(operator.or_, range(0, factor * highest + 1, factor))
 
 
 # ---- the last copies of a ring: its loop may leave out their waits, and then no phase needs to end for them
@@ -250,48 +242,31 @@ def only_full_ones(block: Block, boxes: Boxes) -> bool:
     copied = waited = 0
     looped = False
     for position, stmt in enumerate(block):
-        if not any(nodes((stmt,), Stage, Wait)):
-            continue
-        place = TOP, position
-        if isinstance(stmt, For) and not looped:
-            counted = _of_loop(stmt, boxes, position)
-            if counted is None:
-                return False
-            copied, waited, looped = copied + counted[0], waited + counted[1], True
-        elif isinstance(stmt, Stage) and stmt.when is True and not looped:
-            copied += place in boxes.runs
-        elif isinstance(stmt, Wait) and boxes.waits[place] is not None:
-            waited += boxes.waits[place] or 0
-        else:
+        loop = isinstance(stmt, For)
+        body, path, first = (stmt.body, (*TOP, position), 0) if isinstance(stmt, For) else ((stmt,), TOP, position)
+        plain = [inner for inner in body if isinstance(inner, Stage | Wait)]
+        whens = {inner.when for inner in plain if isinstance(inner, Stage)}
+        if len(plain) != sum(1 for _ in nodes(body, Stage, Wait)) or len(whens) + looped > 1:
             return False
+        if not plain:
+            continue
+        places = [(path, first + number) for number in range(len(body))]
+        times, waits = trip_count(stmt) if loop else 1, [boxes.waits.get(place, 0) for place in places]
+        copying = times if whens <= {True} else _copying(stmt, times, *whens)
+        if times is None or copying is None or None in waits:
+            return False
+        copied += copying * sum(place in boxes.runs for place in places)
+        waited += times * sum(count or 0 for count in waits)
+        looped = looped or loop
     return waited <= copied
 
 
-def _of_loop(loop: For, boxes: Boxes, position: int) -> tuple[int, int] | None:
-    """Return (groups that copy, groups waited for) over all iterations of a loop; None if that is not plain."""
-    turns, inner = trip_count(loop), (*TOP, position)
-    plain = [stmt for stmt in loop.body if isinstance(stmt, Stage | Wait)]
-    whens = {stmt.when for stmt in plain if isinstance(stmt, Stage)}
-    if turns is None or len(whens) != 1 or len(plain) != sum(1 for _ in nodes(loop.body, Stage, Wait)):
-        return None
-    places = [(inner, number) for number in range(len(loop.body))]
-    waits = [boxes.waits[place] for place in places if place in boxes.waits]
-    groups, copying = sum(place in boxes.runs for place in places), _copying(loop, turns, *whens)
-    if copying is None or None in waits:
-        return None
-    return groups * copying, turns * sum(count or 0 for count in waits)
-
-
-def _copying(loop: For, turns: int, when: Expr) -> int | None:
+def _copying(loop: Stmt, times: int | None, when: Expr) -> int | None:
     """Count the iterations k, from the first on, at which `k + n < N` holds; None for any other predicate."""
-    if when is True:
-        return turns
-    if not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or not is_int(loop.start):
+    if not isinstance(loop, For) or not isinstance(when, Binary) or when.op != "<" or loop.step != 1 or times is None:
         return None
-    ahead = subtract(when.a, Var(loop.var))
-    if not is_int(ahead) or not is_int(when.b):
-        return None
-    return min(max(int(when.b) - int(ahead) - int(loop.start), 0), turns)
+    left = subtract(when.b, add(subtract(when.a, Var(loop.var)), loop.start))
+    return min(max(int(left), 0), times) if is_int(left) else None  # type: ignore[call-overload]
 
 
 # ---- copies by TMA: tensor maps, mbarriers, and the phase that a Wait waits for
@@ -310,29 +285,30 @@ BOX_ALIGNMENT = 128
 SWIZZLE_REPEAT = 1024  # bytes: eight rows of 128
 
 
-def plan_boxes(low: Lowering, runs: list[tuple[int, Key]], mixed: bool) -> None:
-    """Decide the groups, count the mbarriers, give them memory after all slabs. runs: as copies.async_runs says."""
-    if not runs:
-        return
-    lengths = {length for length, _ in runs}
-    group = next(iter(lengths)) if len(lengths) == 1 and not mixed else 1
-    if any(wait.keep % group for wait in nodes(low.kernel.body, Wait)):
-        group = 1
+def plan_boxes(low: Lowering, runs: list[list[Key]], group: int) -> None:
+    """Decide the groups and count the mbarriers. runs: the positions of neighbouring copies."""
     slots = sum(stage.depth for stage in low.stages.values() if stage.via == "TMA")
-    first: dict[Key, int] = {}
-    for length, (path, last) in runs:
-        first |= {(path, last - length + 1 + offset): group for offset in range(0, length, group)}
     enough = 1 << (max(slots // group, 1) - 1).bit_length()  # then `%` and `//` are masks and shifts
-    low.boxes = boxes = Boxes(group, enough, mixed, first, {})
-    _count_waits(low.kernel.body, (), 0, boxes)
+    low.boxes = boxes = Boxes(group, enough, {key: group for run in runs for key in run[::group]}, {})
+    _count_waits(low, low.kernel.body, (), 0, boxes)
     boxes.empty_waited = not only_full_ones(low.tile.body, boxes)
+    boxes.base = add_mbarriers(low, "barriers", [1] * enough)
+    boxes.issued, boxes.waited = fresh(low, "issued"), fresh(low, "waited")
+    low.top.head += [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
+
+
+def add_mbarriers(low: Lowering, hint: str, arrivals: list[int]) -> str:
+    """Give mbarriers memory after all slabs. Return the register with the address of the first."""
     for stage in low.stages.values():
         slab_base(low, stage)
-    boxes.base, boxes.issued, boxes.waited = fresh(low, "barriers"), fresh(low, "issued"), fresh(low, "waited")
-    offset = allocate(low, BARRIER_BYTES * boxes.barriers, BARRIER_BYTES)
-    low.mbarriers += [InitBarrier(Address(boxes.base, BARRIER_BYTES * number)) for number in range(boxes.barriers)]
-    counters = [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
-    low.top.head += [Base(boxes.base, SHARED, offset), *counters]
+    name = fresh(low, hint)
+    low.top.head.append(Base(name, SHARED, allocate(low, BARRIER_BYTES * len(arrivals), BARRIER_BYTES)))
+    low.mbarriers += [InitBarrier(mbarrier(name, number), count) for number, count in enumerate(arrivals)]
+    return name
+
+
+def mbarrier(base: str, number: Expr) -> Address:
+    return Address(base, multiply(number, BARRIER_BYTES))
 
 
 def first_of_all(low: Lowering) -> Block:
@@ -359,83 +335,67 @@ def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
 def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     """Return the copies of a whole group at its first copy, and nothing at the others."""
     boxes = low.boxes
-    if boxes is None:  # its Acquire copies it
+    if boxes is None or (at.path, at.position) not in boxes.runs:  # an Acquire copies it, or the first of its group
         return ()
-    length = boxes.runs.get((at.path, at.position))
-    if length is None:
-        return ()
-    group: tuple[Stage, ...] = at.block[at.position : at.position + length]  # type: ignore[assignment]
+    group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
     barrier = _barrier(boxes, boxes.issued)
-    whole: list[Stmt] = []
-    for stage in group:
-        whole += copies(low, stage, barrier)
-    size = sum(slab_bytes(low, stage) for stage in group)
-    issue: Block = (Expect(barrier, size), *whole)
+    issue = expected_copies(low, group, barrier)
     when = in_registers(low, tidied(low, stmt.when))
-    if when is not True and boxes.empty_waited:  # an empty group still ends a phase
-        empty = Branch(Call("logical_not", (when,)), (Expect(barrier, 0),))
-        issue = (Branch(when, issue), empty)
+    if boxes.empty_waited and when is not True:  # an empty group still ends a phase
+        issue = (Branch(when, issue), Branch(Call("logical_not", (when,)), (Expect(barrier, 0),)))
     issue = _by_one_thread(low, issue, any_one=True)
-    if when is not True and not boxes.empty_waited:
-        issue = (Branch(when, issue),)
+    if not boxes.empty_waited:
+        issue = guarded(when, issue)
     return (*issue, Assign(Var(boxes.issued), add(Var(boxes.issued), 1)))
 
 
-def slab_bytes(low: Lowering, stage: Stage) -> int:
-    return element_bytes(low, stage) * math.prod(int(axis.extent) for axis in stage.slab)
+def expected_copies(low: Lowering, stages: Sequence[Stage], barrier: Address) -> Block:
+    """Return the copies of some slabs, after their bytes are announced at an mbarrier."""
+    boxes = [box for stage in stages for box in copies(low, stage, barrier)]
+    return (Expect(barrier, sum(slab_bytes(low.kernel, stage) for stage in stages)), *boxes)
 
 
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     """Return the boxes of one slab."""
     loops, box = split_axes(stage)
-    whole = element_bytes(low, stage) * math.prod(axis.extent for axis in box)
+    whole = low.item(stage.dst) * math.prod(axis.extent for axis in box)
     _check(low, stage, box, whole, bool(loops))
-    ways, place = part_of(low, stage)
-    position, behind = list(stage.origin), 0
-    if ways > 1:
-        cut, rank = stage.slab[place], modulo(Var(_neighbours(low)), ways)
+    part, place, ways, behind = stage, part_of(low, stage), 1, 0
+    if place is not None:
+        cut, ways = stage.slab[place], low.tile.cluster
+        rank, origin = modulo(Var(_neighbours(low)), ways), list(stage.origin)
         cut = replace(cut, extent=cut.extent // ways)
-        loops, box = split_axes(replace(stage, slab=(*stage.slab[:place], cut, *stage.slab[place + 1 :])))
-        position[cut.dim or 0] = add(position[cut.dim or 0], multiply(rank, cut.extent * cut.stride))
-        behind = multiply(rank, slab_bytes(low, stage) // math.prod(a.extent for a in stage.slab[:place]) // ways)
+        behind = multiply(rank, slab_bytes(low.kernel, stage) // ways)
+        origin[cut.dim or 0] = add(origin[cut.dim or 0], multiply(rank, cut.extent * cut.stride))
+        slab = (*stage.slab[:place], cut, *stage.slab[place + 1 :])
+        part = replace(stage, origin=tuple(origin), slab=slab)
+        loops, box = split_axes(part)
     sides = dict.fromkeys(range(len(stage.origin)), 1) | {axis.dim: axis.extent for axis in box}
-    described = (stage.src, tuple(sides[dim] for dim in range(len(stage.origin))), stage.swizzle)
-    name = low.maps.get(described)
-    if name is None:
-        name = low.maps[described] = fresh(low, f"{stage.src}_map")
-    names = [fresh(low, axis.name) for axis in loops]
-    turns = {name: axis.extent for name, axis in zip(names, loops, strict=True)}
-    number_of: Expr = 0
-    for turn, axis in zip(names, loops, strict=True):
-        position[axis.dim or 0] = add(position[axis.dim or 0], multiply(Var(turn), axis.stride))
-        number_of = add(multiply(number_of, axis.extent), Var(turn))
-    low.replicated.update(turns)
-    with ranging(low, {turn: (0, extent - 1) for turn, extent in turns.items()}):
-        start = multiply(stage.slot, slot_bytes(low, stage)) if stage.depth > 1 else 0
-        offset = tidied(low, add(add(start, multiply(number_of, whole)), behind))
+    described = (stage.src, tuple(sides.values()), stage.swizzle)
+    if described not in low.maps:
+        low.maps[described] = fresh(low, f"{stage.src}_map")
+    times = {fresh(low, axis.name): axis.extent for axis in loops}
+    with replicating(low, times):
+        number, start = row_major(times, times), slot_start(low, stage, stage.slot)
+        offset = tidied(low, add(add(start, multiply(number, whole)), behind))
         base, rest = resolve(low, slab_base(low, stage), offset, f"{stage.dst}_wr", shared=True)
         to = Address(base, read(low, rest))
+        position = place_in_source(part, (*map(Var, times), *(0 for _ in box)))
         at = tuple(read(low, tidied(low, e)) for e in position)
-        out = nest(low, tuple(turns), (CopyBox(to, name, barrier, at, ways),))
-    for turn in turns:
-        del low.replicated[turn]
-    return out
+        return nest(low, tuple(times), (CopyBox(to, low.maps[described], barrier, at, ways),))
 
 
-def part_of(low: Lowering, stage: Stage) -> tuple[int, int]:
-    """Return how many blocks of a cluster each copy a part of a tile that is equal for all, and along which axis.
+def part_of(low: Lowering, stage: Stage) -> int | None:
+    """Return the axis along which each block of a cluster copies a part of a slab that is equal for all blocks.
 
-    It is the first axis of the slab with more than one element, if parts end where a pattern of swizzled rows does;
-    else one block copies everything.
+    It is the first axis with more than one element, if parts end where a pattern of swizzled rows does; else None, and
+    one block copies everything.
     """
-    ways = low.tile.cluster
-    alike = ways > 1 and _neighbours(low) not in free_names((stage.origin, stage.slot, stage.when))
-    for place in range(len(stage.slab) - 1) if alike else ():
-        extents = [axis.extent for axis in stage.slab[: place + 1]]
-        part = slab_bytes(low, stage) // math.prod(extents) * (extents[-1] // ways)
-        if extents[-1] > 1:
-            return (ways, place) if extents[-1] % ways == 0 and part % SWIZZLE_REPEAT == 0 else (1, 0)
-    return 1, 0
+    ways, size = low.tile.cluster, slab_bytes(low.kernel, stage)
+    if ways == 1 or _neighbours(low) in free_names((stage.origin, stage.slot, stage.when)):
+        return None
+    place = next((number for number, axis in enumerate(stage.slab[:-1]) if axis.extent > 1), 0)
+    return place if stage.slab[place].extent % ways == 0 and size // ways % SWIZZLE_REPEAT == 0 else None
 
 
 def _neighbours(low: Lowering) -> str:
@@ -454,7 +414,7 @@ def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
 
 def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, several: bool) -> None:
     """Raise DplcError for a slab that TMA cannot copy."""
-    source, item = low.params[stage.src], element_bytes(low, stage)
+    source, item = low.params[stage.src], low.item(stage.dst)
     inner = box[-1] if box else None
     if not low.target.boxes_by_tma:
         why = f"{low.target.name} has no TMA"
@@ -476,6 +436,11 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
 # ---- waiting
 
 
+def kept(low: Lowering, stmt: Wait) -> int:
+    """Return the number of copies that a Wait leaves in flight; none if there are copies of both kinds."""
+    return 0 if low.boxes and low.commits else stmt.keep
+
+
 def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
     """Lower the phases that end at a Wait; how many is known but for a few programs, where a loop counts them."""
     boxes = low.boxes
@@ -485,9 +450,8 @@ def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
     if count is not None:
         one = (_wait(boxes, boxes.waited), Assign(Var(boxes.waited), add(Var(boxes.waited), 1)))
         return one * count
-    kept = 0 if boxes.mixed else stmt.keep // boxes.group
-    turn, last = fresh(low, "g"), subtract(Var(boxes.issued), kept)
-    every = Loop(turn, Var(boxes.waited), last, (_wait(boxes, turn),), 1, 1)
+    number, last = fresh(low, "g"), subtract(Var(boxes.issued), kept(low, stmt) // boxes.group)
+    every = Loop(number, Var(boxes.waited), last, (_wait(boxes, number),), 1, 1)
     return every, Assign(Var(boxes.waited), Call("maximum", (Var(boxes.waited), last)))
 
 
@@ -496,31 +460,25 @@ def _wait(boxes: Boxes, number: str) -> WaitPhase:
 
 
 def _barrier(boxes: Boxes, number: str) -> Address:
-    return Address(boxes.base, multiply(modulo(Var(number), boxes.barriers), BARRIER_BYTES))
+    return mbarrier(boxes.base, modulo(Var(number), boxes.barriers))
 
 
-def _count_waits(block: Block, path: Path, live: int | None, boxes: Boxes) -> int | None:
+def _count_waits(low: Lowering, block: Block, path: Path, live: int | None, boxes: Boxes) -> int | None:
     """Count copies in flight after a block, given the number before it; None: it depends on the iteration of a loop."""
     for position, stmt in enumerate(block):
+        inner, before = (*path, position), live
         if isinstance(stmt, Stage) and stmt.via == "TMA" and live is not None:
             live += 1
         elif isinstance(stmt, Wait):
-            keep = 0 if boxes.mixed else stmt.keep
-            boxes.waits[path, position] = None if live is None else max(live - keep, 0) // boxes.group
+            keep = kept(low, stmt)
+            boxes.waits[inner[:-1], position] = None if live is None else max(live - keep, 0) // boxes.group
             live = min(live, keep) if live is not None else None if keep else 0
-        elif isinstance(stmt, For):
-            live = _count_in_loop(stmt, (*path, position), live, boxes)
         elif hasattr(stmt, "body"):
-            live = _count_waits(stmt.body, (*path, position), live, boxes)
+            live = _count_waits(low, stmt.body, inner, live, boxes)
+            if isinstance(stmt, For) and live != before and trip_count(stmt) != 1:
+                _count_waits(low, stmt.body, inner, None, boxes)
+                live = None
     return live
-
-
-def _count_in_loop(stmt: For, path: Path, live: int | None, boxes: Boxes) -> int | None:
-    after = _count_waits(stmt.body, path, live, boxes)
-    if after == live or trip_count(stmt) == 1:
-        return after
-    _count_waits(stmt.body, path, None, boxes)
-    return None
 
 
 # ---- rings of producer warps (Team): two mbarriers for each slot
@@ -535,17 +493,11 @@ REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 24
 
 
 def plan_rings(low: Lowering) -> None:
-    """Give the mbarriers of all rings memory after all slabs."""
-    rings: list[Ring] = list(nodes(low.tile.body, Ring))  # type: ignore[arg-type]
-    for stage in low.stages.values() if rings else ():
-        slab_base(low, stage)
-    for ring in rings:
-        name = low.rings[ring.dst] = fresh(low, ring.dst)
-        low.top.head.append(Base(name, SHARED, allocate(low, 2 * BARRIER_BYTES * ring.depth, BARRIER_BYTES)))
-        low.depths[ring.dst] = ring.depth
-        warps = low.thread_count // WARP * low.tile.cluster
-        for number, arrivals in enumerate([1] * ring.depth + [warps] * ring.depth):
-            low.mbarriers.append(InitBarrier(Address(name, BARRIER_BYTES * number), arrivals))
+    """Give every ring its mbarriers."""
+    warps = low.thread_count // WARP * low.tile.cluster
+    for ring in cast(list[Ring], list(nodes(low.tile.body, Ring))):
+        arrivals = [1] * ring.depth + [warps] * ring.depth
+        low.rings[ring.dst] = add_mbarriers(low, ring.dst, arrivals), ring.depth
 
 
 def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) -> Block:
@@ -567,27 +519,18 @@ def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) ->
 
 def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:
     """Return the wait for a free slot, followed by the copies after the statement, as a group."""
-    full, phase = _slot(low, stmt.ring, stmt.turn), floordiv(stmt.turn, low.depths[stmt.ring])
-    free = in_registers(low, tidied(low, modulo(add(phase, 1), 2)))
-    stages: list[Stage] = []
-    for behind in at.block[at.position + 1 :]:
-        if not isinstance(behind, Stage):
-            break
-        stages.append(behind)
-    boxes = tuple(box for stage in stages for box in copies(low, stage, full))
-    size = sum(slab_bytes(low, stage) for stage in stages)
-    return (WaitPhase(_slot(low, stmt.ring, stmt.turn, given_back=True), free), Expect(full, size), *boxes)
+    later = itertools.takewhile(lambda other: isinstance(other, Stage), at.block[at.position + 1 :])
+    boxes = expected_copies(low, cast(list[Stage], list(later)), _slot(low, stmt))
+    return (WaitPhase(_slot(low, stmt, given_back=True), _parity(low, stmt, 1)), *boxes)
 
 
 def lower_await(low: Lowering, stmt: Await, at: Place) -> Block:
-    phase = modulo(floordiv(stmt.turn, low.depths[stmt.ring]), 2)
-    return (WaitPhase(_slot(low, stmt.ring, stmt.turn), in_registers(low, tidied(low, phase))),)
+    return (WaitPhase(_slot(low, stmt), _parity(low, stmt, 0)),)
 
 
 def lower_release(low: Lowering, stmt: Release, at: Place) -> Block:
-    arrival = (Arrive(_slot(low, stmt.ring, stmt.turn, given_back=True), low.tile.cluster),)
-    when = in_registers(low, tidied(low, stmt.when))
-    return arrival if when is True else (Branch(when, arrival),)
+    arrival = Arrive(_slot(low, stmt, given_back=True), low.tile.cluster)
+    return guarded(in_registers(low, tidied(low, stmt.when)), (arrival,))
 
 
 def last_meeting(low: Lowering) -> Block:
@@ -595,10 +538,16 @@ def last_meeting(low: Lowering) -> Block:
     return (Barrier(low.tile.cluster),) if low.rings and low.tile.cluster > 1 else ()
 
 
-def _slot(low: Lowering, ring: str, turn: Expr, given_back: bool = False) -> Address:
-    depth = low.depths[ring]
-    number = add(modulo(turn, depth), depth if given_back else 0)
-    return Address(low.rings[ring], in_registers(low, tidied(low, multiply(number, BARRIER_BYTES))))
+def _slot(low: Lowering, stmt: RingStep, given_back: bool = False) -> Address:
+    base, depth = low.rings[stmt.ring]
+    number = add(modulo(stmt.turn, depth), depth if given_back else 0)
+    return mbarrier(base, in_registers(low, tidied(low, number)))
+
+
+def _parity(low: Lowering, stmt: RingStep, later: int) -> Expr:
+    """Return the parity of the phase of an iteration, or of a later one."""
+    phase = floordiv(stmt.turn, low.rings[stmt.ring][1])
+    return in_registers(low, tidied(low, modulo(add(phase, later), 2)))
 
 
 # ---- ordered barriers (Relay): an mbarrier for each group, at which the preceding group arrives
@@ -608,49 +557,34 @@ def _slot(low: Lowering, ring: str, turn: Expr, given_back: bool = False) -> Add
 
 
 def plan_relays(low: Lowering) -> None:
-    """Give the mbarriers of all groups memory after all slabs."""
+    """Give all groups their mbarriers."""
     for stmt in cast(list[Relay], list(nodes(low.tile.body, Relay))):
-        if stmt.over in low.relays:
-            continue
-        for stage in low.stages.values():
-            slab_base(low, stage)
-        groups = math.prod(axis.extent for axis in _axes(low, stmt))
-        name = low.relays[stmt.over] = fresh(low, "relay")
-        low.top.head.append(Base(name, SHARED, allocate(low, BARRIER_BYTES * groups, BARRIER_BYTES)))
-        arrivals = low.thread_count // groups // WARP
-        low.mbarriers += [InitBarrier(Address(name, BARRIER_BYTES * group), arrivals) for group in range(groups)]
+        if stmt.over not in low.relays:
+            groups = _group(low, stmt)[1]
+            low.relays[stmt.over] = add_mbarriers(low, "relay", [low.thread_count // groups // WARP] * groups)
 
 
 def lower_enter(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
     later = floordiv(add(group, groups - 1), groups)  # 0 for the first group, else 1
-    parity = modulo(add(stmt.turn, add(later, 1)), 2)
-    return _when(low, stmt, (EnterTurn(_relay_barrier(low, stmt, group), in_registers(low, tidied(low, parity))),))
+    parity = in_registers(low, tidied(low, modulo(add(stmt.turn, add(later, 1)), 2)))
+    return _relayed(
+        low, stmt, EnterTurn(mbarrier(low.relays[stmt.over], in_registers(low, tidied(low, group))), parity)
+    )
 
 
 def lower_leave(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
-    return _when(low, stmt, (LeaveTurn(_relay_barrier(low, stmt, modulo(add(group, 1), groups))),))
-
-
-def _axes(low: Lowering, stmt: Relay) -> tuple[Axis, ...]:
-    known = {axis.name: axis for axis in low.threads}
-    return tuple(known[axis.name] for axis in stmt.over)
+    after = in_registers(low, tidied(low, modulo(add(group, 1), groups)))
+    return _relayed(low, stmt, LeaveTurn(mbarrier(low.relays[stmt.over], after)))
 
 
 def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:
     """Return the number of the group that a thread belongs to, and how many there are."""
-    number: Expr = 0
-    axes = _axes(low, stmt)
-    for axis, name in zip(axes, stmt.over, strict=True):
-        number = add(multiply(number, axis.extent), name)
-    return number, math.prod(axis.extent for axis in axes)
+    names = free_names(stmt.over)
+    extents = {axis.name: axis.extent for axis in low.threads if axis.name in names}
+    return row_major(extents, [axis.name for axis in stmt.over]), math.prod(extents.values())
 
 
-def _relay_barrier(low: Lowering, stmt: Relay, group: Expr) -> Address:
-    return Address(low.relays[stmt.over], in_registers(low, tidied(low, multiply(group, BARRIER_BYTES))))
-
-
-def _when(low: Lowering, stmt: Relay, block: Block) -> Block:
-    when = in_registers(low, tidied(low, stmt.when))
-    return block if when is True else (Branch(when, block),)
+def _relayed(low: Lowering, stmt: Relay, made: Stmt) -> Block:
+    return guarded(in_registers(low, tidied(low, stmt.when)), (made,))

@@ -7,6 +7,8 @@ own with other numbers for lanes and registers. Any other operand is packed into
 
 from __future__ import annotations
 
+import math
+
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var, add, floordiv, modulo, multiply
@@ -37,14 +39,13 @@ from ...ir.kernel import (
     WaitProducts,
 )
 from ...ir.loop import Load
-from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
 from ...ir.tile import Mma, Settle, Stage
-from .expressions import axes_of, in_registers, nest, ranging, read, resolve, tidied
+from .expressions import axes_of, extents, in_registers, nest, read, replicating, resolve, row_major, tidied
 from .lowering import Held, LateOperand, Level, Lowering, Place, Words, fresh, held_in
-from .shared_memory import slab_address, slab_base, slot_bytes
+from .shared_memory import slab_address, slab_base, slot_start
 
 # ---- asynchronous MMA (WGMMA): descriptors of matrices and the queue of a warpgroup
 #
@@ -98,7 +99,7 @@ def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
         )
     idx = substitute(view.load.idx, {axis.name: 0 for axis in stmt.axes})
     cell, item = cell_of(stage, idx), item_bytes(low.kernel, stage)
-    start = multiply(idx[0], slot_bytes(low, stage)) if stage.depth > 1 else 0
+    start = slot_start(low, stage, idx[0])
     row = multiply(row_of(stage, cell), pitch(stage) * item)
     place = tidied(low, add(start, add(row, multiply(cell[-1], item))))
     base, rest = resolve(low, slab_base(low, stage), place, f"{name}_at", shared=True)
@@ -116,7 +117,7 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
     outer = tuple(axis for axis in axes_of(low, stmt.idx, at.bound) if axis not in operand.inner)
     each = operand.atom.words(operand.order)
     turns = {axis: low.replicated[axis] for axis in outer}
-    words = Words(fresh(low, stmt.dst), axes_of(low, stmt.idx, at.bound), low.params[stage.src].dtype, outer, each)
+    words = Words(fresh(low, stmt.dst), axes_of(low, stmt.idx, at.bound), low.dtypes[stage.dst], outer, each)
     count, images = each, matrix_rows(operand, form)
     if 2 * each <= MOST and outer and turns[outer[-1]] % 2 == 0:  # two neighbouring fragments at once
         pair, half = outer[-1], fresh(low, f"{outer[-1]}_pair")
@@ -124,17 +125,13 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
         images[pair] = add(multiply(Var(half), 2), modulo(rest, 2))
         count, outer = 2 * each, (*outer[:-1], half)
         turns[half] = turns[pair] // 2
-    own = {axis: turns[axis] for axis in outer if axis not in low.replicated}
-    low.replicated.update(own)
-    with ranging(low, {axis: (0, turns[axis] - 1) for axis in own}):
+    with replicating(low, {axis: turns[axis] for axis in outer if axis not in low.replicated}):
         idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
         address = slab_address(low, stage, idx, f"{stmt.dst}_rd")
-        into = Element(words.name, (multiply(place_in(turns, outer), count),))
+        into = Element(words.name, (multiply(row_major(turns, outer), count),))
         load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
-    for axis in own:
-        del low.replicated[axis]
     low.env[stmt.dst] = words
-    return (declared(low, words), *load)
+    return (fragments(low, words), *load)
 
 
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
@@ -152,7 +149,7 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
             made, words = packed(low, e, operand, at)
             around = next((level for level in low.levels if stays(low, e, level, at)), None)
             (out if around is None else around.before).extend(made)
-        places.append(Element(words.name, (multiply(place_in(low.replicated, words.outer), words.each),)))
+        places.append(Element(words.name, (multiply(row_major(low.replicated, words.outer), words.each),)))
     if late:
         return (*out, *lower_late(low, stmt, places[0] if places else None))
     left, right = places
@@ -169,9 +166,9 @@ def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[
     words = Words(
         fresh(low, f"{e.name}_words"), axes, value_dtypes(low.kernel)[e.name], outer, atom.words(operand.order)
     )
-    into = Element(words.name, (place_in(low.replicated, (*outer, *order)),))
+    into = Element(words.name, (row_major(low.replicated, (*outer, *order)),))
     pack = PackWord(into, tuple(in_registers(low, e, dict.fromkeys(operand.within, n)) for n in range(atom.per_word)))
-    return (declared(low, words), *nest(low, (*outer, *order), (pack,))), words
+    return (fragments(low, words), *nest(low, (*outer, *order), (pack,))), words
 
 
 def stays(low: Lowering, e: Var, level: Level, at: Place) -> bool:
@@ -181,17 +178,6 @@ def stays(low: Lowering, e: Var, level: Level, at: Place) -> bool:
     return made_outside and isinstance(held, Held) and at.bound.isdisjoint(held.axes)
 
 
-def declared(low: Lowering, words: Words) -> Fragment:
+def fragments(low: Lowering, words: Words) -> Fragment:
     """Return the registers of all fragments of an operand, one after the other."""
-    total = words.each
-    for axis in words.outer:
-        total *= low.replicated[axis]
-    return Fragment(words.name, words.dtype, total)
-
-
-def place_in(extents: dict[str, int], axes: tuple[str, ...]) -> Expr:
-    """Return the number of a fragment among all values of some axes."""
-    place: Expr = 0
-    for axis in axes:
-        place = add(multiply(place, extents[axis]), Var(axis))
-    return place
+    return Fragment(words.name, words.dtype, words.each * math.prod(extents(low, words.outer)))

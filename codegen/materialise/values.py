@@ -7,16 +7,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...ir.expr import Binary, Call, Var, both, free_names
-from ...ir.facts.structure import accumulator_scopes, result_registers, summed_axes, value_dtypes
+from ...ir.facts.structure import (
+    accumulator_scopes,
+    accumulators_of,
+    result_registers,
+    summed_axes,
+    used_names,
+    value_dtypes,
+)
 from ...ir.functions import identity
-from ...ir.kernel import Assign, Define, Registers
+from ...ir.kernel import Assign, Define
 from ...ir.loop import Accumulate, Carry, If, Let, Load, Merge, Scale, Store
 from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab
-from .expressions import axes_of, dtype_in, extents, in_registers, nest, register_of, type_of, weaken
+from ...ir.tile import Combine, CombineTuple, Mma, Slab
+from .expressions import axes_of, declared, dtype_in, filled, in_registers, nest, register_of, type_of, weaken
 from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
 
 INLINE_CALLS = 6  # a longer expression gets a name of its own, for the reader: a name costs nothing
@@ -30,10 +37,7 @@ def lower_let(low: Lowering, stmt: Let, at: Place) -> Block:
         return ()
     val = in_registers(low, stmt.val)
     value = low.env[stmt.dst] = Held(fresh(low, stmt.dst), inlined.axes, inlined.dtype)
-    if not value.axes:
-        return (Define(value.name, value.dtype, val),)
-    registers = Registers(value.name, value.dtype, extents(low, value.axes))
-    return (registers, *nest(low, value.axes, (Assign(register_of(low, value), val),)))
+    return filled(low, value, val)
 
 
 def inlined_value(low: Lowering, val: Expr, axes: tuple[str, ...]) -> Inlined:
@@ -56,11 +60,11 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
     if len(readers) != 1 or mentions(readers[0][1])[name] != 1:
         return False
     position, reader = readers[0]
-    if isinstance(reader, Mma):  # rounded once, as it is packed
-        return not changes(later[:position], value)
-    if not isinstance(reader, (Let, Accumulate, Store)) or name not in free_names(reader.val):
-        return False
     if changes(later[:position], value):
+        return False
+    if isinstance(reader, Mma):  # rounded once, as it is packed
+        return True
+    if not isinstance(reader, (Let, Accumulate, Store)) or name not in free_names(reader.val):
         return False
     axes = axes_of(low, (reader.val, getattr(reader, "idx", ()), value.val), at.bound)
     return isinstance(reader, Accumulate) or set(axes) <= set(value.axes)
@@ -68,9 +72,8 @@ def read_once(low: Lowering, name: str, value: Inlined, at: Place) -> bool:
 
 def changes(block: Block, value: Inlined) -> bool:
     """Return whether statements change an accumulator that a value reads."""
-    found: Any = nodes(block, Accumulate, Combine, CombineTuple, Merge, Mma, Scale, Scan, ScanTuple)
-    changed = (getattr(stmt, "accs", None) or (stmt.acc,) for stmt in found)
-    return any(not value.accumulators.isdisjoint(accs) for accs in changed)
+    found = (stmt for stmt in nodes(block, Stmt) if not isinstance(stmt, Carry))
+    return any(not value.accumulators.isdisjoint(accumulators_of(stmt)) for stmt in found)
 
 
 @memoised
@@ -83,29 +86,30 @@ def initialised(low: Lowering, accumulator: Accumulator, held: Held) -> Block:
     """Return the registers of an accumulator, all with the identity of its function."""
     start = identity(accumulator.fn, held.dtype)
     if not held.axes or start == 0:
-        return (Registers(held.name, held.dtype, extents(low, held.axes), start),)
-    registers = Registers(held.name, held.dtype, extents(low, held.axes))
-    return (registers, *nest(low, held.axes, (Assign(register_of(low, held), start),)))
+        return (declared(low, held, start),)
+    return filled(low, held, start)
 
 
 def lower_accumulate(low: Lowering, stmt: Accumulate, at: Place) -> Block:
     """Lower `acc <- fn(acc, val)`, for every value of the axes that either varies with."""
-    accumulator, held = low.accumulators[stmt.acc], held_in(low, stmt.acc)
+    accumulator = low.accumulators[stmt.acc]
     if accumulator.direct:
-        return accumulate_first(low, stmt, at, accumulator, held)
-    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
-    place = register_of(low, held)
+        return accumulate_first(low, stmt, at, accumulator, held_in(low, stmt.acc))
     # back and forth over a register tile: neighbours in time share a register, and ptxas keeps it latched
-    snake = bool(low.tile.snake) and len(axes) > 1 and not accumulator.combined & low.replicated.keys()
-    return nest(low, axes, (Assign(place, Call(stmt.fn, (place, in_registers(low, stmt.val)))),), snake)
+    return updated(low, stmt, stmt.fn, at, bool(low.tile.snake) and not accumulator.combined & low.replicated.keys())
+
+
+def updated(low: Lowering, stmt: Accumulate | Scale, fn: str, at: Place, snake: bool) -> Block:
+    """Combine every register of an accumulator with a value."""
+    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
+    place = register_of(low, held_in(low, stmt.acc))
+    step = Assign(place, Call(fn, (place, in_registers(low, stmt.val))))
+    return nest(low, axes, (step,), snake and len(axes) > 1)
 
 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     """Multiply the sum so far, for every register of the accumulator."""
-    held = held_in(low, stmt.acc)
-    place = register_of(low, held)
-    axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
-    return nest(low, axes, (Assign(place, Call("multiply", (place, in_registers(low, stmt.val)))),))
+    return updated(low, stmt, "multiply", at, snake=False)
 
 
 def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
@@ -147,8 +151,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
     axes = axes_of(low, (stmt.val, Var(stmt.acc)), at.bound)
     place, val = register_of(low, held), in_registers(low, stmt.val)
     if not axes:
-        return (Define(held.name, held.dtype, val, 1),)
-    registers = Registers(held.name, held.dtype, extents(low, held.axes))
+        return filled(low, held, val, 1)
     repeated = [axis for axis in axes if axis not in held.axes]
     if not repeated:
         inlined = inlined_value(low, stmt.val, held.axes)
@@ -156,7 +159,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
         if folded and not changes(at.block[at.position + 1 :], inlined):
             low.env[stmt.acc] = inlined  # the Combine folds what is added up: no registers in between
             return ()
-        return (registers, *nest(low, axes, (Assign(place, val),)))
+        return (declared(low, held), *nest(low, axes, (Assign(place, val),)))
     first: Expr = True
     for axis in repeated:
         first = both(first, Binary("==", Var(axis), 0))
@@ -166,7 +169,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
         steps.append(Define(name, held.dtype, val))
         val = Var(name)
     chosen = Call("where", (first, val, Call(stmt.fn, (place, val))))
-    return (registers, *nest(low, axes, (*steps, Assign(place, chosen))))
+    return (declared(low, held), *nest(low, axes, (*steps, Assign(place, chosen))))
 
 
 # ---- accumulators: scope, replicated axes, and whether they need an initial value
@@ -192,38 +195,31 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
         for start in starts
     }
     values: dict[str, set[str]] = {}
-    for path, conditions, stmt in _walk(low.kernel.body):
-        if isinstance(stmt, Let):
-            values.setdefault(stmt.dst, set()).update(free_names(stmt.val))
-        elif isinstance(stmt, Load):
-            values.setdefault(stmt.dst, set()).update(free_names((stmt.idx, stmt.when)))
-        elif isinstance(stmt, Accumulate):
-            found[stmt.acc].adds.append(path)
-            found[stmt.acc].reads.update(free_names(stmt.val), *(free_names(weaken(low, c)) for c in conditions))
-        elif isinstance(stmt, Merge):  # all parts change at once, so all are held for the same axes
-            read = free_names(stmt.vals).union(*(free_names(weaken(low, c)) for c in conditions))
-            for acc in stmt.accs:
-                found[acc].adds += [path, path]  # read and written: never the first value as it is
-                found[acc].reads.update(read)
-        elif isinstance(stmt, Mma):
-            found[stmt.acc].adds += [path, path]
-            found[stmt.acc].reads.update(free_names((stmt.a, stmt.b)))
-            found[stmt.acc].summed |= summed_axes(stmt)
-            found[stmt.acc].laid_out |= dict.fromkeys(result_registers(stmt))
-        elif isinstance(stmt, Scale):
-            found[stmt.acc].reads.update(free_names(stmt.val))
-        elif isinstance(stmt, Combine):
-            found[stmt.acc].combines.append(path)
-            found[stmt.acc].combined.update(axis.name for axis in stmt.over)
-        elif isinstance(stmt, CombineTuple):
-            known = monoid(stmt.fn)
-            part_of = dict(zip(known.parts, stmt.accs, strict=True))
-            for part, acc in part_of.items():
-                found[acc].adds.append(path)  # read and written: it starts as what the part is of no elements
-                found[acc].combines.append(path)
-                found[acc].reads.update(part_of[other] for other in known.beside(part))
-                found[acc].beside.update(stmt.accs)
-                found[acc].merged.update(axis.name for axis in stmt.over)
+    for path, guards, stmt in _walk(low, low.kernel.body):
+        if isinstance(stmt, Let | Load):
+            values.setdefault(stmt.dst, set()).update(used_names(stmt))
+        for acc in accumulators_of(stmt):
+            one = found[acc]
+            one.reads |= guards.union(
+                *(free_names(getattr(stmt, f.name)) for f in type(stmt).fields if f.sort == "Expr")
+            )
+            if isinstance(stmt, Accumulate):
+                one.adds.append(path)
+            elif isinstance(stmt, Merge | Mma | CombineTuple):
+                one.adds += [path, path]  # read and written: never the first value as it is
+            if isinstance(stmt, Mma):
+                one.summed |= summed_axes(stmt)
+                one.laid_out |= dict.fromkeys(result_registers(stmt))
+            elif isinstance(stmt, Combine):
+                one.combines.append(path)
+                one.combined |= free_names(stmt.over)
+            elif isinstance(stmt, CombineTuple):
+                known = monoid(stmt.fn)
+                beside = known.beside(known.parts[stmt.accs.index(acc)])
+                one.combines.append(path)
+                one.reads.update(other for part, other in zip(known.parts, stmt.accs, strict=True) if part in beside)
+                one.beside.update(stmt.accs)
+                one.merged |= free_names(stmt.over)
     for name, accumulator in found.items():
         accumulator.depends = _own(accumulator, _closure(accumulator.reads, values, found, {name}, accumulator.beside))
     return found
@@ -235,13 +231,13 @@ def _own(accumulator: Accumulator, read: set[str]) -> set[str]:
 
 
 def _walk(
-    block: Block, path: Path = (), conditions: tuple[Expr, ...] = ()
-) -> Iterator[tuple[Path, tuple[Any, ...], Stmt]]:
-    """Yield every statement with the path of its block and the guards above it."""
+    low: Lowering, block: Block, path: Path = (), guards: frozenset[str] = frozenset()
+) -> Iterator[tuple[Path, frozenset[str], Stmt]]:
+    """Yield every statement with the path of its block and the names in the guards above it."""
     for position, stmt in enumerate(block):
-        yield path, conditions, stmt
-        inner = (*conditions, stmt.cond) if isinstance(stmt, If) else conditions
-        yield from _walk(getattr(stmt, "body", ()), (*path, position), inner)
+        yield path, guards, stmt
+        inner = guards | free_names(weaken(low, stmt.cond)) if isinstance(stmt, If) else guards
+        yield from _walk(low, getattr(stmt, "body", ()), (*path, position), inner)
 
 
 def _closure(

@@ -13,7 +13,7 @@ from ..atoms import ATOMS
 from ..expr import COMPARISONS, Binary, Call, Not, Sum, Var, free_names, only_sizes
 from ..functions import literal_dtype, opmath, promote, result_dtype
 from ..kernel import Address, Advance, Base, CopyBox, Element, Replicate, TensorMap
-from ..loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
+from ..loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ..monoids import monoid
 from ..node import CLASSES, Node, contents, marks_of, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
@@ -209,11 +209,16 @@ def _direct(stmt: Stmt) -> dict[str, frozenset[str]]:
     return found
 
 
+def accumulators_of(stmt: Any) -> tuple[str, ...]:
+    """Return the accumulators that a statement mentions as such."""
+    return getattr(stmt, "accs", ()) or ((stmt.acc,) if hasattr(stmt, "acc") else ())
+
+
 def _guards(block: Block, around: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
     """Return the names in the conditions around each accumulation of a block, by accumulator."""
     found: dict[str, frozenset[str]] = {}
     for stmt in block:
-        for acc in getattr(stmt, "accs", ()) or [acc for acc in [getattr(stmt, "acc", None)] if acc]:
+        for acc in accumulators_of(stmt):
             found[acc] = found.get(acc, frozenset()) | around
         here = around | free_names(stmt.cond) if isinstance(stmt, If) else around
         for acc, names in _guards(getattr(stmt, "body", ()), here).items():
@@ -389,21 +394,17 @@ def _collect(
     parts: dict[str, str],
 ) -> None:
     for position, stmt in enumerate(block):
-        names = set(free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body")))
+        names = free_names(tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.name != "body"))
         if isinstance(stmt, Accumulate):
             functions[stmt.acc] = stmt.fn
         if isinstance(stmt, Merge):
             functions.update(_parts(stmt))
-            names.update(stmt.accs)
             tuples.append(stmt.accs)
         if isinstance(stmt, TuplesAlongAxes):  # what is combined as a tuple starts as one, in whatever way it adds up
             parts.update(_parts(stmt))
-            names.update(stmt.accs)
         if isinstance(stmt, Mma):
             functions[stmt.acc] = "add"
-        if isinstance(stmt, Accumulate | AlongAxes | Scale | Carry | Mma):
-            names.add(stmt.acc)
-        for name in names:
+        for name in names.union(accumulators_of(stmt)):
             mentions.setdefault(name, []).append(path)
         if hasattr(stmt, "body"):
             _collect(stmt.body, (*path, position), mentions, functions, tuples, parts)

@@ -46,4 +46,4 @@ def test_as_many_groups_copy_as_are_waited_for(
     runs = {((0,), position): 1 for position in range(first)}
     runs |= {((0, first), position): 1 for position in range(groups)}
     waits = {((0, first), groups + position): count for position, count in enumerate(waited)}
-    assert only_full_ones(body, Boxes(1, 8, False, runs, waits)) is plain
+    assert only_full_ones(body, Boxes(1, 8, runs, waits)) is plain
