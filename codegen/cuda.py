@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from types import MappingProxyType
 from typing import Any
 
@@ -170,9 +171,6 @@ class ExpressionPrinter:
         alone = address.offset.__class__ is int and address.offset == 0
         return flipped if alone else self.plus(f"({flipped})", address.offset)  # C's + binds tighter than ^
 
-    def is_shared(self, name: str) -> bool:
-        return name not in self.pointers
-
 
 def unrounded(e: Any, dtype: str) -> Any:
     """Return the operand of a rounding to 16 or 8 bits that the conversion to the dtype repeats."""
@@ -228,15 +226,15 @@ class Printer(ExpressionPrinter):
     def declare(self, name: str, dtype: str, shape: tuple[int, ...] = ()) -> None:
         self.dtypes[name], self.shapes[name] = dtype, shape
 
+    def contents(self, e: Expr, dtype: str) -> str:
+        """Return an expression as the contents of a register; index arithmetic is an int as it is."""
+        return (self.expr(e) if dtype == "i32" and not is_literal(e) else self.value(e, dtype))[0]
+
     def define(self, stmt: Define) -> str:
         self.declare(stmt.dst, stmt.dtype)
         const = "" if stmt.mutable else "const "
-        val = (
-            self.expr(stmt.val)
-            if stmt.dtype == "i32" and not is_literal(stmt.val)
-            else self.value(stmt.val, stmt.dtype)
-        )
-        text = f"warp_uniform({val[0]})" if stmt.uniform else val[0]
+        val = self.contents(stmt.val, stmt.dtype)
+        text = f"warp_uniform({val})" if stmt.uniform else val
         return f"{const}{DTYPES[stmt.dtype].c_type} {self.names[stmt.dst]} = {text};"
 
     def base(self, stmt: Base) -> str:
@@ -291,8 +289,7 @@ class Printer(ExpressionPrinter):
             op = {"add": "+", "subtract": "-", "multiply": "*"}.get(val.fn)
             if op:
                 return f"{place} {op}= {self.value(val.args[1], dtype)[0]};"
-        text = self.expr(val) if dtype == "i32" and not is_literal(val) else self.value(val, dtype)
-        return f"{place} = {text[0]};"
+        return f"{place} = {self.contents(val, dtype)};"
 
     def butterfly(self, stmt: Butterfly) -> list[str]:
         place, dtype = self.text(stmt.place), self.dtype(stmt.place)
@@ -312,7 +309,7 @@ class Printer(ExpressionPrinter):
     # ---- memory
 
     def load_from(self, stmt: LoadFrom) -> str | list[str]:
-        shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
+        shared, address = stmt.address.base not in self.pointers, self.address(stmt.address)
         into, ctype, held = self.text(stmt.into), DTYPES[stmt.dtype].c_type, self.type_of(stmt.into.name)
         letters, early = "lds" if shared else "ldg", "_early" if stmt.early else ""
         other = scalar.literal(stmt.other, held)[0]
@@ -339,7 +336,7 @@ class Printer(ExpressionPrinter):
         return check if stmt.when is True else f"if ({self.text(stmt.when)}) {check}"
 
     def store_to(self, stmt: StoreTo) -> str | list[str]:
-        shared, address = self.is_shared(stmt.address.base), self.address(stmt.address)
+        shared, address = stmt.address.base not in self.pointers, self.address(stmt.address)
         letters, width = "sts" if shared else "stg", len(stmt.values)
         if width == 1:
             word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
@@ -544,17 +541,10 @@ def _names(kernel: Kernel) -> Iterator[str]:
     """Yield every name that a kernel defines, in the order of its text."""
     yield from (param.name for param in (*kernel.ins, *kernel.outs))
     yield from sorted({size.name for size in nodes(kernel, Size)})
-    yield from _defined(kernel.body)
-
-
-def _defined(block: Block) -> Iterator[str]:
-    for stmt in block:
-        declared = stmt.__class__.by_name
+    for stmt in nodes(kernel.body, Stmt):
         for field in ("dst", "var"):
-            if field in declared:
+            if field in type(stmt).by_name:
                 yield getattr(stmt, field)
-        if "body" in declared:
-            yield from _defined(stmt.body)  # type: ignore[attr-defined]
 
 
 WIDTH = 116
@@ -585,11 +575,12 @@ def print_cuda(
             raise DplcError(
                 f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
             )
-    sizes = {size.name: size.hint for size in declared} | dict(sizes)
-    shapes = {p.name: tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)}
-    params = [KernelParam(names[p.name], p.dtype, shapes[p.name], "in") for p in kernel.ins]  # type: ignore[arg-type]
-    params += [KernelParam(names[p.name], p.dtype, shapes[p.name], "out") for p in kernel.outs]  # type: ignore[arg-type]
-    params += [tensor_map(kernel, stmt, names, shapes) for stmt in nodes(launch.body, TensorMap)]
+    dtypes: dict[str, Any] = {param.name: param.dtype for param in (*kernel.ins, *kernel.outs)}
+    params = [KernelParam(names[p.name], dtypes[p.name], (), "in") for p in kernel.ins]
+    params += [KernelParam(names[p.name], dtypes[p.name], (), "out") for p in kernel.outs]
+    for stmt in nodes(launch.body, TensorMap):
+        box = Box(names[stmt.src], stmt.box, stmt.swizzle)
+        params.append(KernelParam(names[stmt.dst], dtypes[stmt.src], (), "tensor_map", box))
     comment = header(launch, rules)
     name = safe_kernel_name(kernel.name)
     lines = [f"// {line}" for line in comment.splitlines()]
@@ -602,34 +593,24 @@ def print_cuda(
         lines += ["  DPLC_DYN_SMEM(float, smem_buf);", "  const uint32_t smem = smem_addr(smem_buf);"]
     lines += Printer(kernel, names).block(launch.body, 1)
     text = "\n".join([*lines, "}"]) + "\n"
-    x, y, z = (value_of(extent, sizes) for extent in launch.grid)
-    values = tuple(sizes[size.name] for size in declared)
-    geometry = (x, y, z), launch.block, launch.shared
-    return CudaKernel(name, text, *geometry, tuple(params), comment, values, launch.cluster)
+    grid, cluster = (launch.cluster, 1, 1), launch.cluster
+    made = CudaKernel(name, text, grid, launch.block, launch.shared, tuple(params), comment, (), cluster)
+    return _at_sizes(kernel, made, {size.name: size.hint for size in declared} | dict(sizes))
 
 
 def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
     """Return a printed kernel at other numbers of its sizes: the text is the same."""
-    declared = sizes_in(kernel)
-    if not declared:
-        return made
+    return _at_sizes(kernel, made, sizes) if made.values else made
+
+
+def _at_sizes(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
+    """Return a printed kernel with the grid, the shapes and the arguments that follow from its sizes."""
     launch: Any = kernel.body[0]
-    shapes = [tuple(value_of(n, sizes) for n in p.shape) for p in (*kernel.ins, *kernel.outs)]
-    buffers, maps = made.params[: len(shapes)], made.params[len(shapes) :]
-    by_name = {param.name: shape for param, shape in zip(buffers, shapes, strict=True)}
-    mapped = (replace(p, shape=by_name[p.box.source]) for p in maps if p.box is not None)
-    params = (*(replace(p, shape=shape) for p, shape in zip(buffers, shapes, strict=True)), *mapped)
+    buffers = zip((*kernel.ins, *kernel.outs), made.params, strict=False)  # tensor maps follow
+    shapes = {param.name: tuple(value_of(n, sizes) for n in buffer.shape) for buffer, param in buffers}
+    params = tuple(replace(p, shape=shapes[p.box.source if p.box else p.name]) for p in made.params)
     x, y, z = (value_of(extent, sizes) for extent in launch.grid)
-    return replace(made, grid=(x, y, z), params=params, values=tuple(sizes[name] for name in declared))
-
-
-def tensor_map(
-    kernel: Kernel, stmt: TensorMap, names: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
-) -> KernelParam:
-    """Return the parameter through which TMA finds boxes of an input."""
-    (source,) = (param for param in kernel.ins if param.name == stmt.src)
-    box = Box(names[source.name], stmt.box, stmt.swizzle)
-    return KernelParam(names[stmt.dst], source.dtype, shapes[source.name], "tensor_map", box)  # type: ignore[arg-type]
+    return replace(made, grid=(x, y, z), params=params, values=tuple(sizes[name] for name in sizes_in(kernel)))
 
 
 def header(launch: Launch, rules: Sequence[str]) -> str:
@@ -637,19 +618,13 @@ def header(launch: Launch, rules: Sequence[str]) -> str:
     grid = " x ".join(map(print_expr, launch.grid))
     shared = f", {launch.shared} bytes of shared memory" if launch.shared else ""
     clusters = f" in clusters of {launch.cluster}" if launch.cluster > 1 else ""
-    lines = [f"grid {grid}{clusters}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"]
-    return "\n".join([*wrap("rules: ", list(rules)), *lines])
-
-
-def wrap(lead: str, words: list[str]) -> list[str]:
-    """Return words after a lead, on as few lines as fit."""
-    lines: list[str] = []
-    for word in words:
-        if lines and len(lines[-1]) + len(word) < WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append((" " * len(lead) if lines else lead) + word)
-    return lines
+    last = f"grid {grid}{clusters}, {launch.block} thread{'s' if launch.block > 1 else ''}{shared}"
+    lead = "rules: "
+    wrapped = wrap(
+        " ".join(rules), WIDTH, initial_indent=lead, subsequent_indent=" " * len(lead), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join([*wrapped, last])
 
 
 def signature(name: str, declarations: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from ...ir.ranges import Interval, interval
 from ...ir.sizes import lowest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_expr
-from ...ir.tile import Slab, Stage, Tile
+from ...ir.tile import Slab, Tile
 from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
 
@@ -73,7 +73,7 @@ def rename_binders(kernel: Kernel, tile: Tile) -> Tile:
 
     They share one space of names in a kernel; in Tile IR they do not.
     """
-    owned = {*params(kernel), *(stage.dst for stage in nodes(tile, Stage, Slab)), *RESERVED}
+    owned = {*params(kernel), *stages(kernel), *RESERVED}
     binders = [axis.name for axis in tile.axes] + [loop.var for loop in nodes(tile.body, For)]
     images = renamed((name for name in dict.fromkeys(binders) if name in owned), owned.union(binders))
     axes = tuple(replace(a, name=images[a.name].name) if a.name in images else a for a in tile.axes)  # type: ignore[union-attr]

@@ -406,7 +406,7 @@ class _ScanWork(RegisterSteps):
         first = {part: Call("where", (behind, other[part], own[part])) for part in own}
         return first, {part: Call("where", (behind, own[part], other[part])) for part in own}
 
-    def parts(self, split: Split, total: Parts, before: Values) -> Parts:
+    def parts(self, split: Split, total: Parts, before: Values) -> dict[str, Held]:
         """Read the totals of all warps along the axis in every thread, and combine those before its own."""
         found = self.exchanged(total, split)
         own = tidied(self.low, floordiv(split.axis, split.lanes))

@@ -242,22 +242,25 @@ def only_full_ones(block: Block, boxes: Boxes) -> bool:
     copied = waited = 0
     looped = False
     for position, stmt in enumerate(block):
-        loop = isinstance(stmt, For)
-        body, path, first = (stmt.body, (*TOP, position), 0) if isinstance(stmt, For) else ((stmt,), TOP, position)
+        times: int | None = 1
+        body: Block = (stmt,)
+        places: list[Key] = [(TOP, position)]
+        if isinstance(stmt, For):
+            times, body = trip_count(stmt), stmt.body
+            places = [((*TOP, position), number) for number in range(len(body))]
         plain = [inner for inner in body if isinstance(inner, Stage | Wait)]
         whens = {inner.when for inner in plain if isinstance(inner, Stage)}
         if len(plain) != sum(1 for _ in nodes(body, Stage, Wait)) or len(whens) + looped > 1:
             return False
         if not plain:
             continue
-        places = [(path, first + number) for number in range(len(body))]
-        times, waits = trip_count(stmt) if loop else 1, [boxes.waits.get(place, 0) for place in places]
+        waits = [boxes.waits.get(place, 0) for place in places]
         copying = times if whens <= {True} else _copying(stmt, times, *whens)
         if times is None or copying is None or None in waits:
             return False
         copied += copying * sum(place in boxes.runs for place in places)
         waited += times * sum(count or 0 for count in waits)
-        looped = looped or loop
+        looped = looped or isinstance(stmt, For)
     return waited <= copied
 
 
