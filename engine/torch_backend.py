@@ -298,6 +298,7 @@ MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would k
 OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
 
 
+PER_LENGTH = "a part of the program is compiled anew for every length: "
 DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, from the same seed"
 
 
@@ -335,9 +336,8 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     if shares is not None and not isinstance(shares, Shares):
         raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
     if options.get("mode") is not None:
-        what = f'dplc: mode="{options["mode"]}" means nothing to dplc'
         instead = "options are {'explore': True}, and `dplc tune`"
-        warnings.warn(f"{what}: {instead}", OptionWarning, stacklevel=_to_the_user())
+        _warn(OptionWarning, f'mode="{options["mode"]}" means nothing to dplc: {instead}')
     told: set[str] = set()
     part = functools.partial(GraphPart, options=chosen, told=told, shares=shares)
 
@@ -359,30 +359,31 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
         return function(graph if traced else floating, example_inputs)  # AOTAutograd makes tensors of floats itself
     # with others it traces the graph with the tensors of a call: for their shapes
     if traced and any(map(has_lengths, graph.graph.nodes)):
-        _warn_of_lengths(
-            "it is traced for its derivative, or changes in place, and a number of it changes between calls"
-        )
+        why = "it is traced for its derivative, or changes in place, and a number of it changes between calls"
+        _warn(LengthWarning, PER_LENGTH + why)
 
     def again(reader: Any, before: Any, now: Any) -> None:
-        place = user_place(reader, None)
-        hint = "help: an op that takes a tensor there, as products and sums do"
-        _warn_of_number(told, before, now, *((f"at {place}",) if place else ()), hint)
+        hint = "an op that takes a tensor there, as products and sums do"
+        _warn_of_number(told, before, now, hint, user_place(reader, None))
 
     return ByNumbers(graph, function, described if traced else lambda _: (), again)
 
 
-def _warn_of_lengths(why: str, more: Sequence[str] = ()) -> None:
-    what = f"dplc: a part of the program is compiled anew for every length: {why}"
-    warnings.warn("\n".join((what, *more)), LengthWarning, stacklevel=_to_the_user())
+def _warn(
+    kind: type[Warning], what: str, place: str | None = None, notes: Sequence[str] = (), hint: str | None = None
+) -> None:
+    """Warn at the user's line. place: the location of an op, as of `user_place`."""
+    lines = [f"dplc: {what}", *([f"  at {place}"] if place else []), *(f"  note: {note}" for note in notes)]
+    lines += [f"  help: {hint}"] if hint else []
+    warnings.warn("\n".join(lines), kind, stacklevel=_to_the_user())
 
 
-def _warn_of_number(told: set[str], before: Any, now: Any, *more: str) -> None:
-    """Say once that a number, no length and so fixed in what is compiled, is another one than it was."""
+def _warn_of_number(told: set[str], before: Any, now: Any, hint: str, place: str | None = None) -> None:
+    """Warn once that a number that is not a length, and so is fixed in a compile, has changed."""
     if "number" not in told:
         told.add("number")
         what = "a part of the program is compiled anew for every value of a number that it is called with"
-        notes = "".join(f"\n  {line}" for line in (f"note: it was {before}, and is {now}", *more))
-        warnings.warn(f"dplc: {what}{notes}", LengthWarning, stacklevel=_to_the_user())
+        _warn(LengthWarning, what, place, (f"it was {before}, and is {now}",), hint)
 
 
 def _to_the_user() -> int:
@@ -448,8 +449,9 @@ class GraphPart:
             before, self.fixed_numbers = self.fixed_numbers, given
             index = next((index for index, x in given.items() if before.get(index, x) != x), None)
             if index is not None:
-                hint = f"help: a tensor in its place: torch.tensor({given[index]})"
-                _warn_of_number(self.told, before[index], given[index], hint)
+                _warn_of_number(
+                    self.told, before[index], given[index], f"a tensor in its place: torch.tensor({given[index]})"
+                )
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args, lengths)
             signature, _ = self._signature(args)  # a compile may narrow a range
@@ -466,12 +468,11 @@ class GraphPart:
         return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args)))), memory), lengths
 
     def _fixed(self, problem: DplcError) -> None:
-        """Say once why every length is compiled for itself."""
+        """Warn once, with the reason, that each length is compiled separately."""
         if problem.what not in self.told:
             self.told.add(problem.what)
             place = user_place(node_at(self.graph, problem.span), problem.span)
-            notes = (f"  note: {note}" for note in problem.notes)
-            _warn_of_lengths(problem.what, (*([f"  at {place}"] if place else []), *notes))
+            _warn(LengthWarning, PER_LENGTH + problem.what, place, problem.notes)
 
     def _compile(self, args: Sequence[Any], lengths: Lengths | None) -> Function:
         """Return the function for such arguments.
@@ -566,12 +567,9 @@ class GraphPart:
         if problem.what not in self.told:
             self.told.add(problem.what)
             share = f"all {len(nodes)}" if len(nodes) == self.total else f"{len(nodes)} of {self.total}"
-            lines = [f"dplc: {share} ops of a part of the program run in eager: {problem.what}"]
-            lines += [f"  at {place}" for place in (user_place(bad, problem.span),) if place]
-            lines += [f"  note: {note}" for note in problem.notes]
+            what = f"{share} ops of a part of the program run in eager: {problem.what}"
             hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
-            message = "\n".join((*lines, *([f"  help: {hint}"] if hint else [])))
-            warnings.warn(message, EagerWarning, stacklevel=_to_the_user())
+            _warn(EagerWarning, what, user_place(bad, problem.span), problem.notes, hint)
         if len(nodes) < len(every):
             return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total, self.shares))
         forward: Function = graph.forward

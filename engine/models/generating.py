@@ -20,7 +20,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler
-from ..run.dispatch import octaves, refusal, with_aliases
+from ..run.dispatch import octaves, with_aliases
 from .compiling import (
     BoundModel,
     CapturedModel,
@@ -375,11 +375,8 @@ def _number_or_range(lengths: Dim) -> int | Dim:
 
 def _in_place(call: Compilation) -> Compilation:
     """Return a call whose outputs share the memory of its inputs where they may: `Memory.copied` counts the others."""
-    plan = call.plan
-    sources = ["input_ids", *(f"cache_{place}" for place in range(len(plan.outputs) - 1))]
-    pairs = enumerate(zip(plan.outputs, sources, strict=True))
-    allowed = {place: source for place, (output, source) in pairs if refusal(plan, output.name, source) is None}
-    return with_aliases(call, allowed)
+    caches = (f"cache_{place}" for place in range(len(call.plan.outputs) - 1))
+    return with_aliases(call, ("input_ids", *caches))
 
 
 def check_length(length: int, maximum: int) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from ...codegen.kernel import Program
 from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names, multiple_of
 from ...ir.loop import For, Load, Store
@@ -345,20 +345,14 @@ def _at(record: T, sizes: Binding, *fields: str) -> T:
 # has been written in this launch.
 
 
-def with_aliases(compilation: Compilation, wanted: Mapping[int, str]) -> Compilation:
-    """Return the compilation with outputs in the memory of inputs. wanted: {index of an output: name of an input}.
+def with_aliases(compilation: Compilation, wanted: Iterable[str]) -> Compilation:
+    """Return the compilation with each output in the memory of an input, where the kernels permit it.
 
-    Raises DplcError for an output that may not share it.
+    wanted: the name of an input for every output, in order.
     """
-    aliases = {}
-    for place, source in wanted.items():
-        output = compilation.plan.outputs[place].name
-        reason = refusal(compilation.plan, output, source)
-        if reason is not None:
-            raise DplcError(f"the output `{output}` cannot take the memory of the input `{source}`", notes=(reason,))
-        aliases[output] = source
-    program = replace(compilation.program, aliases={**compilation.program.aliases, **aliases})
-    return replace(compilation, program=program)
+    pairs = [(output.name, source) for output, source in zip(compilation.plan.outputs, wanted, strict=True)]
+    aliases = {output: source for output, source in pairs if refusal(compilation.plan, output, source) is None}
+    return replace(compilation, program=replace(compilation.program, aliases=aliases))
 
 
 def refusal(plan: Plan, output: str, source: str) -> str | None:
