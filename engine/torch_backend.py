@@ -43,11 +43,11 @@ from .capture.convert import RandomNumbers
 from .capture.decompositions import derived, table
 from .capture.export import explain
 from .capture.fx_rewrites import (
-    ByNumbers,
     Function,
     Lengths,
     at_call,
     by_elements,
+    by_numbers,
     carried,
     entering_autocast,
     fixed,
@@ -366,7 +366,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
         hint = "an op that takes a tensor there, as products and sums do"
         _warn_of_number(told, before, now, hint, user_place(reader, None))
 
-    return ByNumbers(graph, function, described if traced else lambda _: (), again)
+    return by_numbers(graph, function, described if traced else lambda _: (), again)
 
 
 def _warn(

@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import operator
+from collections import ChainMap
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -674,65 +675,47 @@ def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
 
 def carried(graph: GraphModule) -> GraphModule:
     """Return the graph with floats read as tensors, where its ops accept them; the graph itself if there are none."""
-    given = graph.graph.find_nodes(op="placeholder")
-    found = dict[Any, Any]()  # a number: the tensor in its place
-    for index, readers in numbers(graph).items():
-        if isinstance(value(given[index]), torch.Tensor) and value(given[index]).dtype is torch.float64:
-            found |= _as_tensors(given[index], readers) or {}
-    if not found:
-        return graph
-    inner = torch.fx.Graph()
-    copies: dict[Any, Any] = {}
-    for node in graph.graph.nodes:
-        if node in found and found[node] is not None:
-            copies[node] = copies[found[node]]
-            continue
-        kind = _kind_beside(node) if node not in found and found.keys() & set(node.all_input_nodes) else None
-
-        def read(x: Any, kind: Any = kind) -> Any:
-            if x not in found or kind is None or kind is torch.float64:
-                return copies[x]
-            cast = inner.call_method("to", (copies[x], kind))
-            cast.meta["example_value"] = _PLACE.to(kind)
-            return cast
-
-        copies[node] = inner.node_copy(node, read)
-        if node in found:
-            copies[node].meta = {"example_value": _PLACE.clone()}
-    return GraphModule(graph, inner)
+    for index in numbers(graph):
+        graph = _holding(graph, index) or graph
+    return graph
 
 
 _PLACE = torch.empty((), dtype=torch.float64, device="meta")
 
 
-def _as_tensors(given: Any, readers: Sequence[Any]) -> dict[Any, Any] | None:
-    """Return {number: the argument that holds it}, or None if an op that reads one of them accepts no tensor there.
+def _holding(graph: GraphModule, index: int) -> GraphModule | None:
+    """Return the graph in which a tensor, this argument, holds a float; None if an op accepts no tensor there."""
+    given, readers = graph.graph.find_nodes(op="placeholder")[index], numbers(graph)[index]
+    if not _like(value(given), _PLACE):
+        return None
+    inner, copies = torch.fx.Graph(), dict[Any, Any]()
+    held = set(readers)  # nodes that are the number, or a number that is computed from it
+    for node in graph.graph.nodes:
+        if node in readers:
+            copies[node] = copies[given]
+            continue
+        read, casts = [x for x in node.all_input_nodes if x in held], dict[Any, Any]()
+        kind = _kind_beside(node) if read else None
+        for x in read if kind is torch.float32 else ():
+            casts[x] = inner.call_method("to", (copies[x], kind))
+            casts[x].meta["example_value"] = _PLACE.to(kind)
+        copies[node] = made = inner.node_copy(node, ChainMap(casts, copies).__getitem__)
+        if not read:
+            continue
+        computed = isinstance(value(node), torch.SymFloat)
+        if not _like(_tried(made), _PLACE if computed else value(node)):
+            return None
+        if computed:
+            held.add(node)
+            made.meta = {"example_value": _PLACE.clone()}
+    return GraphModule(graph, inner)
 
-    The argument is None for a number that is computed from such numbers alone.
-    """
-    found: dict[Any, Any] = dict.fromkeys(readers, given)
-    pending = list(readers)
-    while pending:
-        for user in pending.pop().users:
-            if user in found:
-                continue
-            tried = _tried(user, found)
-            if isinstance(value(user), torch.SymFloat) and _like(tried, _PLACE):
-                found[user] = None
-                pending.append(user)
-            elif not isinstance(value(user), torch.Tensor) or not _like(tried, value(user)):
-                return None
-    return found
 
-
-def _tried(node: Any, numbers: Container[Any]) -> Any:
-    """Return the result of an op for tensors without data where a number is a tensor; None if the op accepts none."""
-    kind = _kind_beside(node)
+def _tried(node: Any) -> Any:
+    """Return the result of an op for tensors without data; None if the op accepts no tensors there."""
 
     def stand_in(x: Any) -> Any:
         known = value(x)
-        if x in numbers:
-            return _PLACE.to(kind or _PLACE.dtype)
         if not isinstance(known, torch.Tensor):
             raise TypeError(f"`{x}` is no tensor")
         shape = [n if isinstance(n, int) else n.node.hint for n in known.shape]
@@ -769,37 +752,33 @@ def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
     return [argument for index, argument in enumerate(arguments) if index not in gone]
 
 
-class ByNumbers:
-    """Function that is compiled again for every value of its numbers.
+def by_numbers(
+    graph: GraphModule,
+    make: Callable[[GraphModule, Sequence[Any]], Function],
+    described: Callable[[Sequence[Any]], Hashable],
+    changed: Callable[[Any, Any, Any], None],
+) -> Function:
+    """Return a function that is compiled again for every value of its numbers.
 
-    The constructor's first callable compiles the graph without numbers for the other arguments. The second returns the
-    key of these other arguments under which the result is kept. The third is called when a number changes, with the op
-    that reads it and both values.
+    make: compiles the graph without numbers for the other arguments. described: returns the key of these arguments
+    under which the result is kept. changed: is called when a number changes, with the op that reads the number and both
+    values.
     """
+    readers, latest, made = numbers(graph), dict[int, Any](), dict[Hashable, Function]()
 
-    def __init__(
-        self,
-        graph: GraphModule,
-        make: Callable[[GraphModule, Sequence[Any]], Function],
-        told: Callable[[Sequence[Any]], Hashable],
-        changed: Callable[[Any, Any, Any], None],
-    ):
-        self.graph, self.make, self.told, self.changed = graph, make, told, changed
-        self.readers = numbers(graph)
-        self.latest: dict[int, Any] = {}
-        self.made: dict[Hashable, Function] = {}
-
-    def __call__(self, *args: Any) -> Any:
-        values = {index: args[index].item() for index in self.readers}
+    def run(*args: Any) -> Any:
+        values = {index: args[index].item() for index in readers}
         others = without(args, values)
-        key = (*values.values(), self.told(others))
-        if key not in self.made:
-            index = next((i for i, n in values.items() if self.latest.get(i, n) != n), None)
+        key = (*values.values(), described(others))
+        if key not in made:
+            index = next((i for i, n in values.items() if latest.get(i, n) != n), None)
             if index is not None:
-                reader = next((user for node in self.readers[index] for user in node.users), None)
-                self.changed(reader, self.latest[index], values[index])
-            self.latest = values
-            if len(self.made) == MOST_VALUES:
-                del self.made[next(iter(self.made))]
-            self.made[key] = self.make(fixed(self.graph, values), others)
-        return self.made[key](*others)
+                reader = next((user for node in readers[index] for user in node.users), None)
+                changed(reader, latest[index], values[index])
+            latest.update(values)
+            if len(made) == MOST_VALUES:
+                del made[next(iter(made))]
+            made[key] = make(fixed(graph, values), others)
+        return made[key](*others)
+
+    return run
