@@ -47,7 +47,11 @@ def _explore_without_a_clock() -> None:
     search.time = saturate.time = stopped  # type: ignore[assignment]
 
 
+GARBAGE = 400_000  # objects made and not yet freed since the last collection
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # a fifth of the time of tests; `pytest_runtest_teardown` collects
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
@@ -62,10 +66,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Everything that is imported stays: the collector need not look at it again, nor look so often."""
+    """Everything that is imported stays: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 20, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Collect garbage between tests, and only where there is much. What is left then stays, as what is imported."""
+    if gc.get_count()[0] > GARBAGE:
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Leave the rest to the end of the process."""
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

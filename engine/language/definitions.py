@@ -263,8 +263,8 @@ def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax])
     """Return a fact with numbers and other facts written out. Raises DplcError for a name that is not a parameter."""
     value = expanded(declared.value, facts, literals)
     bound = frozenset(parameter.name for parameter in declared.parameters)
-    for name in names(value, bound):
-        if is_variable(name.text) and name.text not in GIVEN:
+    for name in names(declared.value, bound):
+        if is_variable(name.text) and name.text not in (*GIVEN, *literals):
             hint = did_you_mean(name.text, [*bound, *{*facts, *literals}])
             raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
     return replace(declared, value=value)

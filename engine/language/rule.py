@@ -86,8 +86,8 @@ class Rule:
     device: s.NameOf | None = None  # the only one that it is for
 
     @cached_property
-    def compiled(self) -> dict[tuple[Rule, ...], Any]:
-        """Keep the rule as engines compiled it, by the local rules of an engine."""
+    def compiled(self) -> dict[tuple[Any, ...], Any]:
+        """Keep the rule as it was compiled: by the local rules of an engine, on tensor by what `Table`s differ in."""
         return {}
 
     @property

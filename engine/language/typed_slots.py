@@ -319,30 +319,40 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
     words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
     of rules: replace also the names of fields, and give the inserted syntax the span of the name.
     """
-    kind: Any = node.__class__
-    if kind is s.NameOf:
-        given = known.get(node.text)
-        return node if given is None else replace(given, span=node.span) if here else given
-    if kind is str:
-        given = known.get(node) if words else None
-        return given.text if isinstance(given, s.NameOf) else node
-    if kind is s.Text:
-        return node
-    if kind in _ONE_PART and words and not here:
-        before = getattr(node, _ONE_PART[kind])
-        after = substituted(before, known, words, here)
-        return node if after is before else replace(node, **{_ONE_PART[kind]: after})
-    if kind is s.Comprehension:
-        variable, read = node.variable, names_in((node.element, node.condition))
-        inner = {name: value for name, value in known.items() if name != variable}
-        taken = names_in(tuple(value for name, value in inner.items() if name in read))
-        while variable in taken:
-            variable += "_"
-            inner[node.variable] = s.NameOf(node.span, variable)
-        element, condition = (substituted(part, inner, words, here) for part in (node.element, node.condition))
-        domain = substituted(node.domain, known, words, here)
-        return s.Comprehension(node.span, node.bracket, element, variable, domain, condition)
-    return rebuilt(node, lambda part: substituted(part, known, words, here))
+    made: dict[int, Any] = {}  # by identity: what was inserted at several places is one object, and is looked at once
+
+    def change(node: Any) -> Any:
+        kind: Any = node.__class__
+        if kind is str:
+            given = known.get(node) if words else None
+            return given.text if isinstance(given, s.NameOf) else node
+        found = made.get(id(node))
+        if found is None:
+            found = made[id(node)] = changed(node, kind)
+        return found
+
+    def changed(node: Any, kind: Any) -> Any:
+        if kind is s.NameOf:
+            given = known.get(node.text)
+            return node if given is None else replace(given, span=node.span) if here else given
+        if kind is s.Text:
+            return node
+        if kind in _ONE_PART and words and not here:
+            before = getattr(node, _ONE_PART[kind])
+            after = change(before)
+            return node if after is before else replace(node, **{_ONE_PART[kind]: after})
+        if kind is s.Comprehension:
+            variable, read = node.variable, names_in((node.element, node.condition))
+            inner = {name: value for name, value in known.items() if name != variable}
+            taken = names_in(tuple(value for name, value in inner.items() if name in read))
+            while variable in taken:
+                variable += "_"
+                inner[node.variable] = s.NameOf(node.span, variable)
+            element, condition = substituted((node.element, node.condition), inner, words, here)
+            return s.Comprehension(node.span, node.bracket, element, variable, change(node.domain), condition)
+        return rebuilt(node, change)
+
+    return change(node)
 
 
 def plain(node: Any) -> Any:

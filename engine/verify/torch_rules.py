@@ -52,9 +52,12 @@ class TorchChecker(Checker):
         return f"## level: torch\n{print_torch_graph(program)}\n"
 
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
-        """Yield the programs in the examples of rules; for a member of a family also those of the other members."""
+        """Yield the programs in the examples of rules; for a member of a family also those of the other members.
+
+        With the op of the rule, examples of many members are the same program: each program comes once for a rule.
+        """
         for rule in rules:
-            compiled = self.compiled.get(rule.name)
+            compiled, known = self.compiled.get(rule.name), set[TorchGraph]()
             for member, example in self._examples(rule) if compiled else ():
                 assert compiled is not None
                 graph = torch_subject(example)
@@ -71,7 +74,9 @@ class TorchChecker(Checker):
                 for old, new in others:
                     found = [other for one in found for other in with_op(one, old, new, _fixed(rule))]
                 for other in found:
-                    yield self.subject(other, origin)
+                    if other not in known:
+                        known.add(other)
+                        yield self.subject(other, origin)
 
     def _examples(self, rule: Rule) -> list[tuple[Rule, s.Example]]:
         """Return a rule's own examples, and those of the other members of its family, each with its member."""

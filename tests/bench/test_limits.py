@@ -66,13 +66,13 @@ def too_slow(name: str, capture: Callable[[], Capture]) -> list[str]:
 @pytest.mark.parametrize("name", SUITES)
 def test_every_kernel_of_a_suite_is_near_its_limit(name: str) -> None:
     suite = read_suite(EXAMPLES / "suites" / f"{name}.json")
-    assert not [line for case in some(suite.cases, 24) for line in too_slow(case.name, subject_of(suite, case).capture)]
+    assert not [line for case in some(suite.cases, 10) for line in too_slow(case.name, subject_of(suite, case).capture)]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kernel_of_a_layer_is_near_its_limit(name: str) -> None:
     model: Any = build(find(str(EXAMPLES / "models" / f"{name}.json")), "f32", 1)
-    for n in some((1, 512, 32, 128), 2):
+    for n in some((512, 1, 32, 128), 1):
         assert not too_slow(f"{name}, {n} tokens", functools.partial(_captured, model, n))
 
 

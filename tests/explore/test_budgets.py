@@ -216,14 +216,13 @@ def test_the_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(made, "by_rules", broken)
-    assert gc.isenabled()
-    with pytest.raises(RuntimeError):
-        made.candidates()
-    assert gc.isenabled()
-    gc.disable()
+    gc.enable()
     try:
-        with collections_paused():
-            pass
-        assert not gc.isenabled()
+        with pytest.raises(RuntimeError):
+            made.candidates()
+        assert gc.isenabled()
     finally:
-        gc.enable()
+        gc.disable()  # as it is between tests
+    with collections_paused():
+        pass
+    assert not gc.isenabled()

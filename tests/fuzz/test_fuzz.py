@@ -13,8 +13,8 @@ from drawing import draws
 
 HERE = Path(__file__).parent
 SAMPLE = {
-    "rules": 15, "compiles": 3, "policies": 3, "programs": 10, "dumps": 10, "artefacts": 10, "sized artefacts": 8,
-    "stores": 6, "files": 20,
+    "rules": 8, "compiles": 2, "policies": 2, "programs": 6, "dumps": 6, "artefacts": 6, "sized artefacts": 4,
+    "stores": 4, "files": 10,
 }  # fmt: skip
 FIRST = int(os.environ.get("DPLC_FUZZ_FIRST", "0"))
 LIMIT = 1800.0

@@ -20,8 +20,8 @@ def test_the_page_runs(pytester: pytest.Pytester) -> None:
     shutil.copy(RULES / "product_of_exponentials.rw", pytester.path)
     for name, code in zip(("fixture", "strategy"), codes, strict=True):
         pytester.makepyfile(**{f"test_{name}": code})
-    pytester.runpytest_subprocess(*plugin()).assert_outcomes(passed=2)
-    items = pytester.runpytest_subprocess(*plugin(), "--dplc-check", "--dplc-examples=20", "product_of_exponentials.rw")
+    pytester.runpytest_inprocess(*plugin()).assert_outcomes(passed=2)
+    items = pytester.runpytest_inprocess(*plugin(), "--dplc-check", "--dplc-examples=20", "product_of_exponentials.rw")
     items.assert_outcomes(passed=1)
 
 

@@ -385,6 +385,15 @@ def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[
     return PlanRunner(rule, plan(rule, Expressions("tensor"))), pinned
 
 
+def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
+    """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
+    values = tuple((p.name, repr(parameters.get(f"{rule.name}.{p.name}"))) for p in rule.parameters)
+    key = (evidence, *values)
+    if key not in rule.compiled:
+        rule.compiled[key] = TermRuleWriter(rule, parameters, evidence).write()
+    return rule.compiled[key]  # type: ignore[no-any-return]
+
+
 class TermRuleWriter(ValueMatcher):
     """Writer of the function of one rule. noted: note refusals; bind: return the bindings, not a replacement."""
 

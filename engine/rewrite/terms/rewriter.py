@@ -41,7 +41,7 @@ from ...language.evaluate import Environment, Expressions
 from ...language.rule import Rule, RuleSet
 from ...language.typed_slots import calls
 from ..trace import CHANGES_NOTHING, RECENT, Refusal, RewriteStep, endless, failed_guard
-from .matcher import CompiledTermRule, TermRuleWriter
+from .matcher import CompiledTermRule, compiled_term_rule
 
 # Weights that are summed against one value, as one concatenated weight: q, k and v; gate and up.
 #
@@ -192,9 +192,7 @@ class TermRules:
     def table(self, evidence: bool) -> Table:
         """Return the attempts, compiled at the first call, in the variant that notes refusals or the one without."""
         if evidence not in self._tables:
-            self._tables[evidence] = Table(
-                [TermRuleWriter(rule, self.parameters, evidence).write() for rule in self.rules]
-            )
+            self._tables[evidence] = Table([compiled_term_rule(rule, self.parameters, evidence) for rule in self.rules])
         return self._tables[evidence]
 
 
