@@ -20,7 +20,7 @@ EXPRESSIONS = tuple(text.strip() for text in UNARY if text.strip())
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-@pytest.mark.sampled(44)
+@pytest.mark.sampled(30)
 def test_expressions_of_one_tensor(expression: str) -> None:
     for shape in some(SHAPES, 2):
         check_lowering(capture_text(f"x = torch.randn{shape}\n{expression}"))
@@ -37,6 +37,6 @@ def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> No
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 def test_whole_expressions(name: str) -> None:
     check_lowering(capture_text(WHOLE[name]))

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scripts import printed_by
 
 from dplc.engine.cli.app import main
 
@@ -74,7 +75,7 @@ def test_standard_terms_have_a_definition() -> None:
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, check=True)
+    printed_by(DOCS / "generate.py")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

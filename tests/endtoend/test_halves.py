@@ -46,7 +46,7 @@ def outputs(text: str, dtype: str = "f32") -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("text", "dtype"), [*CASES, *EVERY])
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 def test_expression(text: str, dtype: str) -> None:
     captured = capture_text(text, dtype=dtype)
     compilation = Compiler(toolchain(), target()).compile(captured)

@@ -99,7 +99,7 @@ def test_a_messy_file() -> None:
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 def test_files_of_ours_are_laid_out(path: Path) -> None:
     text = path.read_text()
     assert formatted(Source(path.name, text)) == text

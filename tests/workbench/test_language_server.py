@@ -262,12 +262,7 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
         text = text or path.read_text()
         typing = Document(path)
         typing.problems(text)
-        for changed in (
-            "\n\n" + text,
-            text.replace("\nrule", "\n\n# new\n\nrule"),
-            text.replace("match", "match  "),
-            text,
-        ):
+        for changed in ("\n\n" + text, text.replace("\nrule", "\n\n# new\n\nrule").replace("match", "match  ")):
             moved = told(typing, changed)
             document._parsed.cache_clear()
             assert moved == told(Document(path), changed)

@@ -169,7 +169,7 @@ def mutants(ir: Kernel, cls: type[Any], change: Change) -> Iterator[Kernel]:
 
 @pytest.mark.parametrize("title", CHANGES)
 @pytest.mark.parametrize("subject", SUBJECTS)
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(24)
 def test_statements(subject, title):
     (kernel,) = read(SUBJECTS[subject])
     ir = materialise(kernel, target("sm_80"))

@@ -45,7 +45,7 @@ INTEGER = [f.name for f in FUNCTIONS.values() if f.kind not in (CAST, FLOAT) and
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fn", FLOATING)
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(18)
 def test_floating(check, fn, dtype):
     function = FUNCTIONS[fn]
     dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
@@ -59,7 +59,7 @@ def test_floating(check, fn, dtype):
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("fn", INTEGER)
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(20)
 def test_integer(check, dtype, fn):
     function = FUNCTIONS[fn]
     dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity

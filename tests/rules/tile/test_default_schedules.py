@@ -24,7 +24,7 @@ SMALL = replace(MACHINE, multiprocessors=1)
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_loop_meaning_is_numpys(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -34,7 +34,7 @@ def test_loop_meaning_is_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 def test_schedule_keeps_the_meaning(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -44,7 +44,7 @@ def test_schedule_keeps_the_meaning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 def test_schedule_verifies_and_reads_back(name: str) -> None:
     nest = NESTS[name]
     assert [verify_loop.problems(kernel) for kernel in nest.kernels] == [()] * len(nest.kernels)
