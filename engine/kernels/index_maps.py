@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from ...ir.compose import rebuilt, remap, remap_expr
-from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, invert, multiply, rebuild, subtract
+from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, multiply, rebuild, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.node import Expr, Node, contents, marks_of, nodes
@@ -363,17 +363,14 @@ def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
 # ---- At how many places a kernel would compute values for one element of another.
 
 
-Place = tuple[Any, ...]  # where each axis of a value is read, over the axes of what reads it
-Guard = tuple[Any, ...]  # conditions under which a place is read, the outermost first
-Below = dict[Any, dict[Place, Guard]]
+Below = dict[Any, frozenset[tuple[Any, ...]]]  # the indices at which each value is read: an expression for each axis
 
 
 class Places:
     """Indices at which views and others read values, below each term of a kernel. Terms are visited operands first.
 
     In a chain in which every step reads its predecessor at several indices, the last step reads the first one at
-    many. Each index costs a computation of its own, in text and in time. An index under conditions that exclude each
-    other is not computed.
+    many. Each index costs a computation of its own, in text and in time.
     """
 
     def __init__(self, flow: Dataflow, kept: Set[Any]):
@@ -391,105 +388,39 @@ class Places:
         The first one counts, and each further index of the term or of a value below it.
         """
         found: Below = {}
-        for places in self._seen(term):
-            found = _merged(found, places) if found else places
+        for operand in operands(term):
+            if operand not in self.kept:
+                places = self.below[operand]
+                if operand in self.views:
+                    places = {**places, operand: frozenset((axes(operand),))}
+                found = _merged(found, _moved(places, dict(term.map)) if term.__class__ is Remap else places)
         self.below[term] = found
         views = self.views.get(term)
         if views is not None:
-            everything = {**found, term: {axes(term): ()}}
+            everything = {**found, term: frozenset((axes(term),))}
             found = everything if len(views) < len(self.flow.readers[term]) else {}
             for view in views:
                 found = _merged(found, _moved(everything, view))
         self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
 
-    def _seen(self, term: Any) -> Iterator[Below]:
-        """Yield the indices of values below each operand of a term."""
-        for operand, condition in _conditions(term):
-            if operand in self.kept:
-                continue
-            places = self.below[operand]
-            if operand in self.views:
-                places = {**places, operand: {axes(operand): ()}}
-            if term.__class__ is Remap:
-                places = _moved(places, dict(term.map))
-            if condition is not None:
-                places = {
-                    value: {place: (condition, *guard) for place, guard in each.items()}
-                    for value, each in places.items()
-                }
-            if places:
-                yield places
-
-
-def _conditions(term: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the operands of a term, with the conditions that a selection reads its sides under."""
-    if term.__class__ is not Case:
-        yield from ((operand, None) for operand in operands(term))
-        return
-    yield from ((operand, None) for operand in operands(term)[:-2])
-    yield term.a, term.cond
-    yield term.b, invert(term.cond)
-
 
 def _merged(one: Below, other: Below) -> Below:
-    """Merge all indices of two. An index that both have is read under the common beginning of its guards."""
-    found = dict(one)
-    for value, places in other.items():
-        mine = found.get(value)
-        if mine is not None and mine is not places:
-            places = {**mine, **{p: _common(mine[p], guard) if p in mine else guard for p, guard in places.items()}}
-        found[value] = places
-    return found
-
-
-def _common(guard: Guard, other: Guard) -> Guard:
-    if guard == other:
-        return guard
-    common = itertools.takewhile(lambda pair: pair[0] is pair[1], zip(guard, other, strict=False))
-    return tuple(one for one, _ in common)
+    """Return the indices of both."""
+    if not one or one is other:
+        return other
+    return {**one, **{value: places | one.get(value, frozenset()) for value, places in other.items()}}
 
 
 def _moved(below: Below, view: dict[Any, Any]) -> Below:
-    """Return the indices as read through a view, without those whose guard is false there."""
-    through: dict[Any, Any] = {}  # what an expression is under the view: guards of a chain have their parts in common
+    """Return the indices as read through a view."""
+    through: dict[Any, Any] = {}  # what an expression is under the view: indices of a chain have their parts in common
 
     def read(e: Any) -> Any:
         if e not in through:
             through[e] = remap_expr(e, view)
         return through[e]
 
-    found: Below = {}
-    for value, places in below.items():
-        moved: dict[Place, Guard] = {}
-        for place, guard in places.items():
-            there = _reached(guard, read)
-            if there is None:
-                continue
-            at = tuple(map(read, place))
-            if not _is_one_side(value, at):
-                moved[at] = _common(moved[at], there) if at in moved else there
-        if moved:
-            found[value] = moved
-    return found
-
-
-def _reached(guard: Guard, read: Callable[[Any], Any]) -> Guard | None:
-    """Return a guard, read through a view; None where it is false."""
-    conditions = []
-    for condition in guard:
-        there = read(condition)
-        if there is False:
-            return None
-        if there is not True:
-            conditions.append(there)
-    return tuple(conditions)
-
-
-def _is_one_side(value: Any, place: Place) -> bool:
-    """Return whether a selection is one of its sides at an index: then nothing is computed for it there."""
-    if value.__class__ is not Case:
-        return False
-    return isinstance(remap_expr(value.cond, dict(zip(axes(value), place, strict=True))), bool)
+    return {value: frozenset([tuple(map(read, place)) for place in places]) for value, places in below.items()}
 
 
 # ---- Outputs over the loops of the folds that they are made of.

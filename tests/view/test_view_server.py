@@ -155,7 +155,7 @@ def test_parameters_have_the_values_of_their_site(tmp_path: Path) -> None:
     assert program.parameters("cooperative_reduce")[0]["now"] == other
     assert program.parameters("no_such_rule") == []
     assert program.parameters("inline") == [
-        {"name": "MOST", "now": "32", "values": []}, {"name": "PLACES", "now": "16", "values": []}
+        {"name": "MOST", "now": "32", "values": []}, {"name": "PLACES", "now": "32", "values": []}
     ]  # fmt: skip
     shown = program.compile("changed", Switches(settings=("inline.MOST=16",)))
     assert not shown.error and program.parameters("inline")[0]["now"] == "16"
