@@ -536,26 +536,6 @@ def sums(s: Value, k: Axis) -> bool:
 
 
 @tensor_fact
-def picked(site: Any, y: Value) -> bool:
-    """Return whether consumers read only some elements of a value.
-
-    All consumers that it flows into must be index maps with fewer elements.
-    """
-    flow = _flow(site, y)
-    todo, found = [y], False
-    while todo:
-        term = todo.pop()
-        for reader in flow.readers[term]:
-            if reader.__class__ is Remap and flow.elements(flow.mask[reader]) < flow.elements(flow.mask[y]):
-                found = True
-            elif reader.__class__ is Elementwise and flow.mask[reader] == flow.mask[y]:
-                todo.append(reader)
-            else:
-                return False
-    return found
-
-
-@tensor_fact
 def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
     """Return the seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
