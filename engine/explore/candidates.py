@@ -105,7 +105,7 @@ def chosen(
 def _planned(candidate: Candidate, values: Values) -> Candidate:
     """Return the candidate with its plan made already: a failure is met here, where the rules can still decide."""
     plan = candidate.plan(values.results)
-    return replace(candidate, make_plan=lambda *_: plan)
+    return replace(candidate, plan=lambda *_: plan)
 
 
 def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:

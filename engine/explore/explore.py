@@ -44,8 +44,8 @@ from ...ir.torch import TorchOp
 from ...ir.verify.kernel import problems
 from ..cost.instruction_counts import buffer_bytes
 from ..cost.kernel_estimate import Price, impossible
-from ..kernels.fusion_pass import Fusion, FusionDecisions, is_renaming
-from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, plan
+from ..kernels.fusion_pass import Fusion, FusionDecisions, FusionRules, is_renaming
+from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, compile_graph
 from ..kernels.sharing import FusionSummary, key
 from ..language.rule import policy
 from ..language.rule_files import collections_paused
@@ -354,14 +354,11 @@ def _bytes(kernel: Kernel) -> float:
 # is far too optimistic for one kernel, it is taken to be so for others of that form.
 
 
-MakePlan = Callable[[TensorGraph, FusionDecisions, Any], Plan]
-
-
 class Trial:
     """Lowers solutions of one region, taken by itself: what others compute for it is an input."""
 
-    def __init__(self, problem: Problem, search: EgraphSearch, plan: MakePlan, lowering: KernelPricer):
-        self.problem, self.search, self.make_plan, self.lowering = problem, search, plan, lowering
+    def __init__(self, problem: Problem, search: EgraphSearch, fusion: FusionRules, lowering: KernelPricer):
+        self.problem, self.search, self.fusion, self.lowering = problem, search, fusion, lowering
         self.extraction = search.extraction
         self.stand_ins: dict[Term, Term] = {}
         for number, leaf in enumerate(problem.leaf_terms):
@@ -413,7 +410,8 @@ class Trial:
         ins = tuple(term for term in flow.order if term.__class__ is Input)
         stored = made.stored & set(flow.order) | {out.value for out in outs}
         graph = TensorGraph("region", ins, outs)
-        plan = self.make_plan(graph, FusionDecisions(flow, stored, made.groups), {})
+        decisions = FusionDecisions(flow, stored, made.groups)
+        plan = compile_graph(graph, self.fusion, extraction.target, decisions=decisions)
         for group, kernel in found.table.items():
             if kernel.key in extraction.corrections:
                 continue
@@ -520,7 +518,7 @@ class Exploration:
         rules = self._as_rules_decide(search, problem)
         greedy = min(search.greedy(), rules, key=lambda e: e.seconds)
         found = search.explore(greedy)
-        trial = Trial(problem, search, self.plan, self.lowering)
+        trial = Trial(problem, search, self.fusion, self.lowering)
         found = trial.choose([*found, greedy, rules])[: self.options.looked_at]
         extraction.forget()
         return Solved(search, found)
@@ -645,13 +643,11 @@ class Exploration:
     ) -> Candidate:
         told = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)
+        make_plan = functools.partial(compile_graph, graph, self.fusion, self.target, origins, decisions=decisions)
         return Candidate(
             label, graph, decisions, there, told.kernels, told.bytes, told.seconds * 1e6, told.problem, told.signature,
-            origins, self.plan,
+            origins, make_plan,
         )  # fmt: skip
-
-    def plan(self, graph: TensorGraph, decisions: FusionDecisions, origins: Any, results: Any = None) -> Plan:
-        return plan(graph, decisions, self.fusion, self.target, origins, results)
 
 
 def _fresh(used: set[str], hint: str) -> str:

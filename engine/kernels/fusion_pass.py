@@ -41,26 +41,24 @@ from .index_maps import Places
 class Stored:
     """Reason why a value is stored.
 
-    value: the stored value; reader: the operation that could not absorb it; reason: the guard that failed. For a rule
-    that stored the value, bound holds what its names are bound to and held the values in its guards, if the plan
-    records them.
+    value: the stored value; reader: the operation that could not absorb it, None if a rule stored it; reason: the guard
+    that failed, or what the rule says of itself.
     """
 
     value: Term
     reader: Term | None
     reason: str
     location: str = ""
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    held: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
 class Fused:
     """Rule that fired.
 
-    value: the value whose `mat` was dropped (or climbed); reader: the operation that absorbed it, or None if the
-    `mat` was dropped for all consumers. bound: what its names are bound to, if the plan records it; held: the guards
-    with their values, if they are recorded for the rule. They are kept at once, because the site changes later.
+    value: the value whose `mat` was dropped (or climbed, or put there); reader: the operation that absorbed it, or None
+    if the `mat` was dropped for all consumers, or put there. bound: what its names are bound to, if the plan records
+    it; held: the guards with their values, if they are recorded for the rule. They are kept at once, because the site
+    changes later.
     """
 
     rule: Rule
@@ -263,6 +261,7 @@ class Fusion:
         self.refusals: dict[tuple[str, str, Any], Refusal] = {}
         self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
         self.climbed: dict[tuple[Any, Any], Fused] = {}
+        self.shared: list[Fused] = []
         self.called = None if asked is None else called_in(graph)
         # the operation that is asked, and the open values that its kernel would hold, for the facts of the rules
         self.reader: Any = None
@@ -283,6 +282,7 @@ class Fusion:
             start = self._share()
         fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
         fused += [one for one in self.climbed.values() if one.reader in self.why]
+        fused += self.shared
         refusals = list(self.refusals.values())
         return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.asked)
 
@@ -463,18 +463,9 @@ class Fusion:
 
     def _place_of(self, value: Any, reader: Any) -> Any:
         """Return the value to store so that a reader finds a value in memory: the value, or one computed from it."""
-        if (
-            reader.__class__ is Remap
-            and reader.x not in self.kept
-            and value in self.open[reader.x]
-            and not self._picks(reader, value)
-        ):
+        if reader.__class__ is Remap and reader.x not in self.kept and value in self.open[reader.x]:
             return reader.x  # what a view reads stays stored as it is: a map is not an epilogue
         return self._climb(value, reader)
-
-    def _picks(self, reader: Any, value: Any) -> bool:
-        """Return whether a view reads only some elements of its operand, and a value is smaller than that operand."""
-        return max(self._elements(value), self._elements(reader)) < self._elements(reader.x)
 
     def _elements(self, term: Any) -> int:
         """Return the elements of a value; of one with sizes at their hints, for this weighs what pays."""
@@ -544,11 +535,10 @@ class Fusion:
             self.owners = owners
             fired = self._fires(self.rules.share, term, term)
             if fired is not None:
-                rule, bound = fired
+                rule, _ = fired
                 changed.append(term)
-                reason, told = rule.docs[0] if rule.docs else rule.name, {} if self.asked is None else bound
-                guards = guards_of(rule, bound, self.asked, self.called)
-                self.why[term] = Stored(term, None, reason, rule.location, told, guards)
+                self.shared.append(self._fired(*fired, term, None))
+                self.why[term] = Stored(term, None, rule.docs[0] if rule.docs else rule.name, rule.location)
         self.kept.update(changed)
         return min((self.flow.position[term] for term in changed), default=None)
 

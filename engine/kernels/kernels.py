@@ -383,26 +383,18 @@ def compile_graph(
     origins: Mapping[Any, TorchOp] | None = None,
     results: Sequence[TensorType] | None = None,
     asked: frozenset[str] | None = None,
+    decisions: FusionDecisions | None = None,
 ) -> Plan:
     """Fuse and lift a program. Return its plan.
 
-    origins: the torch op that each term came from; results: torch's output types.
-    If the last parameter is given, the plan records every refusal with its values, and the firings of the named
-    rules.
+    Args:
+        origins: the torch op that each term came from.
+        results: torch's output types.
+        asked: if given, the plan records every refusal with its values, and the firings of the rules of these names.
+        decisions: which values are stored; without, the rules decide.
     """
     machine = target or default_target()
-    return plan(graph, Fusion(graph, rules, machine, asked=asked).decide(), rules, machine, origins, results)
-
-
-def plan(
-    graph: TensorGraph,
-    decisions: FusionDecisions,
-    rules: FusionRules,
-    machine: Target,
-    origins: Mapping[Any, TorchOp] | None = None,
-    results: Sequence[TensorType] | None = None,
-) -> Plan:
-    """Lift a program whose stored values are decided."""
+    decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
     outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
@@ -452,9 +444,6 @@ def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
 # ---- What exploring a program gives: ways to compute it, each complete enough for compile to go on from.
 
 
-MakePlan = Callable[[TensorGraph, FusionDecisions, Mapping[Any, TorchOp], Sequence[TensorType] | None], Plan]
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A weight that loading computes: the input that holds it, and what it is over other weights."""
@@ -469,7 +458,8 @@ class Candidate:
 
     kernels, bytes: its launches and what they move. predicted_us: by the model, of the kernels that the lowering makes
     of it. label: `rules` for what the rules decide in their order, else `explored`. rules: those that matched
-    where it is spelled in another way. problem: why it cannot be lowered ("" where it can).
+    where it is spelled in another way. problem: why it cannot be lowered ("" where it can). plan: makes its kernels of
+    Loop IR, given torch's types of the outputs or nothing.
     """
 
     label: str
@@ -482,12 +472,8 @@ class Candidate:
     problem: str
     signature: Any = field(repr=False, compare=False)
     origins: Mapping[Any, TorchOp] = field(repr=False, compare=False)
-    make_plan: MakePlan = field(repr=False, compare=False)
+    plan: Callable[..., Plan] = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
-
-    def plan(self, results: Sequence[TensorType] | None = None) -> Plan:
-        """Return the candidate as kernels of Loop IR. results: torch's types of the outputs."""
-        return self.make_plan(self.graph, self.decisions, self.origins, results)
 
     def _repr_html_(self) -> str:
         """Return the figures and the program of a candidate for notebooks."""

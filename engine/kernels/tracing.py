@@ -21,7 +21,7 @@ from ..rewrite.terms.rewriter import TermEvidence
 from ..rewrite.torch_rules.lower import Lowered
 from ..rewrite.torch_rules.template import Numbers
 from ..rewrite.trace import Firing, Skip, Trace, held, show, written
-from .fusion_pass import Fused, FusionDecisions, Stored, called, called_in, kind_of
+from .fusion_pass import Fused, FusionDecisions, called, called_in, kind_of
 from .kernels import Plan
 
 NOWHERE = "the pattern matches nowhere"
@@ -191,7 +191,7 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
     """Trace which values lost their `mat`, to whom, and why the others are stored."""
     if trace is None or plan.decisions is None:
         return
-    decisions, rules = plan.decisions, tuple(rules)
+    decisions = plan.decisions
     events = FusionEvents(trace, graph, decisions)
     for fused in _told(decisions.firings):
         events.fused(fused)
@@ -199,13 +199,13 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
         at = called(refusal.term, events.names)
         events.skipped(refusal.rule.file, refusal.rule.name, at, refusal.render(events.names))
     heard = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
-    heard |= {rule.name for rule in rules if rule.location in {stored.location for stored in plan.why}}
     for rule in rules:
         if rule.name in trace.asked and rule.name not in heard:
             events.unmatched(rule, *events.nearest(rule))
-    by_location = {rule.location: rule for rule in rules}
     for stored in plan.why:
-        events.stored(stored, by_location.get(stored.location))
+        if not stored.location:  # a refusal reports the value that its guard stored, a firing one that a rule stored
+            reader = "nothing" if stored.reader is None else called(stored.reader, events.names)
+            events.skipped("fuse", "", called(stored.value, events.names), f"{stored.reason}: {reader} reads it")
 
 
 def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
@@ -251,28 +251,16 @@ class FusionEvents(Events):
             self.taken.setdefault((fused.value, fused.reader), fused.rule)
 
     def fused(self, fused: Fused) -> None:
-        """Report a `mat(v)` that is gone, or climbed over what reads v."""
-        kind = "" if fused.reader is None else kind_of(fused.rule)
+        """Report a `mat(v)` that is gone, or climbed over what reads v, or that a rule put there."""
+        share = "share" if fused.value in self.decisions.stored else ""
+        kind = share if fused.reader is None else kind_of(fused.rule)
         values = (fused.value,) if fused.reader is None else (fused.value, fused.reader)
         where = (" and " if kind == "siblings" else " into ").join(called(term, self.names) for term in values)
-        stored = values if kind == "siblings" else values[:1]
-        after = partial(self.lines, values, values[1:] if kind == "climb" else ())
-        after = partial(self.joined, values) if kind == "siblings" else after
-        before, bound = partial(self.lines, values, stored), self.bound(fused.bound)
-        self.fired(fused.rule, where, before, after, bound, lambda: fused.held, (), values)
-
-    def stored(self, stored: Stored, rule: Rule | None) -> None:
-        """Report a `mat` that a rule put, or a stored value without a rule.
-
-        Refusals report the values that guards stored.
-        """
-        name, values = called(stored.value, self.names), (stored.value,)
-        if stored.reader is None and rule is not None:
-            texts = partial(self.lines, values), partial(self.lines, values, values)
-            self.fired(rule, name, *texts, self.bound(stored.bound), lambda: stored.held, (), values)
-        elif not stored.location:
-            reader = "nothing" if stored.reader is None else called(stored.reader, self.names)
-            self.skipped("fuse", "", name, f"{stored.reason}: {reader} reads it")
+        before = {"share": (), "siblings": values}.get(kind, values[:1])
+        after = {"share": values, "climb": values[1:]}.get(kind, ())
+        joined = partial(self.joined, values) if kind == "siblings" else partial(self.lines, values, after)
+        texts, bound = (partial(self.lines, values, before), joined), self.bound(fused.bound)
+        self.fired(fused.rule, where, *texts, bound, lambda: fused.held, (), values)
 
     def nearest(self, rule: Rule) -> tuple[Term | None, str]:
         """Return the value at which a rule came nearest, None where there is none, and why it did not fire there."""

@@ -104,7 +104,7 @@ def test_a_failure_leaves_the_rules_and_a_note(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_plan_that_fails_leaves_the_rules_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.kernels.kernels.Candidate.plan", fail)
+    monkeypatch.setattr("dplc.engine.explore.candidates._planned", fail)
     monkeypatch.setenv(STRICT, "0")
     told: list[str] = []
     given: Values = values(f"{FOUR}.softmax(-1)")

@@ -31,7 +31,7 @@ WEIGHING = {
         "blocks_across slots issue_seconds traffic_seconds fixed_seconds parts slots_of bytes_of blocks"
     ),
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
-    "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph plan",
+    "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph",
     "engine/store/store.py": (
         "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family "
         "extents written_extents distance tools_of scored_key"

@@ -15,7 +15,7 @@ from random_programs import GATHERING, Maker, data_for, program
 from dplc.codegen.target import target
 from dplc.engine.kernels.fusion_pass import Fusion, FusionDecisions
 from dplc.engine.kernels.index_maps import push_renamings
-from dplc.engine.kernels.kernels import Plan, commute, compile_graph, plan
+from dplc.engine.kernels.kernels import Plan, commute, compile_graph
 from dplc.engine.kernels.sharing import share
 from dplc.engine.rewrite.terms.rewriter import rewrite_graph
 from dplc.engine.ruleset import toolchain
@@ -69,7 +69,7 @@ def groups(graph: TensorGraph, data: Memory, dice: random.Random) -> None:
         number = dice.choice((1, 2, 3))
         decisions.groups.append(waiting[:number])
         waiting = waiting[number:]
-    made = plan(graph, decisions, toolchain().fusion, DEVICE)
+    made = compile_graph(graph, toolchain().fusion, DEVICE, decisions=decisions)
     same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
 
 
@@ -141,7 +141,8 @@ def test_a_row_of_a_stack_is_what_was_stacked() -> None:
     second = Remap(compose.case(binary("<", row, 1), total, total), ((row, 1),))
     graph = TensorGraph("main", (x,), (Output("out", (i,), second),))
     data = {"x": np.arange(36.0).reshape(9, 4) / 9}
-    made = plan(graph, FusionDecisions(Dataflow([second]), {total, second}), toolchain().fusion, DEVICE)
+    decisions = FusionDecisions(Dataflow([second]), {total, second})
+    made = compile_graph(graph, toolchain().fusion, DEVICE, decisions=decisions)
     same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
 
 
@@ -155,7 +156,8 @@ def test_a_group_computes_what_its_members_read_of_each_other_under_the_names_of
     outs = tuple(Output(f"out{n}", (i, axis), v) for n, (axis, v) in enumerate(((j, first), (m, second), (m, third))))
     graph = TensorGraph("main", (x, y, z), outs)
     values = [first, second, third]
-    made = plan(graph, FusionDecisions(Dataflow(values), set(values), [values]), toolchain().fusion, DEVICE)
+    decisions = FusionDecisions(Dataflow(values), set(values), [values])
+    made = compile_graph(graph, toolchain().fusion, DEVICE, decisions=decisions)
     data = data_for(graph, 0)
     same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
 
@@ -190,7 +192,7 @@ def test_ranges_of_one_product_share_a_kernel(first: int) -> None:
     for seed in range(first, first + 40):
         graph, decisions = ranges_of_a_product(random.Random(seed))
         data = data_for(graph, seed)
-        made = plan(graph, decisions, toolchain().fusion, DEVICE)
+        made = compile_graph(graph, toolchain().fusion, DEVICE, decisions=decisions)
         same(graph, results(graph, loop.run(made.kernels, memory_for(data))), data)
         together += len(made.kernels) == 1
     assert together > 20
