@@ -201,22 +201,17 @@ class Printer(ExpressionPrinter):
     def block(self, block: Block, depth: int) -> list[str]:
         """Return the lines of a block. A register that is loaded right away is declared with its value."""
         lines: list[str] = []
-        position = 0
-        while position < len(block):
-            stmt, after = block[position], block[position + 1] if position + 1 < len(block) else None
+        for before, stmt in zip((None, *block), block, strict=False):
             if (
-                isinstance(stmt, Registers)
-                and not stmt.shape
-                and isinstance(after, LoadFrom)
-                and after.into is Var(stmt.dst)
-                and self.writes[stmt.dst] == 1
+                isinstance(before, Registers)
+                and not before.shape
+                and isinstance(stmt, LoadFrom)
+                and stmt.into is Var(before.dst)
+                and self.writes[before.dst] == 1
             ):
-                self.declare(stmt.dst, stmt.dtype)
-                lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load_from(after)}")
-                position += 2
-                continue
-            lines += [INDENT * depth + line for line in self.statement(stmt)]
-            position += 1
+                lines[-1] = f"{INDENT * depth}const {DTYPES[before.dtype].c_type} {self.load_from(stmt)}"
+            else:
+                lines += [INDENT * depth + line for line in self.statement(stmt)]
         return lines
 
     def statement(self, stmt: Stmt) -> list[str]:

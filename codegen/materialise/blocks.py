@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...ir import tile
 from ...ir.diagnostic import InternalError
@@ -22,8 +22,10 @@ from ...ir.facts.layout import (
     rows_in_turn,
     views_of,
 )
+from ...ir.facts.structure import accumulators_of, defines
 from ...ir.functions import opmath
 from ...ir.kernel import (
+    Address,
     Branch,
     CheckPlace,
     Commit,
@@ -39,7 +41,7 @@ from ...ir.kernel import (
 from ...ir.loop import Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
 from ...ir.node import Expr, Node, nodes
 from ...ir.program import Block, Stmt
-from ...ir.ranges import interval
+from ...ir.ranges import decide, interval
 from ...ir.sizes import lowest
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_statement
@@ -88,7 +90,7 @@ from .shared_memory import (
     slab_element,
 )
 from .tensor_cores import lower_matrices, lower_mma, lower_settle
-from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_nothing, lower_scale, replicated_axes
+from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_scale, replicated_axes
 
 # ---- loads and stores: one vector instruction where a VEC axis and the address allow it, else one for each element
 
@@ -113,9 +115,8 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
         when = stmt.when
     else:
         idx, width = substitute(idx, {vector: 0}), low.replicated[vector]
-        element = tidied(low, substitute(element, {vector: 0}))
     axes = tuple(axis for axis in axes_of(low, (stmt.idx, when), at.bound) if axis != vector)
-    address = slab_address(low, stage, idx, f"{stmt.dst}_rd") if stage else global_address(low, stmt.buf, element)
+    address = address_of(low, stmt, idx, f"{stmt.dst}_rd")
     inner = (vector,) if vector else ()
     value = Held(fresh(low, stmt.dst), (*axes, *inner), opmath(dtype))
     into = register_of(low, value, skip=inner)
@@ -135,12 +136,10 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
         first, last = interval(tidied(low, position), low.ranges)
         if not free_names(position) & low.env.keys() or (first >= 0 and last < lowest(extent)):
             continue
-        lanes = (0, low.replicated[vector] - 1) if vector is not None and vector in free_names(position) else (0,)
-        for lane in lanes:
-            place = substitute(position, {vector: lane}) if vector is not None else position
-            check = CheckPlace(
-                in_registers(low, tidied(low, place)), extent, in_registers(low, simplify_condition(low, when))
-            )
+        ends = [{vector: 0}, {vector: low.replicated[vector] - 1}] if vector in free_names(position) else [{}]
+        for end in ends:
+            place = substitute(position, end)
+            check = CheckPlace(in_registers(low, place), extent, in_registers(low, simplify_condition(low, when)))
             checks += nest(low, axes_of(low, (place, when), at.bound), (check,))
     return tuple(checks)
 
@@ -158,16 +157,16 @@ def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
         idx = stmt.idx if vector is None else substitute(stmt.idx, {vector: first})
         lanes = [{}] if vector is None else [{vector: first + lane} for lane in range(at_once)]
         values = tuple(in_registers(low, val, lane) for lane in lanes)
-        stores.append(StoreTo(dtype, _address_of_store(low, stmt, idx), values))
+        stores.append(StoreTo(dtype, address_of(low, stmt, idx, f"{stmt.buf}_wr"), values))
     axes = axes_of(low, (stmt.idx, val), at.bound)
     return nest(low, tuple(axis for axis in axes if axis != vector), tuple(stores))
 
 
-def _address_of_store(low: Lowering, stmt: Store, idx: tuple[Expr, ...]) -> Expr:
-    """Return the address of a store, or of one of several vectors of it."""
+def address_of(low: Lowering, stmt: Load | Store, idx: tuple[Expr, ...], hint: str) -> Address:
+    """Return the address of an access, or of one of several vectors of it."""
     stage = low.stages.get(stmt.buf)
     if stage:
-        return slab_address(low, stage, idx, f"{stmt.buf}_wr")
+        return slab_address(low, stage, idx, hint)
     return global_address(low, stmt.buf, tidied(low, flat(low, stmt.buf, idx)))
 
 
@@ -198,27 +197,6 @@ def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], sev
 # t//L + r*(T//L), and in them the chunks t%L + L*c. r and c are replicated axes, so their addresses need no code.
 
 
-class ChunkShape(NamedTuple):
-    """Division of a slab into chunks.
-
-    width: elements of a chunk; chunks: of a row; rows: of the slab; lanes: of a row; groups: rows that are copied at
-    once.
-    """
-
-    width: int
-    chunks: int
-    rows: int
-    lanes: int
-    groups: int
-
-
-def shape_of(low: Lowering, stage: Stage) -> ChunkShape:
-    """Return the division of a slab among the block's threads: the same division that Tile IR's meaning has."""
-    width, chunks, rows, threads = copy_shape(low.kernel, stage)
-    lanes = min(lanes_of(low.kernel, stage), threads)
-    return ChunkShape(width, chunks, rows, lanes, threads // lanes)
-
-
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     """Lower one Stage.
 
@@ -226,51 +204,54 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     """
     if stmt.via == "TMA":
         return lower_boxes(low, stmt, at)
-    shape = shape_of(low, stmt)
+    width, chunks, rows, threads = copy_shape(low.kernel, stmt)
+    lanes = min(lanes_of(low.kernel, stmt), threads)
+    groups = threads // lanes  # rows that are copied at once
     row_axis, chunk_axis = "r", "c"
     while {row_axis, chunk_axis} & (low.taken | low.env.keys()):
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
-    turns = {row_axis: -(-shape.rows // shape.groups), chunk_axis: -(-shape.chunks // shape.lanes)}
-    with replicating(low, turns):
-        out = _copy(low, stmt, shape, row_axis, chunk_axis)
+    times = {row_axis: -(-rows // groups), chunk_axis: -(-chunks // lanes)}
+    thread: Expr = low.thread if threads > 1 else 0
+    run = rows_in_turn(stmt, rows, groups)
+    row, chunk = multiply(floordiv(thread, lanes), run), modulo(thread, lanes)
+    if times[row_axis] > 1:
+        row = add(row, multiply(Var(row_axis), groups if run == 1 else 1))
+    if times[chunk_axis] > 1:
+        chunk = add(chunk, multiply(Var(chunk_axis), lanes))
+    mine = [] if groups * lanes == threads else [binary("<", thread, groups * lanes)]
+    mine += [binary("<", row, rows)] if rows % groups else []
+    mine += [binary("<", chunk, chunks)] if chunks % lanes else []
+    with replicating(low, times):
+        axes = tuple(axis for axis, extent in times.items() if extent > 1)
+        out = _copy(low, stmt, width, axes, tidied(low, row), tidied(low, multiply(chunk, width)), mine)
     grouped = stmt.via == "ASYNC" and (low.group == 1 or (at.path, at.position) in low.commits)
     return (*out, Commit()) if grouped else out
 
 
-def _copy(low: Lowering, stmt: Stage, shape: ChunkShape, row_axis: str, chunk_axis: str) -> Block:
-    turns, axes = low.replicated, tuple(axis for axis in (row_axis, chunk_axis) if low.replicated[axis] > 1)
-    thread: Expr = low.thread if low.thread_count > 1 else 0
-    run = rows_in_turn(stmt, shape.rows, shape.groups)
-    first, step = multiply(floordiv(thread, shape.lanes), run), shape.groups if run == 1 else 1
-    row = add(first, multiply(Var(row_axis), step) if turns[row_axis] > 1 else 0)
-    chunk = add(modulo(thread, shape.lanes), multiply(Var(chunk_axis), shape.lanes) if turns[chunk_axis] > 1 else 0)
-    row, column = tidied(low, row), tidied(low, multiply(chunk, shape.width))
+def _copy(
+    low: Lowering, stmt: Stage, width: int, axes: tuple[str, ...], row: Expr, column: Expr, mine: list[Expr]
+) -> Block:
+    """Return the copies of chunks of some elements. mine: the conditions under which a thread has such a chunk."""
     position = source_position(low, stmt, row, column)
     ends, under = tuple(zip(position, low.params[stmt.src].shape, strict=True)), narrowed(low, stmt.when)
-    inside = conjunction(
-        [binary(">=", p, 0) for p, _ in ends if not _always((">=", p, 0), under)]
-        + [in_chunks(low, p, m) for p, m in ends if not _always(("<", p, m), under)]
-    )
-    mine = [] if shape.groups * shape.lanes == low.thread_count else [binary("<", thread, shape.groups * shape.lanes)]
-    mine += [binary("<", row, shape.rows)] if shape.rows % shape.groups else []
-    mine += [binary("<", chunk, shape.chunks)] if shape.chunks % shape.lanes else []
+    conditions = [e for p, _ in ends if decide(e := binary(">=", p, 0), under) is not True]
+    conditions += [in_chunks(low, p, m) for p, m in ends if decide(binary("<", p, m), under) is not True]
     when = in_registers(low, simplify_condition(low, conjunction([*mine, stmt.when])))
-    inside = in_registers(low, inside)
+    inside = in_registers(low, conjunction(conditions))
     to = cell_address(low, stmt, row, column, stmt.slot, f"{stmt.dst}_wr")
     source = global_address(low, stmt.src, flat(low, stmt.src, position))
-    size = shape.width * low.item(stmt.dst)
+    size = width * low.item(stmt.dst)
     if stmt.via == "ASYNC" and size >= 4:
         return nest(low, axes, (CopyAsync(to, source, size, when, inside),))
     # one at a time, all loads before all stores: their latencies overlap
-    dtype, name = low.dtypes[stmt.dst], fresh(low, f"{stmt.dst}_cp")
-    here = tuple(map(Var, axes))
-    into: Expr = Element(name, here) if here else Var(name)
-    lanes = [Element(name, (*here, lane)) for lane in range(shape.width)] if shape.width > 1 else [into]
-    held = (*extents(low, axes), *([shape.width] if shape.width > 1 else []))
+    held = Held(fresh(low, f"{stmt.dst}_cp"), axes, low.dtypes[stmt.dst])
+    into = register_of(low, held)
+    lanes = [Element(held.name, (*map(Var, axes), lane)) for lane in range(width)] if width > 1 else [into]
     early = int(stmt.via == "FETCH")
-    load = LoadFrom(into, dtype, source, shape.width, conjunction([when, inside]), early=early)
-    stores = nest(low, axes, guarded(when, (StoreTo(dtype, to, tuple(lanes)),)))
-    loads = (Registers(name, dtype, held), *nest(low, axes, (load,)))
+    load = LoadFrom(into, held.dtype, source, width, conjunction([when, inside]), early=early)
+    stores = nest(low, axes, guarded(when, (StoreTo(held.dtype, to, tuple(lanes)),)))
+    shape = (*extents(low, axes), *([width] if width > 1 else []))
+    loads = (Registers(held.name, held.dtype, shape), *nest(low, axes, (load,)))
     if stmt.via == "FETCH":
         low.fetched[stmt.dst] = stores
         return loads
@@ -291,12 +272,6 @@ def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tupl
         place = floordiv(row, rest)
         places.append(tidied(low, modulo(place, axis.extent) if number else place))
     return tuple(tidied(low, p) for p in place_in_source(stmt, (*places, column)))
-
-
-def _always(edge: tuple[str, Expr, int], ranges: dict[str, tuple[int, int]]) -> bool:
-    op, e, limit = edge
-    lowest, highest = interval(e, ranges)
-    return lowest >= limit if op == ">=" else highest < interval(limit, {})[0]
 
 
 # ---- waiting
@@ -453,9 +428,7 @@ def load_ahead(
     low: Lowering, var: str, trips: int, body: Block, path: Path, bound: frozenset[str]
 ) -> tuple[Block, frozenset[int]]:
     """Return the loads of a VEC loop that are one vector along it, and their positions in its body."""
-    own = {stmt.dst for stmt in body if isinstance(stmt, (Let, Load))}
-    own |= {stmt.acc for stmt in body if isinstance(stmt, Accumulate)}
-    own |= {acc for stmt in body if isinstance(stmt, Merge) for acc in stmt.accs}
+    own = {name for stmt in body for name in (defines(stmt), *accumulators_of(stmt))}
     out: list[Stmt] = []
     done: set[int] = set()
     low.vectors[var] = trips
@@ -469,6 +442,11 @@ def load_ahead(
             done.add(position)
     del low.vectors[var]
     return tuple(out), frozenset(done)
+
+
+def lower_nothing(low: Lowering, stmt: Stmt, at: Place) -> Block:
+    """Return nothing: uses of an accumulator decide where it starts, and the first use of a slab gives it memory."""
+    return ()
 
 
 LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {

@@ -348,20 +348,16 @@ def derive(low: Lowering, root: str, number: int, terms: dict[Any, int], constan
     key = (root, tuple(terms.items()), constant)
     if key in level.bases:
         return level.bases[key]
-    offset = from_linear(terms, constant)
-    var = Var(level.var) if level.var else None
+    var, name = Var(level.var) if level.var else None, fresh(low, hint)
     if var is not None and not shared and terms.keys() == {var} and is_int(level.step):
-        name = fresh(low, hint)
         start = add(multiply(level.start, terms[var]), constant)
         level.before.append(Base(name, root, widen(start, low.ranges), 1))
         level.tail.append(Advance(name, multiply(level.step, terms[var])))
     elif var is not None and shared:
         slots = [ring(low, level, atom, factor) for atom, factor in terms.items()]
-        name = fresh(low, hint)
         level.head.append(Base(name, root, total((constant, *slots))))
     else:
-        name = fresh(low, hint)
-        level.head.append(Base(name, root, widen(offset, low.ranges)))
+        level.head.append(Base(name, root, widen(from_linear(terms, constant), low.ranges)))
     level.bases[key] = name
     return name
 
@@ -440,9 +436,6 @@ def simplify_condition(low: Lowering, condition: Expr) -> Expr:
 def narrowed(low: Lowering, condition: Expr) -> dict[str, Interval]:
     """Return the ranges of names where the condition `name + c < limit` holds."""
     ranges = dict(low.ranges)
-    if condition.__class__ is Binary and condition.op == "and":
-        first, second = narrowed(low, condition.a), narrowed(low, condition.b)
-        return {name: (max(r[0], second[name][0]), min(r[1], second[name][1])) for name, r in first.items()}
     if condition.__class__ is not Binary or condition.op not in ("<", "<="):
         return ranges
     terms, spare = linear(subtract(condition.b, condition.a))

@@ -227,11 +227,12 @@ class Cell(NamedTuple):
 class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
-    dtypes: of buffers and slabs. repeats: how many loops of any kind are around the current statement. commits: the
-    last copies of groups. fetched: by slab, the stores that its next Put is. maps: tensor maps, by their description.
-    rings, relays: the register with the address of the mbarriers of each, and the depth of a ring. tidied: what was
-    simplified under the current ranges; simplified: that and the cells, by ranges. in_products: fragments that
-    asynchronous products read and no Settle covers yet.
+    dtypes: of buffers and slabs. slabs: the register with the address of each, and its first byte. repeats: how many
+    loops of any kind are around the current statement. commits: the last copies of groups. fetched: by slab, the
+    stores that its next Put is. maps: tensor maps, by their description. rings, relays: the register with the address
+    of the mbarriers of each, and the depth of a ring. tidied: what was simplified under the current ranges;
+    simplified: that and the cells, by ranges. in_products: fragments that asynchronous products read and no Settle
+    covers yet.
     """
 
     def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
@@ -253,8 +254,7 @@ class Lowering:
         self.repeats = 0
         self.env: dict[str, Value] = {}
         self.shared_bytes = 0
-        self.slab_bases: dict[str, str] = {}
-        self.slab_starts: dict[str, int] = {}
+        self.slabs: dict[str, tuple[str, int]] = {}
         self.commits: frozenset[Key] = frozenset()
         self.group = 1
         self.fetched: dict[str, Block] = {}
@@ -388,6 +388,5 @@ def check_limits(kernel: Kernel, target: Target, threads: int, shared_bytes: int
 
 def trip_count(stmt: For) -> int | None:
     """Return the number of iterations of a loop if it is known, else None."""
-    if not (is_int(stmt.start) and is_int(stmt.stop) and is_int(stmt.step)):
-        return None
-    return max(0, int(-(-(stmt.stop - stmt.start) // stmt.step)))
+    known: Any = stmt.start, stmt.stop, stmt.step
+    return len(range(*known)) if all(map(is_int, known)) else None

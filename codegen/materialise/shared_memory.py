@@ -17,7 +17,7 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import cast
+from typing import Any
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import (
@@ -87,12 +87,11 @@ MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken t
 
 def slab_base(low: Lowering, stage: Stage) -> str:
     """Return the register with the address of a slab, which gets its memory at the first call."""
-    if stage.dst not in low.slab_bases:
+    if stage.dst not in low.slabs:
         start = allocate(low, slot_bytes(low, stage) * stage.depth, alignment_of(stage))
-        name = low.slab_bases[stage.dst] = fresh(low, stage.dst)
-        low.slab_starts[stage.dst] = start
-        low.top.head.append(Base(name, SHARED, start))
-    return low.slab_bases[stage.dst]
+        low.slabs[stage.dst] = fresh(low, stage.dst), start
+        low.top.head.append(Base(low.slabs[stage.dst][0], SHARED, start))
+    return low.slabs[stage.dst][0]
 
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
@@ -168,7 +167,7 @@ def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Ex
     layout.
     """
     span = CHUNK << greatest(low, chunk).bit_length()
-    pitches = (SHARED_ALIGNMENT, low.slab_starts[stage.dst], pitch(stage) * low.item(stage.dst))
+    pitches = (SHARED_ALIGNMENT, low.slabs[stage.dst][1], pitch(stage) * low.item(stage.dst))
     starts = (*pitches, slot_bytes(low, stage)) if stage.depth > 1 else pitches
     if least(low, chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
@@ -343,7 +342,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
     barrier = _barrier(boxes, boxes.issued)
     issue = expected_copies(low, group, barrier)
-    when = in_registers(low, tidied(low, stmt.when))
+    when = in_registers(low, stmt.when)
     if boxes.empty_waited and when is not True:  # an empty group still ends a phase
         issue = (Branch(when, issue), Branch(Call("logical_not", (when,)), (Expect(barrier, 0),)))
     issue = _by_one_thread(low, issue, any_one=True)
@@ -498,7 +497,7 @@ REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 24
 def plan_rings(low: Lowering) -> None:
     """Give every ring its mbarriers."""
     warps = low.thread_count // WARP * low.tile.cluster
-    for ring in cast(list[Ring], list(nodes(low.tile.body, Ring))):
+    for ring in nodes(low.tile.body, Ring):
         arrivals = [1] * ring.depth + [warps] * ring.depth
         low.rings[ring.dst] = add_mbarriers(low, ring.dst, arrivals), ring.depth
 
@@ -522,8 +521,8 @@ def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) ->
 
 def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:
     """Return the wait for a free slot, followed by the copies after the statement, as a group."""
-    later = itertools.takewhile(lambda other: isinstance(other, Stage), at.block[at.position + 1 :])
-    boxes = expected_copies(low, cast(list[Stage], list(later)), _slot(low, stmt))
+    later: Any = itertools.takewhile(lambda other: isinstance(other, Stage), at.block[at.position + 1 :])
+    boxes = expected_copies(low, [*later], _slot(low, stmt))
     return (WaitPhase(_slot(low, stmt, given_back=True), _parity(low, stmt, 1)), *boxes)
 
 
@@ -533,7 +532,7 @@ def lower_await(low: Lowering, stmt: Await, at: Place) -> Block:
 
 def lower_release(low: Lowering, stmt: Release, at: Place) -> Block:
     arrival = Arrive(_slot(low, stmt, given_back=True), low.tile.cluster)
-    return guarded(in_registers(low, tidied(low, stmt.when)), (arrival,))
+    return guarded(in_registers(low, stmt.when), (arrival,))
 
 
 def last_meeting(low: Lowering) -> Block:
@@ -544,13 +543,13 @@ def last_meeting(low: Lowering) -> Block:
 def _slot(low: Lowering, stmt: RingStep, given_back: bool = False) -> Address:
     base, depth = low.rings[stmt.ring]
     number = add(modulo(stmt.turn, depth), depth if given_back else 0)
-    return mbarrier(base, in_registers(low, tidied(low, number)))
+    return mbarrier(base, in_registers(low, number))
 
 
 def _parity(low: Lowering, stmt: RingStep, later: int) -> Expr:
     """Return the parity of the phase of an iteration, or of a later one."""
     phase = floordiv(stmt.turn, low.rings[stmt.ring][1])
-    return in_registers(low, tidied(low, modulo(add(phase, later), 2)))
+    return in_registers(low, modulo(add(phase, later), 2))
 
 
 # ---- ordered barriers (Relay): an mbarrier for each group, at which the preceding group arrives
@@ -561,7 +560,7 @@ def _parity(low: Lowering, stmt: RingStep, later: int) -> Expr:
 
 def plan_relays(low: Lowering) -> None:
     """Give all groups their mbarriers."""
-    for stmt in cast(list[Relay], list(nodes(low.tile.body, Relay))):
+    for stmt in nodes(low.tile.body, Relay):
         if stmt.over not in low.relays:
             groups = _group(low, stmt)[1]
             low.relays[stmt.over] = add_mbarriers(low, "relay", [low.thread_count // groups // WARP] * groups)
@@ -570,15 +569,13 @@ def plan_relays(low: Lowering) -> None:
 def lower_enter(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
     later = floordiv(add(group, groups - 1), groups)  # 0 for the first group, else 1
-    parity = in_registers(low, tidied(low, modulo(add(stmt.turn, add(later, 1)), 2)))
-    return _relayed(
-        low, stmt, EnterTurn(mbarrier(low.relays[stmt.over], in_registers(low, tidied(low, group))), parity)
-    )
+    parity = in_registers(low, modulo(add(stmt.turn, add(later, 1)), 2))
+    return _relayed(low, stmt, EnterTurn(mbarrier(low.relays[stmt.over], in_registers(low, group)), parity))
 
 
 def lower_leave(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
-    after = in_registers(low, tidied(low, modulo(add(group, 1), groups)))
+    after = in_registers(low, modulo(add(group, 1), groups))
     return _relayed(low, stmt, LeaveTurn(mbarrier(low.relays[stmt.over], after)))
 
 
@@ -590,4 +587,4 @@ def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:
 
 
 def _relayed(low: Lowering, stmt: Relay, made: Stmt) -> Block:
-    return guarded(in_registers(low, tidied(low, stmt.when)), (made,))
+    return guarded(in_registers(low, stmt.when), (made,))

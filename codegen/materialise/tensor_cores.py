@@ -39,6 +39,7 @@ from ...ir.kernel import (
     WaitProducts,
 )
 from ...ir.loop import Load
+from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
@@ -50,24 +51,6 @@ from .shared_memory import slab_address, slab_base, slot_start
 # ---- asynchronous MMA (WGMMA): descriptors of matrices and the queue of a warpgroup
 #
 # A product is a group of its own in that queue, however many instructions it has. So a Settle keeps as many of both.
-
-
-def lower_late(low: Lowering, stmt: Mma, words: Element | None) -> Block:
-    """Return the instructions of a product, one for each fragment of the result and each step of the sum.
-
-    words: the first of the left operand's, where it is in registers.
-    """
-    held = held_in(low, stmt.acc)
-    own = result_registers(stmt)
-    outer = [axis for axis in held.axes if axis not in own]
-    over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
-    left = words or _matrix(low, stmt, stmt.a.name, left=True)
-    right = _matrix(low, stmt, stmt.b.name, left=False)
-    acc = Element(held.name, (*map(Var, outer), *(0 for _ in own)))
-    product = QueueProduct(acc, left, right, stmt.atom, low.env[stmt.b.name].dtype)
-    if words is not None:
-        low.in_products.append(words.name)
-    return (FenceProducts(), *nest(low, (*over, *outer), (product,)), CommitProducts())
 
 
 def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
@@ -137,25 +120,28 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
 def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     """Return an instruction for each fragment of the result, and for each step of what is summed along registers."""
     out: list[Stmt] = []
-    places = []
-    late = ATOMS[stmt.atom].late
-    outer = [axis for axis in low.env[stmt.acc].axes if axis not in result_registers(stmt)]
-    over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
+    operands: list[Expr] = []
+    late, held, own = ATOMS[stmt.atom].late, held_in(low, stmt.acc), result_registers(stmt)
     for e, operand in zip((stmt.a, stmt.b), operands_of(stmt), strict=True):
         words = low.env[e.name]
         if late and (e is stmt.b or isinstance(words, LateOperand)):
+            operands.append(_matrix(low, stmt, e.name, left=not operands))
             continue
         if not isinstance(words, Words):
             made, words = packed(low, e, operand, at)
             around = next((level for level in low.levels if stays(low, e, level, at)), None)
             (out if around is None else around.before).extend(made)
-        places.append(Element(words.name, (multiply(row_major(low.replicated, words.outer), words.each),)))
-    if late:
-        return (*out, *lower_late(low, stmt, places[0] if places else None))
-    left, right = places
-    held = held_in(low, stmt.acc)
-    acc = Element(held.name, (*map(Var, outer), *(0 for _ in result_registers(stmt))))
-    return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
+        operands.append(Element(words.name, (multiply(row_major(low.replicated, words.outer), words.each),)))
+        if late:
+            low.in_products.append(words.name)
+    outer = [axis for axis in held.axes if axis not in own]
+    over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
+    acc = Element(held.name, (*map(Var, outer), *(0 for _ in own)))
+    left, right = operands
+    if not late:
+        return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
+    product = QueueProduct(acc, left, right, stmt.atom, low.env[stmt.b.name].dtype)
+    return (*out, FenceProducts(), *nest(low, (*over, *outer), (product,)), CommitProducts())
 
 
 def packed(low: Lowering, e: Var, operand: FragmentOperand, at: Place) -> tuple[Block, Words]:

@@ -22,7 +22,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Mma, Slab
+from ...ir.tile import Combine, CombineTuple, Mma
 from .expressions import axes_of, declared, dtype_in, filled, in_registers, nest, register_of, type_of, weaken
 from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
 
@@ -110,11 +110,6 @@ def updated(low: Lowering, stmt: Accumulate | Scale, fn: str, at: Place, snake: 
 def lower_scale(low: Lowering, stmt: Scale, at: Place) -> Block:
     """Multiply the sum so far, for every register of the accumulator."""
     return updated(low, stmt, "multiply", at, snake=False)
-
-
-def lower_nothing(low: Lowering, stmt: Carry | Slab, at: Place) -> Block:
-    """Return nothing: uses of an accumulator decide where it starts, and the first use of a slab gives it memory."""
-    return ()
 
 
 def lower_merge(low: Lowering, stmt: Merge, at: Place) -> Block:
