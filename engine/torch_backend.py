@@ -36,7 +36,6 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
-from ..ir.substitute import with_hints
 from .api import Compiled, choices
 from .api import compile as compile_function
 from .capture.convert import RandomNumbers
@@ -62,8 +61,7 @@ from .capture.fx_rewrites import (
 )
 from .capture.places import is_library
 from .capture.signature import odd_layout
-from .cost.instruction_counts import instruction_counts
-from .cost.predict import predict
+from .schedule.scheduling import predictions
 
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
@@ -156,10 +154,9 @@ class Shares:
 
     def add_compiled(self, compilation: Any, ops: int) -> None:
         """Count a part that was compiled. compilation: a `Compilation`; ops: of the part."""
-        machine, kernels = compilation.target, with_hints(compilation.kernels)
-        each = [predict(instruction_counts(kernel), machine).seconds for kernel in kernels]
+        each = predictions(compilation.kernels, compilation.target)
         self.ops += ops
-        self.seconds += sum(each[kernel] for kernel in compilation.launched)
+        self.seconds += sum(each[kernel].seconds for kernel in compilation.launched)
 
     def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
         """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""

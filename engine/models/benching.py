@@ -7,7 +7,7 @@ import math
 import random
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +59,7 @@ from ..cost.predict import predict
 from ..kernels.sharing import key
 from ..ruleset import Toolchain, extended
 from ..run.inputs import Judgement, judge
+from ..schedule.scheduling import seconds_of
 from ..schedule.space import FusionVariant, ProgramSpace, Whole
 from ..store.store import FrozenRecord
 from .artefact import Artefact, plan_of
@@ -460,7 +461,7 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
     tools, captured = extended(tools, one.subject.case.rules), one.subject.capture()
     _, plan = Compiler(tools, target).cut(captured)
     space, dice = ProgramSpace(tools, [FusionVariant("", lambda: plan.kernels)], target), random.Random(0)
-    most = SLOWEST * _predicted(one.kernels, target)
+    most = SLOWEST * seconds_of(one.kernels, target)
     candidate: Whole = space.default()
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
     for _ in range(DRAWN):
@@ -471,7 +472,7 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
         except DplcError:
             continue
         kernels = tuple(made.kernels[index] for index in made.launched)
-        seconds = _predicted(kernels, target)
+        seconds = seconds_of(kernels, target)
         if seconds <= most and all(len(kernel.text) <= LONGEST for kernel in made.cuda_kernels):
             found[_texts(made.program)], candidate = (seconds, made.program, kernels), changed
     found.pop(_texts(one.program), None)
@@ -481,11 +482,6 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
     for number, place in enumerate(places):
         _, program, kernels = ranked[place]
         yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
-
-
-def _predicted(kernels: Iterable[Kernel], target: Target) -> float:
-    """Return the predicted seconds of all launches, before an assembler has reported registers."""
-    return sum(predict(instruction_counts(kernel), target).seconds for kernel in kernels)
 
 
 def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:

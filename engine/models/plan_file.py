@@ -345,10 +345,9 @@ Record = TypeVar("Record")
 
 Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f]*\Z")]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Bytes = Annotated[int, Meta(ge=0, le=2**48)]
-Extent = Annotated[int, Meta(ge=0, le=2**48)]
-Extents = Annotated[tuple[Extent, ...], Meta(max_length=64)]
-SizedExtents = Annotated[tuple[Extent | ExtentText, ...], Meta(max_length=64)]
+Bytes = Annotated[int, Meta(ge=0, le=2**48)]  # or elements
+Extents = Annotated[tuple[Bytes, ...], Meta(max_length=64)]
+SizedExtents = Annotated[tuple[Bytes | ExtentText, ...], Meta(max_length=64)]
 MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
 DtypeText = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
 FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input

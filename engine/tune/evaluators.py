@@ -219,7 +219,7 @@ def _verdict(made: Launched) -> Verdict:
 # ---- Scores of candidates by the analytic model: predicted seconds of all kernels.
 #
 # Registers are predicted too, and the score reports that. Symbolic dimensions have their example values
-# (`tail.predictions`).
+# (`scheduling.predictions`).
 
 
 @dataclass(frozen=True)
