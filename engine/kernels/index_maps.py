@@ -16,7 +16,7 @@ from ...ir.compose import rebuilt, remap, remap_expr
 from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, multiply, rebuild, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
-from ...ir.node import Expr, Node, contents, marks_of, nodes
+from ...ir.node import Expr, Node, contents, marks_of
 from ...ir.tensor import (
     Case,
     Const,
@@ -460,7 +460,7 @@ def _cuts_folds(view: Remap) -> bool:
     """Return whether a reduction below varies with an axis that the map cuts: a loop over pieces would repeat it."""
     if view.x.__class__ is Input:
         return False
-    cut = {axis for axis, e in view.map if any(True for _ in nodes(e, Binary))}
+    cut = {axis for axis, e in view.map if isinstance(e, Node) and contents(e) & marks_of(Binary)}
     folds = (term for term in postorder([view.x]) if term.__class__ is Reduce or term.__class__ is Fold)
     return any(not cut.isdisjoint(axes(term)) for term in folds)
 
