@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from ...ir import expr as e
 from ...ir.diagnostic import DplcError, Span, did_you_mean
@@ -21,7 +21,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, SplitTemplate, steps
-from .typed_slots import is_variable, names, rebuilt, substituted, walk
+from .typed_slots import is_variable, names, parts, rebuilt, substituted, walk
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
@@ -209,134 +209,91 @@ class _Steps:
         return s.NameOf(self.at, name)
 
 
-# Declarations with parameters that rules of one file share: groups of guards, and forms.
+# Declarations with parameters that rules of one file share.
+#
+# `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules. A name of
+# a form that is no parameter belongs to the rule: the rule reads it as if the statements stood there.
+#
+# `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules. A group declares conditions and
+# their reasons once. Its rules may read the group's `let`s.
 
 
-T = TypeVar("T", eq.GuardGroup, eq.StatementForm)
+class Shared:
+    """The forms and the groups of guards of one file. A form may hold those above it."""
 
+    def __init__(self, declared: Iterable[eq.GuardGroup | eq.StatementForm]):
+        self.known: dict[tuple[str, str], Any] = {}
+        self.used: set[tuple[str, str]] = set()
+        for one in declared:
+            key = word, _ = ("form" if isinstance(one, eq.StatementForm) else "guards", one.name)
+            if key in self.known:
+                first = f"first in line {self.known[key].span.line}"
+                raise DplcError(f"`{word} {one.name}` is declared twice", one.span, (first,))
+            said = [item.text for item in one.parameters if isinstance(item, s.NameOf)]
+            for item in one.parameters:
+                if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
+                    raise DplcError(f"the parameters of `{word}` are names, each once", item.span)
+            if isinstance(one, eq.StatementForm):
+                one = dataclasses.replace(one, body=self.written_out(one.body))
+            self.known[key] = one
+            _check_shared(one)
 
-class Shared(Generic[T]):
-    """All declarations with one keyword. Call `declare` for each, record each use by a rule, then call `finish`."""
+    def written_out(self, nodes: s.Nodes) -> s.Nodes:
+        """Return clauses or statements with what a form or a group says in the place of its name."""
+        made: list[s.Syntax] = []
+        for node in nodes:
+            body: Any = getattr(node, "body", None)
+            if isinstance(node, eq.UseForm | eq.UseGuards):
+                made += self._asked("form" if isinstance(node, eq.UseForm) else "guards", node.call)
+            else:
+                made.append(dataclasses.replace(node, body=self.written_out(body)) if body else node)  # type: ignore[call-arg]
+        return tuple(made)
 
-    word: ClassVar[str]
-
-    def __init__(self) -> None:
-        self.known: dict[str, T] = {}
-        self.used: set[str] = set()
-
-    def declare(self, declared: T) -> None:
-        if declared.name in self.known:
-            first = f"first in line {self.known[declared.name].span.line}"
-            raise DplcError(f"`{self.word} {declared.name}` is declared twice", declared.span, (first,))
-        said = [item.text for item in declared.parameters if isinstance(item, s.NameOf)]
-        for item in declared.parameters:
-            if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
-                raise DplcError(f"the parameters of `{self.word}` are names, each once", item.span)
-        self.known[declared.name] = declared
-
-    def asked(self, call: s.Apply) -> tuple[T, Mapping[str, s.Syntax]]:
-        """Return the declaration that a call names, and its arguments by parameter."""
-        found = self.known.get(call.fn)
+    def _asked(self, word: str, call: s.Apply) -> s.Nodes:
+        """Return the body of the declaration that a call names, with its arguments."""
+        found = self.known.get((word, call.fn))
         if found is None:
-            hint = did_you_mean(call.fn, self.known)
-            raise DplcError(f"this file declares no `{self.word} {call.fn}`", call.span, (), hint)
+            hint = did_you_mean(call.fn, [name for of, name in self.known if of == word])
+            raise DplcError(f"this file declares no `{word} {call.fn}`", call.span, (), hint)
         wanted = [name.text for name in names(found.parameters)]
         if len(call.items) != len(wanted):
-            takes = (
-                f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}" if wanted else "no arguments"
-            )
-            what = f"`{self.word} {found.name}` takes {takes}; here are {len(call.items)}"
+            counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
+            what = f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}"
             raise DplcError(what, call.span)
-        self.used.add(found.name)
-        return found, dict(zip(wanted, call.items, strict=True))
+        self.used.add((word, call.fn))
+        return substituted(_body(found), dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
 
     def finish(self) -> None:
         """Raise DplcError for a declaration that no rule of the file names."""
-        for name, declared in self.known.items():
-            if name not in self.used:
-                raise DplcError(f"no rule of this file has `{self.word} {name}(..)`", declared.span)
+        for (word, name), declared in self.known.items():
+            if (word, name) not in self.used:
+                raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
 
 
-# `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules.
-#
-# A name of a form that is no parameter belongs to the rule: the rule reads it as if the statements stood there.
+def _body(declared: eq.GuardGroup | eq.StatementForm) -> s.Nodes:
+    return declared.guards if isinstance(declared, eq.GuardGroup) else declared.body
 
 
-class Forms(Shared[eq.StatementForm]):
-    """The forms of one file. One may hold those above it."""
-
-    word = "form"
-
-    def __init__(self, declared: Iterable[eq.StatementForm]):
-        super().__init__()
-        for form in declared:
-            self.declare(dataclasses.replace(form, body=self._block(form.body)))
-            _check_form(self.known[form.name])
-
-    def written_out(self, clause: s.Syntax) -> s.Syntax:
-        """Return a clause with the statements of a form where it names one."""
-        if not isinstance(clause, s.Match | s.Rewrite) or not any(isinstance(n, eq.UseForm) for n in walk(clause)):
-            return clause
-        return dataclasses.replace(clause, body=self._block(clause.body))
-
-    def _block(self, statements: s.Nodes) -> s.Nodes:
-        return tuple(made for statement in statements for made in self._statement(statement))
-
-    def _statement(self, node: s.Syntax) -> Iterator[s.Syntax]:
-        if isinstance(node, eq.UseForm):
-            form, given = self.asked(node.call)
-            yield from substituted(form.body, given)
-            return
-        body: Any = getattr(node, "body", None)
-        yield dataclasses.replace(node, body=self._block(body)) if body else node  # type: ignore[call-arg]
-
-
-def _check_form(form: eq.StatementForm) -> None:
-    fields = (getattr(node, f.name) for node in walk(form.body) for f in dataclasses.fields(node) if f.name != "span")
-    read = {text for text in fields if isinstance(text, str)}
-    for item in names(form.parameters):
-        if item.text not in read:
-            raise DplcError(f"no statement of `form {form.name}` says `{item.text}`", item.span)
-
-
-# `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules.
-#
-# A group declares conditions and their reasons once. Its rules may read the group's `let`s.
-
-
-class GuardGroups(Shared[eq.GuardGroup]):
-    """The groups of one file."""
-
-    word = "guards"
-
-    def __init__(self, declared: Iterable[eq.GuardGroup]):
-        super().__init__()
-        for group in declared:
-            self.declare(group)
-            _check_group(group)
-
-    def written_out(self, clause: s.Syntax) -> Iterator[s.Syntax]:
-        """Yield a clause, or the guards of the group that it names, with the `let`s among them."""
-        if not isinstance(clause, eq.UseGuards):
-            yield clause
-            return
-        group, known = self.asked(clause.call)
-        yield from substituted(group.guards, known)
-
-
-def _check_group(group: eq.GuardGroup) -> None:
-    read = {name.text for name in names(group.guards)}
-    known = {"target", *(item.text for item in names(group.parameters))}
-    for clause in group.guards:
+def _check_shared(declared: eq.GuardGroup | eq.StatementForm) -> None:
+    """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
+    form, given = isinstance(declared, eq.StatementForm), list(names(declared.parameters))
+    if form:
+        said = (getattr(node, part) for node in walk(_body(declared)) for part in parts(type(node)))
+        read = {text for text in said if isinstance(text, str)}
+    else:
+        read = {name.text for name in names(_body(declared))}
+    known = {"target", *(item.text for item in given)}
+    for clause in () if form else _body(declared):
         for name in names(clause):
             if is_variable(name.text) and "_" not in name.text and name.text not in known:
-                hint = did_you_mean(name.text, known)
-                raise DplcError(f"`{name.text}` is no parameter of `guards {group.name}`", name.span, (), hint)
+                what = f"`{name.text}` is no parameter of `guards {declared.name}`"
+                raise DplcError(what, name.span, (), did_you_mean(name.text, known))
         if isinstance(clause, s.LetClause):
             known.add(clause.name)
-    for item in names(group.parameters):
+    for item in given:
         if item.text not in read:
-            raise DplcError(f"no guard of `{group.name}` reads `{item.text}`", item.span)
+            what = f"no statement of `form {declared.name}` says" if form else f"no guard of `{declared.name}` reads"
+            raise DplcError(f"{what} `{item.text}`", item.span)
 
 
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
@@ -404,23 +361,20 @@ def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
     written = tuple(declarations)
     for one in written:
         refuse_words(one)
-    groups = GuardGroups(one for one in written if isinstance(one, eq.GuardGroup))
-    forms = Forms(one for one in written if isinstance(one, eq.StatementForm))
+    shared = Shared(one for one in written if isinstance(one, eq.GuardGroup | eq.StatementForm))
     kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.StatementForm))
-    found = tuple(_rule(one, groups, forms) if isinstance(one, s.Rule) else one for one in kept)
-    groups.finish()
-    forms.finish()
+    found = tuple(_rule(one, shared) if isinstance(one, s.Rule) else one for one in kept)
+    shared.finish()
     return found
 
 
-def _rule(rule: s.Rule, groups: GuardGroups, forms: Forms) -> s.Rule:
+def _rule(rule: s.Rule, shared: Shared) -> s.Rule:
     if not any(isinstance(node, SUGAR) for clause in rule.clauses for node in walk(clause)):
         return rule
     try:
-        clauses = tuple(forms.written_out(made) for clause in rule.clauses for made in groups.written_out(clause))
+        clauses = shared.written_out(rule.clauses)
         words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if not isinstance(c, s.Match)))}))
-        full = dataclasses.replace(rule, clauses=clauses)
-        clauses_out, covers = _clauses(full)
+        clauses_out, covers = _clauses(dataclasses.replace(rule, clauses=clauses))
         return dataclasses.replace(rule, clauses=clauses_out, written=clauses, words=words, covers=covers)
     except DplcError as error:
         raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None

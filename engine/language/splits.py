@@ -162,7 +162,7 @@ class Splits:
         for node in named if not cut else ():
             self._whole(node, split)
             split.size = self._agreed(clause.size, self.sizes[node.text], node.text)
-        if len(cut) > 1 or (cut and len(named) > 1):
+        if cut and len(named) > 1:
             raise DplcError("one part is split further at a time", clause.what[0].span)
         for digit in cut:
             split.size = self._agreed(clause.size, digit.count, digit.name)
@@ -256,7 +256,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
         last = following[-1]
 
 
-def axes_and_loops(statements: s.Nodes) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: s.Nodes | s.Syntax) -> Iterator[tuple[str, s.Syntax]]:
     """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
@@ -351,17 +351,10 @@ class SplitTemplate:
             return self._loop(node, held)
         if isinstance(node, s.ForLoop):
             self.placed.add(node.var)
-            start, stop, step, attributes = self.node((node.start, node.stop, node.step, node.attributes), held)
-            body = self.block(node.body, held | {node.var})
-            return s.ForLoop(node.span, node.var, start, stop, step, attributes, body)
-        if isinstance(node, s.EachBlock):
-            domain = self.node(node.domain, held)
-            return replace(node, domain=domain, body=self.block(node.body, held | {*node.names}))
         if isinstance(node, s.IfBlock) and isinstance(node.condition, s.Apply) and node.condition.fn == WITHIN:
             return self._within(node.condition.items, self.block(node.body, held), node.span, held)[0]
         if isinstance(node, s.RunStatement):
-            changes = self.node(node.changes, held)
-            return replace(node, run=self._run(node.run, held), changes=changes)
+            return replace(node, run=self._run(node.run, held), changes=self.node(node.changes, held))
         return self.node(node, held)  # type: ignore[no-any-return]
 
     def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
@@ -395,10 +388,10 @@ class SplitTemplate:
             held = held | {node.variable}
         if not isinstance(node, s.Syntax):
             return node
-        found: dict[str, Any] = {part: getattr(node, part) for part in parts(type(node))}
-        for part, value in found.items():
-            found[part] = self.block(value, held) if part == "body" and value else self.node(value, held)
-        return replace(node, **found)
+        bound = {node.var} if isinstance(node, s.ForLoop) else node.names if isinstance(node, s.EachBlock) else ()
+        body: Any = getattr(node, "body", None)
+        made = rebuilt(replace(node, body=None) if body else node, lambda part: self.node(part, held))  # type: ignore[call-arg]
+        return replace(made, body=self.block(body, held | {*bound})) if body else made
 
     def _name(self, node: s.NameOf, held: Held) -> s.Syntax:
         digit = self.splits.digits.get(node.text)
@@ -498,17 +491,14 @@ def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:
     under: dict[str, frozenset[str]] = {}
 
     def visit(node: Any, above: frozenset[str]) -> None:
-        if isinstance(node, tuple):
-            for item in node:
-                visit(item, above)
-        elif isinstance(node, s.Run) and isinstance(node.base, s.NameOf):
+        for item in node if isinstance(node, tuple) else ():
+            visit(item, above)
+        if isinstance(node, s.Run) and isinstance(node.base, s.NameOf):
             under[node.base.text] = above
         elif isinstance(node, s.CaptureStatement | s.InsideBlock):
             under[node.name] = above
-        if isinstance(node, s.Statement) and isinstance(node.call, s.Apply) and node.body is not None:
-            visit(node.body, above | {i.name for i in node.call.items if isinstance(i, s.AxisItem)})
-        elif isinstance(node, s.ForLoop):
-            visit(node.body, above | {node.var})
+        if isinstance(node, s.Statement | s.ForLoop) and node.body is not None:
+            visit(node.body, above | dict(axes_and_loops(replace(node, body=()))).keys())
         elif isinstance(node, s.Syntax):
             for part in parts(type(node)):
                 visit(getattr(node, part), above)
