@@ -232,7 +232,7 @@ class RuleText:
                 return f"(Map {at} {text})", kind
             case s.ReduceTerm() | s.FoldTerm():
                 return self.reduction(term, wanted)
-            case s.CaseTerm(condition=s.NameOf(text=condition)):
+            case s.CaseTerm(cond=s.NameOf(text=condition)):
                 chosen = self.bind(condition, "cond", term)
                 a, b = self.value(term.a, wanted), self.value(term.b, wanted)
                 return f"(Case {chosen} {a[0]} {b[0]})", self.dtypes.agree(a[1], b[1])
@@ -278,7 +278,7 @@ class RuleText:
             return f"(Red {fn} {over} {text})", self.dtypes.reduced(kind)
         if term.part not in PARTS:
             raise self.refuse("a Fold of any part", term)
-        texts, kinds = self.operands(term.operands, wanted)
+        texts, kinds = self.operands(term.args, wanted)
         for other in kinds[1:]:
             self.dtypes.agree(kinds[0], other)
         return f'(F{len(kinds)} "{term.part}" {over} {texts})', self.dtypes.reduced(kinds[0])

@@ -99,7 +99,7 @@ def whole_axes(subject: CheckedRule) -> Findings:
     for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
         if want.kind != "axis":
             continue
-        have = subject.sort_at(node.base if isinstance(node, s.Run) else node, scope)
+        have = subject.quiet.sort(node.base if isinstance(node, s.Run) else node, scope)
         if have.kind not in ("axis", "any", "value"):
             shown = node.text if isinstance(node, s.NameOf) else "i"
             hint = f"write `{shown}:M=THREAD`: its name, its extent and its role"
@@ -432,7 +432,8 @@ def torch_forms(subject: CheckedRule) -> Findings:
         every = {argument.name for overload in known for argument in overload.arguments}
         places = len(call.items) - len(mentioned)
         if known and mentioned <= every and not any(_form_fits(overload, mentioned, places) for overload in known):
-            notes = tuple(f"{overload.name}({', '.join(map(_shown, overload.arguments))})" for overload in known[:6])
+            shown = ((one.name, [a.name + "?" * (not a.required) for a in one.arguments]) for one in known[:6])
+            notes = tuple(f"{name}({', '.join(fields)})" for name, fields in shown)
             yield subject.finding(
                 f"no form of `{call.fn}` has exactly these fields", call.span, notes, "`rest..` leaves the others open"
             )
@@ -442,10 +443,6 @@ def _form_fits(overload: schemas.Overload, mentioned: set[str], places: int) -> 
     free = [argument for argument in overload.arguments if argument.name not in mentioned]
     enough = len(free) >= places and mentioned <= {argument.name for argument in overload.arguments}
     return enough and not any(argument.required for argument in free[places:])
-
-
-def _shown(argument: schemas.Argument) -> str:
-    return argument.name if argument.required else f"{argument.name}?"
 
 
 def torch_ignored(subject: CheckedRule) -> Findings:
@@ -617,7 +614,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
             found.setdefault(
                 (finding.span, finding.severity), finding
             )  # one place, one problem: the first says it best
-    return sorted(found.values(), key=_place)
+    return sorted(found.values(), key=lambda f: (f.span.line, f.span.column) if f.span else (0, 0))
 
 
 def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
@@ -696,10 +693,6 @@ def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     return warnings(findings)
-
-
-def _place(finding: Finding) -> tuple[int, int]:
-    return (finding.span.line, finding.span.column) if finding.span else (0, 0)
 
 
 # ---- Findings that `dplc rules lint` and editors report, but no compile: the rule is legal, and a part has no effect.

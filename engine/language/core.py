@@ -8,14 +8,14 @@ proves rules takes terms by their class; what is not written as an operation is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.functions import CAST, FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.text import syntax as s
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
+from ...ir.text.syntax import syntax_node
 from ...ir.text.tensor import part_name
 from .evaluate import CONSTANTS, facts_of
 
@@ -27,9 +27,12 @@ WRITTEN_OUT = {"+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide
 OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat", "Stacked")
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ValueTerm:
     """A value of a pattern or a template. node: as it is written."""
+
+    if TYPE_CHECKING:
+        __slots__: ClassVar[tuple[str, ...]]
 
     node: s.Syntax
 
@@ -38,28 +41,28 @@ class ValueTerm:
         return self.node.span
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class NumberTerm(ValueTerm):
     """A number, also `true`, `inf`, `nan` and negative ones."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class NameTerm(ValueTerm):
     """A variable, or a value that another line defines; `_` in a pattern is any value."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class RunTerm(ValueTerm):
     """`xs..`: any number of operands, or of axes."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class AxisTerm(ValueTerm):
     """`k` or `k:8`; extent: a number, a variable, or None where it is not said."""
 
@@ -67,7 +70,7 @@ class AxisTerm(ValueTerm):
     extent: int | str | None
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class MappedTerm(ValueTerm):
     """`x[is..]`: x under the index map `is`."""
 
@@ -75,7 +78,7 @@ class MappedTerm(ValueTerm):
     map: str
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ReadTerm(ValueTerm):
     """`x[i, k + 1]`: the element of value x at these indices."""
 
@@ -83,14 +86,14 @@ class ReadTerm(ValueTerm):
     places: s.Nodes
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class MatTerm(ValueTerm):
     """`mat(x)`: x as it is stored."""
 
     x: ValueTerm
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ReduceTerm(ValueTerm):
     """`Reduce(fn, axes.., x)`.
 
@@ -102,32 +105,32 @@ class ReduceTerm(ValueTerm):
     x: ValueTerm
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class FoldTerm(ValueTerm):
     """`Fold(online.s, axes.., (x, v))`. part: of a monoid, or a variable for one."""
 
     part: str
     over: tuple[AxisTerm | RunTerm, ...]
-    operands: tuple[ValueTerm, ...]
+    args: tuple[ValueTerm, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class CaseTerm(ValueTerm):
     """Selection by a condition: `Case(condition, a, b)`."""
 
-    condition: s.Syntax
+    cond: s.Syntax
     a: ValueTerm
     b: ValueTerm
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class IndexTerm(ValueTerm):
     """Index as a value: `Index(expression)`."""
 
-    e: s.Syntax
+    expr: s.Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class CastTerm(ValueTerm):
     """Conversion to a dtype: `cast(x, dtype)`."""
 
@@ -135,7 +138,7 @@ class CastTerm(ValueTerm):
     dtype: s.Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class PlaceTerm(ValueTerm):
     """Value x on torch whose elements are positions from `low` to `end`."""
 
@@ -144,7 +147,7 @@ class PlaceTerm(ValueTerm):
     end: s.Syntax
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class StackedTerm(ValueTerm):
     """`Stacked(k, xs[is..])` on torch: element k of a list of tensors that are computed alike."""
 
@@ -152,7 +155,7 @@ class StackedTerm(ValueTerm):
     x: ReadTerm
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class EitherTerm(ValueTerm):
     """`a if condition else b` on torch: decided where the rule fires."""
 
@@ -161,12 +164,12 @@ class EitherTerm(ValueTerm):
     b: ValueTerm
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class ComputedTerm(ValueTerm):
     """A calculation on torch: a fact, arithmetic with numbers."""
 
 
-@dataclass(frozen=True, slots=True)
+@syntax_node
 class FunctionTerm(ValueTerm):
     """`add(x, y)`, or `f(xs..)` with a variable for the function. number: what `f32(2.0)` is, a number of a dtype."""
 
@@ -227,11 +230,10 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
 
 def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
     """Return the term of a value on tensor, or in a template on torch. Raises DplcError for other syntax."""
+    node = bare(node)
     number = constant_of(node)
     if number is not None:
         return NumberTerm(node, number)
-    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-        return term_of(node.items[0], torch)
     if isinstance(node, s.NameOf):
         return NameTerm(node, node.text)
     if isinstance(node, s.Run):
@@ -247,6 +249,13 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
     name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
     hint = None if name is None else f"values are computed by functions: `{name}(a, b)`"
     raise DplcError("this is no value", node.span, (), hint)
+
+
+def bare(node: s.Syntax) -> s.Syntax:
+    """Return an expression without the parentheses around it."""
+    while isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
+        node = node.items[0]
+    return node
 
 
 def constant_of(node: s.Syntax) -> Any:

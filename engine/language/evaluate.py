@@ -304,13 +304,11 @@ class Expressions:
 
         return look
 
-    def _number(self, node: s.Number) -> Closure:
+    def _number(self, node: s.Number | s.Text) -> Closure:
         value = node.value
         return lambda env: value
 
-    def _text(self, node: s.Text) -> Closure:
-        value = node.value
-        return lambda env: value
+    _text = _number
 
     # ---- operators
     def _operation(self, node: s.Operation) -> Closure:

@@ -49,8 +49,9 @@ def lines_of(node: s.Syntax) -> list[str]:
         return _rule(node, sorted(parts, key=lambda part: part.span.line))
     if isinstance(node, eq.GuardGroup):
         column = _column(node.guards)
-        guards = [line for guard in node.guards for line in _clause(guard, column)]
-        return [*_docs(node.docs), f"guards {node.name}({items(node.parameters)}):", *map(_indented, guards)]
+        head = f"guards {node.name}({items(node.parameters)}):"
+        guards = [line.replace("\n", f"\n{INDENT}") for guard in node.guards for line in _clause(guard, column)]
+        return [*_docs(node.docs), head, *(INDENT + line for line in guards)]
     if isinstance(node, eq.StatementForm):
         return [*_docs(node.docs), f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)]
     if isinstance(node, s.ExamplesOf):
@@ -95,10 +96,6 @@ def _guard(guard: s.Guard) -> str:
 
 def _docs(docs: Iterable[str]) -> list[str]:
     return [f"## {text}".rstrip() for text in docs]
-
-
-def _indented(lines: str) -> str:
-    return INDENT + lines.replace("\n", f"\n{INDENT}")
 
 
 def format_fact(node: s.FactOf) -> str:

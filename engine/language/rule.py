@@ -516,13 +516,8 @@ def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | No
 
 
 def shown(rule: Rule, name: str) -> str:
-    """Return the domain of a parameter as text."""
-    return in_braces(_domain(rule, name) or ())
-
-
-def in_braces(values: Iterable[Any]) -> str:
-    """Return values as a set, the first dozen of them."""
-    every = tuple(values)
+    """Return the domain of a parameter as text: the first dozen of its values."""
+    every = _domain(rule, name) or ()
     return "{" + ", ".join(map(str, every[:12])) + (", ..." if len(every) > 12 else "") + "}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...ir.diagnostic import DplcError, Span
 from ...ir.text import syntax as s
@@ -84,8 +84,8 @@ class CheckedRule:
         return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
 
     def _positions(self, statements: s.Nodes, pattern: bool) -> tuple[list[SortedPosition], dict[str, Sort]]:
-        def report(what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None) -> None:
-            self.problems.append(self.finding(what, span, notes, hint))
+        def report(what: str, *told: Any) -> None:
+            self.problems.append(self.finding(what, *told))
 
         walker = (DataflowPositions if self.dataflow else Positions)(self.rule.level, pattern, report)
         walker.block(statements)
@@ -132,10 +132,10 @@ class CheckedRule:
             elif isinstance(clause, s.LetClause):
                 self._add(node, ANY, "a value", scope)
                 self.lets[clause.name] = node
-                scope[clause.name] = self._quiet.sort(node, scope)
+                scope[clause.name] = self.quiet.sort(node, scope)
             else:
                 self._add(node, LIST, "the domain of `pick`", scope)
-                scope[clause.name] = self._quiet.element(node, scope)
+                scope[clause.name] = self.quiet.element(node, scope)
         for parameter in list(self.waiting.values()):
             self._parameter(parameter, scope)
         return scope
@@ -155,7 +155,7 @@ class CheckedRule:
         if parameter.domain is not None:
             self._add(parameter.domain, LIST, f"the domain of `{parameter.name}`", scope)
             if sort == ANY:
-                sort = self._quiet.element(parameter.domain, scope)
+                sort = self.quiet.element(parameter.domain, scope)
         if parameter.default is not None:
             self._add(parameter.default, sort, f"the default of `{parameter.name}`", scope)
         scope[parameter.name] = sort
@@ -163,12 +163,9 @@ class CheckedRule:
     def _add(self, node: s.Syntax, want: Sort, what: str, scope: Scope) -> None:
         self.expressions.append(Expression(node, want, what, dict(scope)))
 
-    def sort_at(self, node: s.Syntax, scope: Scope) -> Sort:
-        """Return the sort of an expression, without reporting clashes inside it."""
-        return self._quiet.sort(node, scope)
-
     @cached_property
-    def _quiet(self) -> Inference:
+    def quiet(self) -> Inference:
+        """The sorts of expressions, without a report of the clashes inside them."""
         return Inference(self.facts, lambda *report: None)
 
     # ---- the template
@@ -191,11 +188,11 @@ class CheckedRule:
         scope = dict(base)
         for block in slot.around:
             if isinstance(block, s.EachBlock):
-                element = INT if isinstance(block.domain, s.Between) else self._quiet.element(block.domain, scope)
+                element = INT if isinstance(block.domain, s.Between) else self.quiet.element(block.domain, scope)
                 scope |= dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)
             elif isinstance(block, s.Arm):
                 if block.variable is not None and block.domain is not None:
-                    scope[block.variable] = self._quiet.element(block.domain, scope)
+                    scope[block.variable] = self.quiet.element(block.domain, scope)
                 for name, sort in _variables(block.pattern, ANY):
                     scope.setdefault(name.text, sort)
         return scope

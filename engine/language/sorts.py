@@ -162,16 +162,32 @@ class Inference:
 
     def sort(self, node: s.Syntax, env: Scope) -> Sort:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        return method(node, env) if method else ANY
-
-    def _nameof(self, node: s.NameOf, env: Scope) -> Sort:
-        return env.get(node.text) or constant_sort(node.text) or ANY
-
-    def _number(self, node: s.Number, env: Scope) -> Sort:
-        return INT if isinstance(node.value, int) else NUM
-
-    def _text(self, node: s.Text, env: Scope) -> Sort:
-        return TEXT
+        if method is not None:
+            return method(node, env)  # type: ignore[no-any-return]
+        match node:
+            case s.NameOf():
+                return env.get(node.text) or constant_sort(node.text) or ANY
+            case s.Number():
+                return INT if isinstance(node.value, int) else NUM
+            case s.Text():
+                return TEXT
+            case s.AxisItem():
+                return AXIS
+            case s.Prefix(op="not"):
+                self.want(node.a, BOOL, env, "what `not` denies")
+                return BOOL
+            case s.Prefix():
+                return self.want(node.a, EXPR, env, "what `-` negates")
+            case s.Between():
+                self.want(node.a, INT, env, "the start of a range")
+                self.want(node.b, INT, env, "the end of a range")
+                return Sort("int", True)
+            case s.Run():
+                have = self.sort(node.base, env)
+                if not fits(have, LIST) and have != CONTEXT:
+                    self.report(f"`..` splices a list, not {have}", node)
+                return have
+        return ANY
 
     # ---- operators
     def _operation(self, node: s.Operation, env: Scope) -> Sort:
@@ -194,12 +210,6 @@ class Inference:
             if have.kind in ("dtype", "fn", "role", "via") or (not fits(have, NUM) and not fits(have, EXPR)):
                 self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
-
-    def _prefix(self, node: s.Prefix, env: Scope) -> Sort:
-        if node.op == "not":
-            self.want(node.a, BOOL, env, "what `not` denies")
-            return BOOL
-        return self.want(node.a, EXPR, env, "what `-` negates")
 
     def _choice(self, node: s.Choice, env: Scope) -> Sort:
         self.want(node.condition, BOOL, env, "the condition of `if`")
@@ -241,20 +251,6 @@ class Inference:
             self.report(f"a domain is a list, not {have}", domain)
             return ANY
         return have.one
-
-    def _between(self, node: s.Between, env: Scope) -> Sort:
-        self.want(node.a, INT, env, "the start of a range")
-        self.want(node.b, INT, env, "the end of a range")
-        return Sort("int", True)
-
-    def _run(self, node: s.Run, env: Scope) -> Sort:
-        have = self.sort(node.base, env)
-        if not fits(have, LIST) and have != CONTEXT:
-            self.report(f"`..` splices a list, not {have}", node)
-        return have
-
-    def _axisitem(self, node: s.AxisItem, env: Scope) -> Sort:
-        return AXIS
 
     # ---- calls, brackets and members
     def _apply(self, node: s.Apply, env: Scope) -> Sort:

@@ -100,100 +100,105 @@ _HEADS: dict[type, Callable[[Any], str]] = {
 
 def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
     """Return an expression or item, in parentheses if it binds looser than `strength`."""
-    text, own = _EXPRESSIONS[type(node)](node)
-    return f"({text})" if own < strength else text
+    text = _EXPRESSIONS[type(node)](node)
+    return f"({text})" if _strength(node, text) < strength else text
+
+
+def _strength(node: s.Syntax, text: str) -> int:
+    if isinstance(node, s.Operation):
+        return _STRENGTH.get(node.op, _COMPARE)
+    if isinstance(node, s.Choice | s.Chosen):
+        return _TERNARY
+    if isinstance(node, s.Prefix | s.Number):
+        return _NOT if text.startswith("not ") else _UNARY if text.startswith("-") else _POST
+    return _POST
 
 
 def items(nodes: s.Nodes) -> str:
     return ", ".join(map(expression, nodes))
 
 
-def _number(node: s.Number) -> tuple[str, int]:
-    text = repr(node.value)
-    return text, _UNARY if text.startswith("-") else _POST
-
-
-def _operation(node: s.Operation) -> tuple[str, int]:
+def _operation(node: s.Operation) -> str:
     own = _STRENGTH.get(node.op, _COMPARE)
     left = expression(node.a, own + 1 if own == _COMPARE else own)
     right = expression(node.b, own + 1)
-    return (f"{left}*{right}" if node.op == "*" else f"{left} {node.op} {right}"), own
+    return f"{left}*{right}" if node.op == "*" else f"{left} {node.op} {right}"
 
 
-def _prefix(node: s.Prefix) -> tuple[str, int]:
-    return (f"not {expression(node.a, _NOT)}", _NOT) if node.op == "not" else (f"-{expression(node.a, _UNARY)}", _UNARY)
+def _prefix(node: s.Prefix) -> str:
+    return f"not {expression(node.a, _NOT)}" if node.op == "not" else f"-{expression(node.a, _UNARY)}"
 
 
-def _choice(node: s.Choice) -> tuple[str, int]:
+def _choice(node: s.Choice) -> str:
     parts = (expression(node.a, _OR), expression(node.condition, _OR), expression(node.b))
-    return "{} if {} else {}".format(*parts), _TERNARY
+    return "{} if {} else {}".format(*parts)
 
 
-def _group(node: s.Group) -> tuple[str, int]:
+def _group(node: s.Group) -> str:
     close = {"(": ")", "[": "]", "{": "}"}[node.bracket]
-    return f"{node.bracket}{items(node.items)}{close}", _POST
+    return f"{node.bracket}{items(node.items)}{close}"
 
 
-def _comprehension(node: s.Comprehension) -> tuple[str, int]:
+def _comprehension(node: s.Comprehension) -> str:
     condition = f" if {expression(node.condition, _OR)}" if node.condition is not None else ""
     text = f"{expression(node.element)} for {node.variable} in {expression(node.domain, _OR)}{condition}"
-    return (f"[{text}]" if node.bracket == "[" else f"{{{text}}}"), _POST
+    return f"[{text}]" if node.bracket == "[" else f"{{{text}}}"
 
 
-def _chosen(node: s.Chosen) -> tuple[str, int]:
+def _chosen(node: s.Chosen) -> str:
     costs, sense = node.costs, "maximising" if node.most else "minimising"
     condition = f" if {expression(costs.condition, _OR)}" if costs.condition is not None else ""
     named = f"choose {costs.variable} in {expression(costs.domain, _OR)}{condition}"
-    return f"{named} {sense} {expression(costs.element)}", _TERNARY
+    return f"{named} {sense} {expression(costs.element)}"
 
 
-def _axis(node: s.AxisItem) -> tuple[str, int]:
+def _axis(node: s.AxisItem) -> str:
     text = f"{node.name}:{expression(node.extent, SUM)}" + (f"={node.role}" if node.role else "")
     if node.dim is not None:
         text += f"@{expression(node.dim, SUM)}"
         text += f" by {expression(node.stride, SUM)}" if node.stride is not None else ""
-    return text, _POST
+    return text
 
 
-def _size(node: s.SizeItem) -> tuple[str, int]:
+def _size(node: s.SizeItem) -> str:
     step = f" by {node.multiple}" if node.multiple != 1 else ""
     hint = f" hint {node.hint}" if node.hint is not None else ""
-    return f"{node.name}: {node.low}..{node.high}{step}{hint}", _POST
+    return f"{node.name}: {node.low}..{node.high}{step}{hint}"
 
 
-def _part(node: eq.SplitPart) -> tuple[str, int]:
+def _part(node: eq.SplitPart) -> str:
     size = f":{expression(node.size, SUM)}" if node.size is not None else ""
-    return node.name + size + (f"={node.role}" if node.role else ""), _POST
+    return node.name + size + (f"={node.role}" if node.role else "")
 
 
-def _load(node: s.LoadOf) -> tuple[str, int]:
+def _load(node: s.LoadOf) -> str:
     text = f"load {expression(node.access)}"
     if node.condition is not None and node.other is not None:
         text += f" if {expression(node.condition, _OR)} else {expression(node.other)}"
-    return text, _POST
+    return text
 
 
-_EXPRESSIONS: dict[type, Callable[[Any], tuple[str, int]]] = {
-    s.NameOf: lambda node: (node.text, _POST),
-    s.Number: _number,
-    s.Text: lambda node: (f'"{node.value}"', _POST),
-    s.Apply: lambda node: (f"{node.fn}({items(node.items)})", _POST),
-    s.Subscript: lambda node: (f"{expression(node.base, _POST)}[{items(node.items)}]", _POST),
-    s.Member: lambda node: (f"{expression(node.base, _POST)}.{node.field}", _POST),
+_EXPRESSIONS: dict[type, Callable[[Any], str]] = {
+    s.NameOf: lambda node: node.text,
+    s.Number: lambda node: repr(node.value),
+    s.Text: lambda node: f'"{node.value}"',
+    s.Apply: lambda node: f"{node.fn}({items(node.items)})",
+    s.Subscript: lambda node: f"{expression(node.base, _POST)}[{items(node.items)}]",
+    s.Member: lambda node: f"{expression(node.base, _POST)}.{node.field}",
     s.Operation: _operation,
     s.Prefix: _prefix,
     s.Choice: _choice,
     s.Group: _group,
     s.Comprehension: _comprehension,
     s.Chosen: _chosen,
-    s.Between: lambda node: (f"{expression(node.a, SUM)}..{expression(node.b, SUM)}", _POST),
-    s.Keyword: lambda node: (f"{node.name}={expression(node.value)}", _POST),
-    s.Run: lambda node: (expression(node.base, _POST) + ".." + (f"={node.role}" if node.role else ""), _POST),
+    s.Between: lambda node: f"{expression(node.a, SUM)}..{expression(node.b, SUM)}",
+    s.Keyword: lambda node: f"{node.name}={expression(node.value)}",
+    s.Run: lambda node: expression(node.base, _POST) + ".." + (f"={node.role}" if node.role else ""),
     s.AxisItem: _axis,
-    s.Substitution: lambda node: (f"{expression(node.left)} := {expression(node.right)}", _POST),
+    s.Substitution: lambda node: f"{expression(node.left)} := {expression(node.right)}",
     s.LoadOf: _load,
     eq.SplitPart: _part,
-    s.TypeOf: lambda node: (_type(node), _POST),
+    s.TypeOf: lambda node: _type(node),
     s.SizeItem: _size,
-    s.ParamItem: lambda node: (f"{node.name}: {_type(node.type)}", _POST),
+    s.ParamItem: lambda node: f"{node.name}: {_type(node.type)}",
 }

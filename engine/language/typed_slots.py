@@ -31,10 +31,6 @@ def shape_of(node: s.Syntax) -> Shape | None:
     return reader(node) if reader else None
 
 
-def _capture(node: Any) -> Shape:
-    return replace(op_shape(node.call, owners()), place=node)
-
-
 def _unit(node: Any) -> Shape:
     if node.kind != "kernel":
         raise DplcError("rules on this level speak of kernels, not graphs", node.span)
@@ -49,13 +45,10 @@ def _param(node: Any) -> Shape:
     return Shape(Param, {"name": named(node.name, node), "dtype": dtype, "shape": node.type.dims}, node)
 
 
-def _nested(node: Any) -> Shape | None:
-    return op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None
-
-
 _READERS: dict[type, Any] = {
-    **READERS, s.AxisItem: axis_shape, s.CaptureStatement: _capture, s.Unit: _unit, s.ParamItem: _param,
-    s.Apply: _nested,
+    **READERS, s.AxisItem: axis_shape, s.Unit: _unit, s.ParamItem: _param,
+    s.CaptureStatement: lambda node: replace(op_shape(node.call, owners()), place=node),
+    s.Apply: lambda node: op_shape(node, VALUE_CLASSES) if node.fn in VALUE_CLASSES else None,
 }  # fmt: skip
 
 # What a header says nothing about has its default, in patterns too: otherwise a template silently drops a stride.
@@ -194,10 +187,13 @@ class Positions:
 
     def _shape(self, shape: Shape) -> None:
         """Visit the fields of a node that are written, and its block."""
+        words = WORDS.get(shape.cls, {})
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
-                what, sort = WORDS.get((shape.cls, field.name)) or (f"`{field.name}` of `{shape.cls.__name__}`", None)
-                self._field(field, shape.fields[field.name], what, sort, (shape.cls, field.name) in MAKES)
+                key = shape.cls, field.name
+                what = words.get(field.name) or f"`{field.name}` of `{shape.cls.__name__}`"
+                makes = field.name == "dst" or key in MAKES
+                self._field(field, shape.fields[field.name], what, NARROWER.get(key), makes)
         self.block(shape.body or ())
 
     def _field(self, field: Field, value: Any, what: str, sort: Sort | None = None, makes: bool = False) -> None:
@@ -232,29 +228,35 @@ class Positions:
 
 
 VALUE_OF_LET = "a value"
-# What a field is in words, and the sort that it wants where that is narrower than its schema's.
-WORDS: dict[tuple[type[Node], str], tuple[str, Sort | None]] = {
-    (Kernel, "name"): ("the name of a kernel", None), (Kernel, "ins"): ("a run of parameters", LIST),
-    (Kernel, "outs"): ("a run of parameters", LIST), (Param, "name"): ("a buffer", None),
-    (Param, "dtype"): ("a dtype", None), (Param, "shape"): ("an extent", None), (Axis, "name"): ("an axis", None),
-    (Axis, "extent"): ("an extent", None), (Axis, "role"): ("a role", None), (Axis, "dim"): ("a dimension", None),
-    (Axis, "stride"): ("a stride", None), (loop.For, "var"): ("a loop variable", None),
-    (loop.For, "start"): ("the start of a loop", None), (loop.For, "stop"): ("the end of a loop", None),
-    (loop.For, "step"): ("the step of a loop", None), (loop.For, "role"): ("a role", None),
-    (loop.For, "unroll"): ("`unroll`", None), (loop.If, "cond"): ("the condition of `if`", BOOL),
-    (loop.Load, "buf"): ("a buffer", None), (loop.Load, "idx"): ("an index", None),
-    (loop.Load, "when"): ("the condition of a load", BOOL),
-    (loop.Load, "other"): ("the value where a load is not done", EXPR), (loop.Let, "val"): (VALUE_OF_LET, None),
-    (loop.Store, "buf"): ("a buffer", None), (loop.Store, "idx"): ("an index", None),
-    (loop.Store, "val"): (VALUE_OF_LET, None), (loop.Accumulate, "acc"): ("an accumulator", None),
-    (loop.Accumulate, "fn"): ("a function", None), (loop.Accumulate, "val"): ("an accumulated value", None),
-    (loop.Merge, "accs"): ("an accumulator", None), (loop.Merge, "fn"): ("a monoid", None),
-    (loop.Merge, "vals"): ("an operand", None),
+# What a field is in words.
+WORDS: dict[type[Node], dict[str, str]] = {
+    Kernel: {"name": "the name of a kernel", "ins": "a run of parameters", "outs": "a run of parameters"},
+    Param: {"name": "a buffer", "dtype": "a dtype", "shape": "an extent"},
+    Axis: {
+        "name": "an axis", "extent": "an extent", "role": "a role", "dim": "a dimension", "stride": "a stride",
+    },
+    loop.For: {
+        "var": "a loop variable", "start": "the start of a loop", "stop": "the end of a loop",
+        "step": "the step of a loop", "role": "a role", "unroll": "`unroll`",
+    },
+    loop.If: {"cond": "the condition of `if`"},
+    loop.Load: {
+        "buf": "a buffer", "idx": "an index", "when": "the condition of a load",
+        "other": "the value where a load is not done",
+    },
+    loop.Let: {"val": VALUE_OF_LET}, loop.Store: {"buf": "a buffer", "idx": "an index", "val": VALUE_OF_LET},
+    loop.Accumulate: {"acc": "an accumulator", "fn": "a function", "val": "an accumulated value"},
+    loop.Merge: {"accs": "an accumulator", "fn": "a monoid", "vals": "an operand"},
 }  # fmt: skip
-# Fields that hold a name which a template makes, if it is new.
+# The sort that a field wants where that is narrower than its schema's.
+NARROWER: dict[tuple[type[Node], str], Sort] = {
+    (Kernel, "ins"): LIST, (Kernel, "outs"): LIST, (loop.If, "cond"): BOOL, (loop.Load, "when"): BOOL,
+    (loop.Load, "other"): EXPR,
+}  # fmt: skip
+# Fields that hold a name which a template makes, if it is new; every `dst` does.
 MAKES = {
     (Kernel, "name"), (Param, "name"), (Axis, "name"), (loop.For, "var"), (loop.Accumulate, "acc"),
-    (loop.Merge, "accs"), *((cls, "dst") for cls in owners().values()),
+    (loop.Merge, "accs"),
 }  # fmt: skip
 
 
@@ -477,11 +479,11 @@ class DataflowPositions(Positions):
                 if term.part not in PARTS:
                     self.add(part, Sort("fn"), "the part of `Fold`")
                 self._bracket(tuple(over))
-                self._all(*term.operands)
+                self._all(*term.args)
             case s.IndexTerm():
-                self.add(term.e, ANY, "the index")
+                self.add(term.expr, ANY, "the index")
             case s.CaseTerm():
-                self.add(term.condition, ANY, "the condition of `Case`")
+                self.add(term.cond, ANY, "the condition of `Case`")
                 self._all(term.a, term.b)
             case s.CastTerm():
                 self._of(term.x)

@@ -136,7 +136,15 @@ class Matcher(Writer, abc.ABC):
 
         "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
         """
-        super().__init__({"Var": e.Var, "same": same, "named": _named, "role_end": _role_end, **scope})
+        super().__init__(
+            {
+                "Var": e.Var,
+                "same": same,
+                "named": lambda name: None if name is None else e.Var(name),
+                "role_end": _role_end,
+                **scope,
+            }
+        )
         self.told = told
         self.symbols: dict[str, Symbol] = {}
         self.matched = 0  # steps of the pattern that have matched so far
@@ -315,10 +323,6 @@ def _role_end(items: tuple[Any, ...], start: int, role: str) -> int:
     while start < len(items) and items[start].role == role:
         start += 1
     return start
-
-
-def _named(name: Any) -> Any:
-    return e.Var(name) if name is not None else None
 
 
 def same(a: Any, b: Any) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from ...ir import expr as e
 from ...ir.compose import Folded
@@ -171,8 +171,7 @@ def compared(condition: s.Syntax, env: Environment, expressions: Expressions) ->
 
 def _sides(node: s.Syntax, among: bool = False) -> list[s.Syntax]:
     """Return the operands of the comparisons in a condition, and the calls that `and` or `or` combines."""
-    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-        return _sides(node.items[0], among)
+    node = s.bare(node)
     if isinstance(node, s.Prefix) and node.op == "not":
         return _sides(node.a, among)
     if isinstance(node, s.Operation) and node.op in ("and", "or"):
@@ -344,10 +343,15 @@ class _Event:
 
     prefix: str
     label: str
+    event: ClassVar[str]
 
     @property
     def marker(self) -> str:
         return f"{self.prefix}:{self.label}"
+
+    def record(self) -> dict[str, Any]:
+        """Return the record for `--json`."""
+        return {"event": self.event, "level": self.prefix, "pass": self.label}
 
 
 @dataclass(frozen=True)
@@ -359,6 +363,7 @@ class Firing(_Event):
     template that canonical forms of values simplified; held: its guards, with the values that they saw.
     """
 
+    event = "fired"
     rule: str
     location: str
     unit: str
@@ -389,9 +394,9 @@ class Firing(_Event):
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
 
-        return {
-            "event": "fired", "level": self.prefix, "pass": self.label, "rule": self.rule, "location": self.location,
-            "unit": self.unit, "site": self.where, "canonical": list(self.cleaned),
+        return super().record() | {
+            "rule": self.rule, "location": self.location, "unit": self.unit, "site": self.where,
+            "canonical": list(self.cleaned),
             "parameters": {name: show(value) for name, value in self.parameters.items()},
             "bound": bound(self.bound, self.parameters),
             "weighed": [choice.record() for choice in self.weighed],
@@ -404,6 +409,7 @@ class Firing(_Event):
 class Skip(_Event):
     """A pass that found nothing to do in a unit, and why."""
 
+    event = "skipped"
     rule: str
     unit: str
     reason: Refusal | str
@@ -417,16 +423,14 @@ class Skip(_Event):
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        return {
-            "event": "skipped", "level": self.prefix, "pass": self.label, "rule": self.rule, "unit": self.unit,
-            "reason": self.why,
-        }  # fmt: skip
+        return super().record() | {"rule": self.rule, "unit": self.unit, "reason": self.why}
 
 
 @dataclass(frozen=True)
 class Remark(_Event):
     """Decision that was not made by a rule: a schedule out of the store."""
 
+    event = "remark"
     unit: str
     text: str
     rule = ""
@@ -436,19 +440,17 @@ class Remark(_Event):
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        return {"event": "remark", "level": self.prefix, "pass": self.label, "unit": self.unit, "text": self.text}
+        return super().record() | {"unit": self.unit, "text": self.text}
 
 
 @dataclass(frozen=True)
 class LeftOpen(Remark):
     """A condition of a rule that sizes leave undecided, so that the rule did not fire; with numbers it might have."""
 
+    event = "left open"
+
     def line(self) -> str:
         return f"{self.marker} left open by a size at {self.unit}: {self.text}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return super().record() | {"event": "left open"}
 
 
 Event = Firing | Skip | Remark
@@ -528,10 +530,9 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
     for event in events:
         if isinstance(event, Remark):
             yield event.line()
-        elif verbosity < 2:
-            if isinstance(event, Firing):
-                yield event.line()
         elif isinstance(event, Skip):
+            yield from [event.line()] * (verbosity > 1)
+        elif verbosity < 2:
             yield event.line()
         elif not diffs:
             yield _then(event)
@@ -659,7 +660,8 @@ class Evidence:
         def text(called: Called) -> str:
             place = "the end of the block" if found is None else f"`{first_line(found)}`"
             count = f"{matched} statement{'' if matched == 1 else 's'}"
-            near = f"nearest miss after {count}: expected {_expected(expected)}, found {place}"
+            wanted = "the end of the block" if isinstance(expected, s.PassStatement) else f"`{_head(expected)}`"
+            near = f"nearest miss after {count}: expected {wanted}, found {place}"
             return f"the pattern matches nowhere; {near}"
 
         return Refusal(rule, expected.span, text, -1)
@@ -668,10 +670,6 @@ class Evidence:
 def _head(node: s.Syntax) -> str:
     """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()
-
-
-def _expected(node: s.Syntax) -> str:
-    return "the end of the block" if isinstance(node, s.PassStatement) else f"`{_head(node)}`"
 
 
 def _show_domain(domain: Any) -> str:

@@ -21,11 +21,11 @@ from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
 from ...language.rule import Rule, is_built_in
 from ...language.spelling import expression
-from ...language.typed_slots import parts
+from ...language.typed_slots import every, parts
 from ..trace import Evidence, WeighedChoice, held
 from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
 from .site import NAMES, Names, Path, Site, places, splice
-from .template import Template, Weigher, apart, declare, defined, families, weighed, weighers
+from .template import Template, apart, declare, defined, families, weighed
 
 # Clauses in the order in which they run, on every level: `let`, `pick`, `require`, `prefer`, and each parameter before
 # its first reader.
@@ -236,14 +236,8 @@ def _needed(steps: list[Step]) -> frozenset[str]:
     return frozenset(wanted)
 
 
-class Every:
-    """A pin that leaves a parameter open: every value of its domain is a site."""
-
-    def __repr__(self) -> str:
-        return "EVERY"
-
-
-EVERY = Every()
+Pinned = Mapping[str, Any]  # values of parameters
+EVERY = object()  # a pin that leaves a parameter open: every value of its domain is a site
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +261,7 @@ class PlanRunner:
         self.rule, self.plan = rule, plan
 
     def solutions(
-        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+        self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
     ) -> Iterator[Environment]:
         """Yield every complete environment: one per pick and per open parameter value. `env` is changed."""
         found = self.advance(env, pinned, evidence, at)
@@ -289,13 +283,13 @@ class PlanRunner:
             return self._guarded
         chooses = any(step.__class__ is Pick or getattr(step, "domain", None) is not None for step in self.plan.steps)
 
-        def first(env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
+        def first(env: Environment, pinned: Pinned, evidence: Evidence | None) -> Environment | None:
             found = next(self.solutions(env, pinned, evidence), None)
             return found if found is not None and self.all_of(lets, found, evidence) else None
 
         return first if lets or chooses else self.advance  # type: ignore[return-value]
 
-    def _guarded(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Environment | None:
+    def _guarded(self, env: Environment, pinned: Pinned, evidence: Evidence | None) -> Environment | None:
         """Run `advance` for a plan of guards alone, as most rules on values have it."""
         step: Any = None
         try:
@@ -309,7 +303,7 @@ class PlanRunner:
         return env
 
     def advance(
-        self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None, at: int = 0
+        self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
     ) -> Environment | OpenChoice | None:
         """Run the plan up to its next choice of several values, or to its end; None where a clause refuses."""
         steps = self.plan.steps
@@ -391,7 +385,7 @@ class PlanRunner:
             f"rule `{self.rule.name}`: this cannot be evaluated: {error or type(error).__name__}", place.span
         )
 
-    def values(self, step: Any, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> Any:
+    def values(self, step: Any, env: Environment, pinned: Pinned, evidence: Evidence | None) -> Any:
         """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
         if isinstance(step, Pick):
             return tuple(self.ask(step.domain, env, step.place))
@@ -451,35 +445,27 @@ class PlanRunner:
 # Every split implies that its parts cover the extent. dplc checks this at every firing.
 
 
-@dataclass(frozen=True)
-class AskedCover:
-    """A cover, and how its numbers are computed."""
+def cover_check(rule: Rule, cover: s.Cover, expressions: RuleExpressions) -> Callable[[Environment], None]:
+    """Return a check that the parts of a split cover it. It raises DplcError.
 
-    rule: str
-    cover: s.Cover
-    size: Closure
-    parts: tuple[Closure, ...]
+    The parts have fewer values than the split index; or more, if they must divide it.
+    """
+    compute_size, compute_parts = expressions.compile(cover.size), list(map(expressions.compile, cover.parts))
 
-    def check(self, env: Environment) -> None:
-        """Raise DplcError if the parts have fewer values than the split index; or more, if they must divide it."""
-        size = self.size(env)
-        counts = [part(env) for part in self.parts]
-        for whole, total in _pairs(size, functools.reduce(operator.mul, counts)):
-            if total < whole or (self.cover.divide and total != whole):
-                said = " * ".join(f"({text})" if " " in text else text for text in map(expression, self.cover.parts))
-                left = "leave values out" if total < whole else "are more"
-                raise DplcError(
-                    f"rule `{self.rule}`: the parts of `{self.cover.what}` {left}: {said} is {total}, of {whole}",
-                    self.cover.span,
-                    (),
-                    self._remedy(),
-                )
+    def check(env: Environment) -> None:
+        counts = [part(env) for part in compute_parts]
+        for whole, total in _pairs(compute_size(env), functools.reduce(operator.mul, counts)):
+            if total < whole or (cover.divide and total != whole):
+                said = " * ".join(f"({text})" if " " in text else text for text in map(expression, cover.parts))
+                left, size = "leave values out" if total < whole else "are more", expression(cover.size)
+                what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
+                hint = f"round up: `ceildiv({size}, ..)`"
+                if cover.divide:
+                    ask = "ask for that in a `require`, or write"
+                    hint = f"a `//` says that the parts divide it: {ask} `ceildiv({size}, ..)`"
+                raise DplcError(what, cover.span, (), hint)
 
-    def _remedy(self) -> str:
-        if not self.cover.divide:
-            return f"round up: `ceildiv({expression(self.cover.size)}, ..)`"
-        whole = expression(self.cover.size)
-        return f"a `//` says that the parts divide it: ask for that in a `require`, or write `ceildiv({whole}, ..)`"
+    return check
 
 
 def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
@@ -495,14 +481,6 @@ def _pairs(size: Any, total: Any) -> Iterator[tuple[int, int]]:
         return
     for values in telling(sizes_in((size, total))):
         yield value_of(size, values), value_of(total, values)
-
-
-def asked_covers(rule: Rule, expressions: RuleExpressions) -> tuple[AskedCover, ...]:
-    """Return the covers of a rule."""
-    return tuple(
-        AskedCover(rule.name, cover, expressions.compile(cover.size), tuple(map(expressions.compile, cover.parts)))
-        for cover in rule.covers
-    )
 
 
 Program = tuple[Kernel, ...]
@@ -592,19 +570,17 @@ class CompiledRule:
         return not is_built_in(self.rule)
 
     @cached_property
-    def covers(self) -> tuple[AskedCover, ...]:
-        """Conditions of its splits on their parts."""
-        return asked_covers(self.rule, self.expressions)
+    def covers(self) -> list[Callable[[Environment], None]]:
+        """Checks that the parts of its splits cover them."""
+        return [cover_check(self.rule, cover, self.expressions) for cover in self.rule.covers]
 
     @cached_property
-    def weighers(self) -> tuple[Weigher, ...]:
-        return weighers(self.rule, self.expressions)
+    def weighs(self) -> bool:
+        return any(every((self.rule.parameters, self.rule.clauses), s.Chosen))
 
     def weighed(self, match_env: Environment) -> tuple[WeighedChoice, ...]:
         """Return the alternatives of each `choose` at a match, with their costs."""
-        if not self.weighers:
-            return ()
-        return weighed(self.weighers, self._whole(match_env))
+        return tuple(weighed(self.rule, self.expressions, self._whole(match_env))) if self.weighs else ()
 
     def held(self, match_env: Environment) -> tuple[str, ...]:
         """Return the guards that held at a match, each with the values that it saw."""
@@ -626,7 +602,7 @@ class CompiledRule:
 
     # ---- sites
     def matches(
-        self, program: Program, kernels: Iterable[int], target: Target, pinned: Mapping[str, Any],
+        self, program: Program, kernels: Iterable[int], target: Target, pinned: Pinned,
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
         """Yield every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
@@ -672,7 +648,7 @@ class CompiledRule:
     def visible(self, kernel: Kernel) -> bool:
         return not self.bars & contents(kernel)
 
-    def agrees(self, env: Environment, pinned: Mapping[str, Any], evidence: Evidence | None) -> bool:
+    def agrees(self, env: Environment, pinned: Pinned, evidence: Evidence | None) -> bool:
         """Return whether variables of the match that are pinned have the pinned value."""
         for name, value in pinned.items():
             if name in env and value is not EVERY and env[name] != value:
@@ -687,7 +663,7 @@ class CompiledRule:
         env = dict(match_env)
         self.decisions[True].finish(env)  # the lets that a search leaves out are a superset
         for cover in self.covers:
-            cover.check(env)
+            cover(env)
         env.setdefault(NAMES, Names(env["@site"], env))
         declare(self.defines, env)
         return self.template(env)  # type: ignore[no-any-return]

@@ -380,16 +380,13 @@ class _Run:
     def label(self) -> str:
         return self.step.label or self.step.name
 
-    def marker(self, rule: Rule) -> str:
-        return self.step.shown(rule)
-
     def fired(
         self, rule: CompiledRule, match: Match, before: Program, after: Program, cleaned: tuple[str, ...]
     ) -> None:
         assert self.trace is not None
         chosen = {name: match.env[name] for name in rule.parameters if name in match.env}
         r, prefix, unit = rule.rule, self.trace.prefix, before[0].name
-        where = (self.marker(r), r.name, r.location, unit, match.where)
+        where = (self.step.shown(r), r.name, r.location, unit, match.where)
         weighed, guards = rule.weighed(match.env), functools.partial(rule.held, match.env)
         self.trace.add(Firing(prefix, *where, chosen, before, after, cleaned, weighed, match.env, held=guards))
 
@@ -397,7 +394,7 @@ class _Run:
         if self.trace is not None:
             rule = self.step.rules[0]
             reason = f"another pass of `one of {self.step.group}` fired"
-            self.trace.add(Skip(self.trace.prefix, self.marker(rule), rule.name, name, reason))
+            self.trace.add(Skip(self.trace.prefix, self.step.shown(rule), rule.name, name, reason))
 
     def refused(self, name: str, evidence: list[Evidence]) -> None:
         assert self.trace is not None
@@ -406,7 +403,7 @@ class _Run:
         asked = self.engine.pins.keys() | self.trace.asked  # whom the user names, hears of it in any case
         for reason in reasons:
             if reason is best or reason.rule.name in asked:
-                self.trace.add(Skip(self.trace.prefix, self.marker(reason.rule), reason.rule.name, name, reason))
+                self.trace.add(Skip(self.trace.prefix, self.step.shown(reason.rule), reason.rule.name, name, reason))
 
 
 # A pipeline over a program: the passes in their order, `one of` groups, `--only`.

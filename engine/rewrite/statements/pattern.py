@@ -250,8 +250,7 @@ class OpenExpressions:
         self.closed = closed
 
     def compile(self, node: s.Syntax) -> OpenMatcher:
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.compile(node.items[0])
+        node = s.bare(node)
         if isinstance(node, s.NameOf) and free_names(node):
             return _variable(node.text)
         if isinstance(node, s.NameOf) and node.text == "_":
@@ -282,8 +281,7 @@ class OpenExpressions:
 
         def match(value: Any, env: Environment) -> Iterator[Environment]:
             if value.__class__ is e.Binary and value.op == op:
-                for inner in a(value.a, env):
-                    yield from b(value.b, inner)
+                yield from _all([a, b], (value.a, value.b), env)
 
         return match
 
@@ -292,13 +290,9 @@ class OpenExpressions:
         head = _variable(fn) if free_names(s.NameOf(node.span, fn)) else None
 
         def match(value: Any, env: Environment) -> Iterator[Environment]:
-            if value.__class__ is not e.Call or len(value.args) != len(items):
-                return
-            if head is None:
-                yield from _all(items, value.args, env) if value.fn == fn else ()
-                return
-            for inner in head(e.Var(value.fn), env):
-                yield from _all(items, value.args, inner)
+            if value.__class__ is e.Call and len(value.args) == len(items):
+                for inner in head(e.Var(value.fn), env) if head else (env,) * (value.fn == fn):
+                    yield from _all(items, value.args, inner)
 
         return match
 
@@ -364,8 +358,7 @@ def _assign(matchers: list[Any], pool: list[Any], env: Environment) -> Iterator[
 
 
 def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
-    if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-        return _addends(node.items[0], sign)
+    node = s.bare(node)
     if isinstance(node, s.Operation) and node.op in ("+", "-"):
         return _addends(node.a, sign) + _addends(node.b, sign if node.op == "+" else -sign)
     if isinstance(node, s.Prefix) and node.op == "-":
@@ -377,13 +370,7 @@ Near = Callable[[int, s.Syntax, Any], None]
 Match = Callable[[Any, int, dict[str, Any], Near | None], Iterator[tuple[int, dict[str, Any]]]]
 
 
-class _Unbound:
-    def __repr__(self) -> str:
-        return "UNBOUND"
-
-
-UNBOUND = _Unbound()
-
+UNBOUND = object()  # the value of a variable of a `*` capture that is empty
 _indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int]]]] = {}
 
 
@@ -604,6 +591,7 @@ class StatementMatcher(Matcher):
 
     # ---- values
     def value(self, sort: str, node: Any, x: str) -> None:
+        node = s.bare(node)
         nested = shape_of(node) if isinstance(node, s.AxisItem | s.ParamItem | s.Apply) else None
         if nested is not None:
             self.node(nested, x)
@@ -634,8 +622,6 @@ class StatementMatcher(Matcher):
         self.reject(f"{test}()")
 
     def expression(self, sort: str, node: Any, x: str) -> None:
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.value(sort, node.items[0], x)
         names = free_names(node, self.expressions.facts)
         known = {name for name, symbol in self.symbols.items() if not symbol.maybe}
         if isinstance(node, s.Subscript) and self.register(node):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ....ir.diagnostic import DplcError, Span, did_you_mean
@@ -377,44 +376,22 @@ def declare(names: tuple[str, ...], env: Environment) -> None:
 # The values that each `choose` of a rule compared where it fired, for traces.
 
 
-@dataclass(frozen=True)
-class Weigher:
-    """A `choose` of a rule, compiled. parameter: its value is the default of this parameter."""
-
-    name: str
-    node: s.Chosen
-    weigh: Closure
-    parameter: bool
-
-    def weighed(self, env: Environment) -> WeighedChoice:
-        found = sorted(self.weigh(env), key=lambda pair: pair[1], reverse=self.node.most)  # stable, in both directions
-        told = tuple((show(value), show(cost)) for value, cost in found)
-        winner = found[0][0] if found else 0
-        other = show(env[self.name]) if self.parameter and env.get(self.name) != winner else None
-        return WeighedChoice(self.name, written(self.node.costs.element), self.node.most, told, other)
-
-
-def weighers(rule: Rule, expressions: RuleExpressions) -> tuple[Weigher, ...]:
-    """Return every `choose` of a rule outside of comprehensions, in the order of the text."""
-    found = [(p.name, p.default, True) for p in rule.parameters]
-    found += [(clause.name, clause.value, False) for clause in rule.clauses if isinstance(clause, s.LetClause)]
-    return tuple(
-        Weigher(name, node, expressions.weighing(node), default and node is value)
-        for name, value, default in found
-        for node in _outermost(value)
-    )
-
-
-def weighed(found: tuple[Weigher, ...], env: Environment) -> tuple[WeighedChoice, ...]:
-    """Return the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
-    told = []
-    for weigher in found:
-        try:
-            with at_the_hints():
-                told.append(weigher.weighed(env))
-        except (Undecided, *MISTAKES):
-            continue
-    return tuple(told)
+def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Iterator[WeighedChoice]:
+    """Yield the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
+    defaults = [(p.name, p.default, p.default) for p in rule.parameters]
+    lets = [(clause.name, clause.value, None) for clause in rule.clauses if isinstance(clause, s.LetClause)]
+    for name, value, default in (*defaults, *lets):
+        for node in _outermost(value):
+            try:
+                with at_the_hints():
+                    pairs = expressions.weighing(node)(env)
+                    found = sorted(pairs, key=lambda pair: pair[1], reverse=node.most)  # stable, in both directions
+            except (Undecided, *MISTAKES):
+                continue
+            told = tuple((show(value), show(cost)) for value, cost in found)
+            winner = found[0][0] if found else 0
+            other = show(env[name]) if node is default and env.get(name) != winner else None
+            yield WeighedChoice(name, written(node.costs.element), node.most, told, other)
 
 
 def _outermost(node: Any) -> Iterator[s.Chosen]:

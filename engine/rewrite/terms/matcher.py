@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,36 +69,33 @@ class ValueMatcher(Matcher):
                     self.definition(term.name, x)
                 case c.ReadTerm():
                     self.places(term, x)
-                case c.MappedTerm():
-                    self.bind(term.map, f"{x}.map")
-                    self.value(term.x, f"{x}.x")
                 case c.MatTerm() if self.deciding:
                     inner = self.held(f"site.stored({x})")
                     self.reject(f"{inner} is None")
                     self.value(term.x, inner)
-                case c.MatTerm():
-                    self.value(term.x, f"{x}.x")
-                case c.ReduceTerm():
-                    if "fn" not in constants:
-                        self.bind(term.fn, f"{x}.fn", "name")
-                    self.sequence(term.over, f"{x}.over")
-                    self.value(term.x, f"{x}.x")
-                case c.FoldTerm():
-                    if "part" not in constants:
-                        self.bind(term.part, f"{x}.part")
-                    self.sequence(term.over, f"{x}.over")
-                    self.sequence(term.operands, f"{x}.args")
-                case c.CaseTerm():
-                    self.arithmetic(term.condition, f"{x}.cond")
-                    self.several([(term.a, f"{x}.a"), (term.b, f"{x}.b")])
-                case c.IndexTerm():
-                    self.arithmetic(term.e, f"{x}.expr")
                 case c.FunctionTerm() if term.number is None:
                     self.operation(term, x)
                 case c.NumberTerm() | c.FunctionTerm():
                     pass
-                case _:
+                case _ if cls is None:
                     raise self.error("not a pattern over values", term)
+                case _:
+                    self.fields(term, constants, x)
+
+    def fields(self, term: c.ValueTerm, constants: Container[str], x: str) -> None:
+        """Match the fields of a term, which have the names of those of the node: names and lists before values."""
+        waiting = []
+        for name in type(term).__slots__:
+            value, place = getattr(term, name), f"{x}.{name}"
+            if isinstance(value, c.ValueTerm):
+                waiting.append((value, place))
+            elif isinstance(value, tuple):
+                self.sequence(value, place)
+            elif isinstance(value, c.Syntax):
+                self.arithmetic(value, place)
+            elif name not in constants:
+                self.bind(value, place, "name" if name == "fn" else "value")
+        self.several(waiting)
 
     def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
         return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
@@ -249,12 +246,11 @@ class ValueMatcher(Matcher):
 
     def compiled(self, node: c.Syntax, leaves: list[c.Syntax]) -> Build:
         """Return an index expression as a function of its leaves, which are noted in the order of the text."""
+        node = c.bare(node)
         if isinstance(node, c.Number):
             return lambda _: node.value
         if isinstance(node, c.NameOf) and isinstance(CONSTANTS.get(node.text), bool):
             return lambda _: CONSTANTS[node.text]
-        if isinstance(node, c.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.compiled(node.items[0], leaves)
         if isinstance(node, c.Operation) and node.op not in ("in", "not in"):
             a, b = self.compiled(node.a, leaves), self.compiled(node.b, leaves)
             return lambda given: operate(node.op, a(given), b(given))
@@ -273,23 +269,21 @@ class ValueMatcher(Matcher):
 # The class and constants that the head of a pattern requires.
 def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
     """Return the class that a value must have, and the required values of its fields."""
-    match term:
-        case c.NumberTerm(value=value):
-            return Const, {"value": value}
-        case c.FunctionTerm() if term.number is not None:  # `f32(2.0)` is a number with its dtype, not a cast of one
-            return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
-        case c.FunctionTerm():
-            return Elementwise, {"fn": term.fn} if term.known else {}
-        case c.ReduceTerm():
-            return Reduce, {"fn": term.fn} if term.fn in FUNCTIONS else {}
-        case c.FoldTerm():
-            return Fold, {"part": term.part} if term.part in PARTS else {}
-        case c.MatTerm() if deciding:
-            return None, {}
-    return _HEADS.get(type(term)), {}
+    if isinstance(term, c.NumberTerm):
+        return Const, {"value": term.value}
+    if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
+        return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
+    if isinstance(term, c.MatTerm) and deciding:
+        return None, {}
+    said = {name: getattr(term, name, None) for name in _KNOWN}
+    return _HEADS.get(type(term)), {name: value for name, value in said.items() if value in _KNOWN[name]}
 
 
-_HEADS: dict[type, type] = {c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Case, c.IndexTerm: Index}
+_KNOWN: dict[str, Container[Any]] = {"fn": FUNCTIONS, "part": PARTS}
+_HEADS: dict[type, type] = {
+    c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Case, c.IndexTerm: Index, c.FunctionTerm: Elementwise,
+    c.ReduceTerm: Reduce, c.FoldTerm: Fold,
+}  # fmt: skip
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
@@ -491,13 +485,13 @@ class TermRuleWriter(ValueMatcher):
                 return f"reduce({fn}, ({self.listed(term.over, local)},), {self.build(term.x, local)})"
             case c.FoldTerm():
                 part = self.keep(term.part) if term.part in PARTS else local[term.part]
-                return f"fold({part}, ({self.listed(term.over, local)},), ({self.listed(term.operands, local)},))"
+                return f"fold({part}, ({self.listed(term.over, local)},), ({self.listed(term.args, local)},))"
             case c.CastTerm(dtype=c.NameOf(text=dtype)):
                 return f"cast({self.build(term.x, local)}, {self.keep(dtype)})"
             case c.CaseTerm():
-                return f"case({self.listed((c.term_of(term.condition), term.a, term.b), local)})"
+                return f"case({self.listed((c.term_of(term.cond), term.a, term.b), local)})"
             case c.IndexTerm():
-                return f"Index({self.build(c.term_of(term.e), local)})"
+                return f"Index({self.build(c.term_of(term.expr), local)})"
             case c.MatTerm():
                 return f"Mat({self.build(term.x, local)})"
             case c.FunctionTerm():

@@ -240,11 +240,9 @@ class TorchRule:
         lowering.hint(term, result.name)
         for known in self.slices:
             known.part.note_slices(firing, term, known.bracket)
-        return View(result.name, result.dtype, result.shape, term, self._dims(firing))
-
-    def _dims(self, firing: TorchSite) -> tuple[Axis | None, ...]:
-        pairs = zip(firing.result_entries, firing.result.shape, strict=True)
-        return tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
+        pairs = zip(firing.result_entries, result.shape, strict=True)
+        dims = tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
+        return View(result.name, result.dtype, result.shape, term, dims)
 
     def _torch(self, lowering: Lowers, call: OpCall, firing: TorchSite, statement: TorchStatement) -> View | Producer:
         """Lower an op that the template made, or name one that gives several tensors."""
@@ -308,14 +306,9 @@ def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: f
     """Return the roots with slices for the values that `slices` has. wholes: the values that are sliced."""
     new: dict[Term, Term] = {whole: whole for whole in wholes}
     new |= {term: of for term, of in slices.items() if term not in wholes}
-    waiting = list(roots)
-    while waiting:  # chains may be longer than the stack of Python
-        term = waiting[-1]
-        unknown = [below for below in operands(term) if below not in new] if term not in new else []
-        if unknown:
-            waiting += unknown
-        else:
-            new.setdefault(waiting.pop(), rebuilt(term, new.__getitem__) if term not in new else new[term])
+    for term in postorder(roots):
+        if term not in new:
+            new[term] = rebuilt(term, new.__getitem__)
     return tuple(new[root] for root in roots)
 
 
@@ -378,7 +371,8 @@ def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: S
     named = []
     for term in postorder(out.value for out in outs):
         if term.__class__ in (Elementwise, Reduce, Fold, Case, Mat) and term not in stored:
-            name = _free(hints.get(term) or _plain_name(term), taken)
+            name = hints.get(term) or _plain_name(term)
+            name = unused(name, taken, (name,)) if name.endswith("_") else unused(name, taken, first=2)
             taken.add(name)
             named.append(Named(name, term))
     return tuple(named)
@@ -392,10 +386,6 @@ def _plain_name(term: Term) -> str:
     if isinstance(term, Elementwise):
         return _COMPUTED.get(term.fn, f"{term.fn}_")
     return "stored" if isinstance(term, Mat) else "picked"
-
-
-def _free(name: str, taken: Set[str]) -> str:
-    return unused(name, taken, (name,)) if name.endswith("_") else unused(name, taken, first=2)
 
 
 AXIS_LETTERS = "ijklmnopqrstuvw"

@@ -49,17 +49,14 @@ def _same(a: Array, b: Any) -> Any:
 
 def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
     if not over:
-        return _number(array.item(), dtype)
+        value = array.item()
+        return None if isinstance(value, float) and math.isnan(value) else compose.const(value, dtype)
     if dtype == "b8":
         return _condition(array, over) or _few(array, dtype, over, few)
     ramp = _affine(array, over)
     if ramp is not None:
         return compose.cast(ramp, dtype)
     return _two_values(array, dtype, over) or _few(array, dtype, over, few)
-
-
-def _number(value: Any, dtype: str) -> Term | None:
-    return None if isinstance(value, float) and math.isnan(value) else compose.const(value, dtype)
 
 
 def _affine(array: Array, over: list[Axis]) -> Term | None:

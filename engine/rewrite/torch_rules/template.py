@@ -406,15 +406,15 @@ class TemplateCompiler:
                     raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), hint)
                 return self._reduction(term, (self.of(term.x, short),), lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm():
-                operands = tuple(self.of(operand, short) for operand in term.operands)
+                operands = tuple(self.of(operand, short) for operand in term.args)
                 return self._reduction(term, operands, lambda over, xs: compose.fold(term.part, over, xs))
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
             case s.IndexTerm():
-                e = self.index(term.e)
+                e = self.index(term.expr)
                 return Computed((), lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
-                return self._case(self.index(term.condition), self.of(term.a, True), self.of(term.b, True))
+                return self._case(self.index(term.cond), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
                 return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
