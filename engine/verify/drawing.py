@@ -1,39 +1,48 @@
-"""Loop and Tile IR programs that a statement rule should reach: its own pattern, with values for its variables.
+"""Programs that a rule should reach: its own pattern, with values for its variables.
 
-Written as text, parsed, completed (`whole_programs`). A run `xs..` becomes random statements: loads over the
-loops in scope, products, sums, stores, reads of the enclosing shared-memory tiles.
+A statement of a pattern is filled in by the schema of its class, then completed (`whole_programs`). A run `xs..`
+becomes random statements: loads over the loops in scope, products, sums, stores, reads of shared-memory tiles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from ...ir import compose
-from ...ir.diagnostic import DplcError, Source
-from ...ir.expr import Axis, add, binary, floordiv, multiply, subtract
+from ...ir.atoms import ATOMS
+from ...ir.diagnostic import DplcError
+from ...ir.expr import Axis, Call, Var, add, binary, floordiv, modulo, multiply, subtract
 from ...ir.facts.index import operate
 from ...ir.functions import CAST, FUNCTIONS, HELD, LOGICAL, SELECT
+from ...ir.loop import Accumulate, For, Let, Load, Store
+from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
-from ...ir.program import Kernel
+from ...ir.node import Field, replace
+from ...ir.program import Block, Kernel
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
-from ...ir.text.parse import parse
-from ...ir.text.programs import read_unit
-from ...ir.text.read_statements import CLOSED
+from ...ir.text.read_statements import CLOSED, Shape, named
+from ...ir.tile import Combine, Stage, Tile
 from ..language import core as c
 from ..language import core as s
 from ..language.rule import Rule
+from ..language.typed_slots import calls, shape_of
+from ..rewrite.statements.template import defined
 from .meaning import COUNT
 from .outcome import Dice, constant, numeral
 
 EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12)
 LONGEST = 64  # of the extents that a rule names
-ROLES = ("THREAD", "BLOCK", "REG")
+UNKNOWN = 4  # the extent of a loop whose end is computed
+ROLES = ("BLOCK", "THREAD", "REG")
+CALLED = ("exp", "abs")
+Program = tuple[Kernel, ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class SubjectScope:
     """Names that the program can use at one position.
 
@@ -41,348 +50,258 @@ class SubjectScope:
     """
 
     extents: dict[str, int] = field(default_factory=dict)
-    parallel: list[str] = field(default_factory=list)
-    summed: list[str] = field(default_factory=list)
+    parallel: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
     storing: bool = True
 
-    def inner(self, name: str, extent: int, role: str) -> SubjectScope:
-        """Return the scope inside of a loop."""
-        parallel = [*self.parallel, name] if role not in ("reduce", "serial") else self.parallel
-        summed = [*self.summed, name] if role in ("reduce", "serial") else self.summed
-        return SubjectScope({**self.extents, name: extent}, parallel, summed, self.storing and role == "free")
-
-
-@dataclass
-class DrawnSlab:
-    name: str
-    extents: tuple[int, ...]
-    depth: int
-    slot: str
+    def inner(self, name: str, extent: Any, role: str) -> SubjectScope:
+        """Return the scope inside of a loop, or below an axis."""
+        extents = {**self.extents, name: extent if isinstance(extent, int) else UNKNOWN}
+        if role in ("reduce", "serial"):
+            return SubjectScope(extents, self.parallel, (*self.summed, name), False)
+        return SubjectScope(extents, (*self.parallel, name), self.summed, self.storing)
 
 
 class Instance:
-    """One way to fill in the pattern of a rule."""
+    """One way to fill in the pattern of a rule: each statement by the schema of its class."""
 
     def __init__(self, rule: Rule, dice: Dice):
         self.rule, self.dice = rule, dice
-        self.values: dict[str, Any] = {}  # extents, roles, functions, runs of text by variable
-        self.slabs: list[DrawnSlab] = []  # not read yet
-        self.every: list[DrawnSlab] = []
+        self.values: dict[str, Any] = {}  # by variable of the pattern
+        self.defined = frozenset(defined(rule.match, frozenset()))
+        self.unread: list[Stage] = []  # copies that nothing has read yet
+        self.every: list[Stage] = []
         self.count = 0
-        waits = "Wait(" in "".join(
-            rule.span.source.line(n) for n in range(rule.span.line, rule.match[-1].span.end_line + 1)
-        )
-        self.transports = ("SYNC", "ASYNC") if waits else ("SYNC",)
+        self.options: dict[str, Any] = {
+            "Fn": ("add", "maximum"), "MonoidName": MONOIDS, "AtomName": tuple(ATOMS), "Dtype": ("f32",),
+            "Int": (3, 2, 1), "Num": (0.0, 1.0),
+            "Via": ("SYNC", "ASYNC") if any(call.fn == "Wait" for call in calls(rule.match)) else ("SYNC",),
+        }  # fmt: skip
 
-    def program(self) -> tuple[Kernel, ...]:
+    def program(self) -> Program:
         """Return the kernel, its buffers still undeclared. Raises DplcError for an unsupported pattern."""
-        statements = self.rule.match
-        if len(statements) == 1 and isinstance(statements[0], s.Unit):
+        statements, scope = self.rule.match, SubjectScope()
+        if isinstance(statements[0], s.Unit):
             statements = statements[0].body
-        scope, lines = SubjectScope(), []
-        tiled = any(isinstance(x, s.Statement) and getattr(x.call, "fn", "") == "Tile" for x in statements)
-        if not tiled and self.rule.level == "tile":
-            head = self._frame(scope)
-            inner = self.block(statements, scope)
+        framed = self.rule.level == "tile" and all(call.fn != "Tile" for call in calls(statements))
+        axes = []
+        for name in self.dice.pick((("i", "j"), ("t",), ("i", "j", "r"))) if framed else ():
+            role = "REG" if name == "r" else "BLOCK" if name == "i" and self.dice.often(30) else "THREAD"
+            axes.append(Axis(name, self.dice.pick((4, 8, 3, 16)), role))
+            scope = scope.inner(name, axes[-1].extent, role)
+        body = self.block(statements, scope)
+        if framed:
             if self.dice.often(30):  # the pattern as a whole comes again
-                inner = [f"for again in 0..{self.dice.number(2, 3)} serial:", *_indented(inner)]
-            inner += self._after(scope)
-            lines = [head, *_indented(inner)]
-        else:
-            lines = self.block(statements, scope)
-        text = "\n".join(["kernel subject() -> subject_out: f32[1]:", *_indented(lines or ["pass"])])
-        (unit,) = parse(Source("subject", text + "\n"))
-        kernel: Any = read_unit(unit)
-        return (Kernel(kernel.name, (), (), kernel.body),)
-
-    def _frame(self, scope: SubjectScope) -> str:
-        """Return a Tile around a pattern of statements."""
-        names = self.dice.pick((("i", "j"), ("t",), ("i", "j", "r")))
-        for name in names:
-            scope.extents[name] = self.dice.pick((4, 8, 3, 16))
-        scope.parallel = list(names)
-        roles = [
-            "REG" if name == "r" else "BLOCK" if name == "i" and self.dice.often(30) else "THREAD" for name in names
-        ]
-        axes = ", ".join(f"{name}:{scope.extents[name]}={role}" for name, role in zip(names, roles, strict=True))
-        return f"Tile({axes}):"
-
-    def _after(self, scope: SubjectScope) -> list[str]:
-        """Return statements that follow the pattern; sometimes one of them reads a tile that the pattern copied."""
-        lines = self.run(scope) if self.dice.often(30) else []
-        if self.every and self.dice.often(40):
-            slab = self.dice.pick(self.every)
-            lines += self.read(replace(slab, slot="0"), scope)
-        return lines
+                body = (For("again", 0, self.dice.number(2, 3), body),)
+            body += self.run(scope) if self.dice.often(30) else ()
+            if self.every and self.dice.often(40):
+                body += self.read(replace(self.dice.pick(self.every), slot=0), scope)
+            body = (Tile(tuple(axes), body),)
+        return (Kernel("subject", (), (), body),)
 
     # ---- the pattern
-    def block(self, statements: s.Nodes, scope: SubjectScope) -> list[str]:
-        out: list[str] = []
-        for statement in statements:
-            out += self.statement(statement, scope)
-        return out
+    def block(self, statements: s.Nodes, scope: SubjectScope) -> Block:
+        return tuple(made for node in statements for made in self.statement(node, scope))
 
-    def statement(self, node: Any, scope: SubjectScope) -> list[str]:
-        if isinstance(node, s.ForLoop):
-            return self.loop(node, scope)
-        if isinstance(node, s.IfBlock):
-            return [
-                f"if {self.condition(node.condition, scope)}:",
-                *_indented(self.block(node.body, scope) or ["pass"]),
-            ]
+    def statement(self, node: s.Syntax, scope: SubjectScope) -> Block:
         if isinstance(node, s.RunStatement):
-            name = node.run.base.text  # type: ignore[attr-defined]
-            if name not in self.values:
-                self.values[name] = self.run(scope, spare=name in ("pre", "mid", "post"))
-            return list(self.values[name])
-        if isinstance(node, s.CaptureStatement):
-            many = self.dice.number(1, 2) if node.repeat else 1
-            return [line for _ in range(many) for line in self.operation(node.call, scope)]
+            spare = getattr(node.run.base, "text", "") in ("pre", "mid", "post")
+            return self.known(node.run.base, lambda: self.run(scope, spare))  # type: ignore[no-any-return]
         if isinstance(node, s.InsideBlock):
-            return self.inside(node, scope)
-        if isinstance(node, s.Statement) and isinstance(node.call, s.Apply):
-            if node.call.fn == "Tile":
-                return self.tile(node)
-            return self.operation(node.call, scope)
-        if isinstance(node, s.Assign):
-            return self.assign(node, scope)
-        if isinstance(node, s.AccumulateInto) and isinstance(node.target, s.NameOf) and isinstance(node.value, s.Apply):
-            fn = self.function(node.value.fn, ("add", "maximum"))
-            return [f"{node.target.text} <- {fn}({node.target.text}, {self.scalar(node.value.items[1], scope)})"]
-        raise DplcError("beyond the generator", node.span)
+            return (*self.run(scope, True), *self.block(node.body, scope), *self.run(scope, True))
+        shape = shape_of(node)
+        if shape is None:
+            raise DplcError("beyond the generator", node.span)
+        many = self.dice.number(1, 2) if getattr(node, "repeat", None) else 1
+        return tuple(made for _ in range(many) for made in self.filled(shape, scope))
 
-    def loop(self, node: s.ForLoop, scope: SubjectScope) -> list[str]:
-        role = next((a.text for a in node.attributes if isinstance(a, s.NameOf)), "serial")
-        if role not in CLOSED["Role"]:
-            role = self.values.setdefault(role, self.dice.pick(("reduce", "serial", "free")))
-        start = "0" if isinstance(node.start, s.Number) else self.start(node.start, scope)
-        stop = self.extent(node.stop)
-        step = "" if node.step is None else f" by {self.extent(node.step)}"
-        body = self.block(node.body, scope.inner(node.var, stop, role))
-        return [f"for {node.var} in {start}..{stop}{step} {role}:", *_indented(body or ["pass"])]
+    def filled(self, shape: Shape, scope: SubjectScope) -> Block:
+        """Return a statement with values for what the pattern leaves open; a Combine follows its accumulation."""
+        given, cls = self.fields(shape, scope), cast(Any, shape.cls)
+        if cls is Tile:
+            axes = [replace(axis, role=axis.role or self.dice.pick(ROLES)) for axis in given["axes"]]
+            given["axes"] = tuple(
+                sorted(axes, key=lambda axis: ROLES.index(axis.role)) if self.dice.often(50) else axes
+            )
+            scope = SubjectScope()
+            for axis in given["axes"]:
+                scope = scope.inner(axis.name, axis.extent, axis.role)
+        elif cls is For:
+            scope = scope.inner(given["var"], given["stop"], given.get("role", "serial"))
+        elif cls is Stage:
+            given |= self.copied(given, scope)
+        if "body" in cls.by_name:
+            given["body"] = self.block(shape.body or (), scope)
+        made = cls(**given)
+        if cls is Combine:
+            return (Accumulate(made.acc, made.fn, 1.0), made)
+        if cls is Stage:
+            self.unread.append(made)
+            self.every.append(made)
+        return (made,)
 
-    def start(self, node: s.Syntax, scope: SubjectScope) -> str:
-        name = node.text if isinstance(node, s.NameOf) else "0"
-        return name if name in scope.extents else str(s.constant_of(node) or 0)
+    def fields(self, shape: Shape, scope: SubjectScope) -> dict[str, Any]:
+        """Return values for the fields that a pattern mentions, and for those that a node must have."""
+        given: dict[str, Any] = {}
+        for one in shape.cls.fields:
+            value = shape.fields.get(one.name)
+            if one.sort == "Block" or (value is None and not one.required):
+                continue
+            if isinstance(value, tuple):
+                given[one.name] = tuple(made for item in value for made in self.item(one, item, scope))
+            elif one.many:
+                given[one.name] = self.known(value, functools.partial(self.several, one, None, scope))
+            else:
+                given[one.name] = self.value(one, value, scope)
+        return given
 
-    def extent(self, node: s.Syntax) -> int:
-        """Return the number for an extent of the pattern."""
-        number = s.constant_of(node)
-        if number is not None:
-            return int(number)
-        name = node.text if isinstance(node, s.NameOf) else f"@{self.count}"
-        if name == "_" or not isinstance(node, s.NameOf):
-            return numeral(self.dice, EXTENTS, 1, LONGEST)
-        if not isinstance(self.values.get(name), int):
-            self.values[name] = numeral(self.dice, EXTENTS, 1, LONGEST)
-        return int(self.values[name])
+    def known(self, variable: Any, draw: Callable[[], Any]) -> Any:
+        """Return the value of a variable, drawn at its first mention; `_` has another value each time."""
+        if not isinstance(variable, s.NameOf) or variable.text == "_":
+            return draw()
+        if variable.text not in self.values:
+            self.values[variable.text] = draw()
+        return self.values[variable.text]
 
-    def condition(self, node: s.Syntax, scope: SubjectScope) -> str:
-        name = self.dice.pick(list(scope.extents) or ["i"])
-        if isinstance(node, s.NameOf) and node.text in self.values:
-            return str(self.values[node.text])
-        made = f"{name} < {self.dice.number(1, max(2, scope.extents.get(name, 4) + 1))}"
-        if isinstance(node, s.NameOf):
-            self.values[node.text] = made
-        return made
+    def item(self, one: Field, item: s.Syntax, scope: SubjectScope) -> tuple[Any, ...]:
+        if not isinstance(item, s.Run):
+            return (self.value(one, item, scope),)
+        return self.known(item.base, lambda: self.several(one, item.role, scope))  # type: ignore[no-any-return]
 
-    def inside(self, node: s.InsideBlock, scope: SubjectScope) -> list[str]:
-        body = self.block(node.body, scope)
-        before = self.run(scope, spare=True) if self.dice.often(30) else []
-        after = self.run(scope, spare=True) if self.dice.often(30) else []
-        return [*before, *body, *after]
+    def several(self, one: Field, role: str | None, scope: SubjectScope) -> tuple[Any, ...]:
+        """Return the elements of a run in a list: axes of a tile, an index, axes of a reduction."""
+        if one.sort == "Axis":
+            roles = (role,) if role in ROLES else ROLES
+            return tuple(
+                Axis(self.fresh(self.dice.pick("abcde")), self.dice.pick((2, 4, 3, 8)), self.dice.pick(roles))
+                for _ in range(self.dice.pick((1, 2, 1, 2, 1, 2, 0)))
+            )
+        return self.index(scope) if one.name == "idx" else (Var(self.dice.pick(scope.parallel or ("t",))),)
 
-    def tile(self, node: s.Statement) -> list[str]:
-        call: Any = node.call
-        axes: list[tuple[str, int, str]] = []
-        fields = []
-        for item in call.items:
-            if isinstance(item, s.Run):
-                role = item.role if item.role in ROLES else None
-                for _ in range(self.dice.number(0, 2) if len(call.items) > 1 else self.dice.number(1, 2)):
-                    self.count += 1
-                    axes.append(
-                        (
-                            f"{'abcde'[self.count % 5]}{self.count}",
-                            self.dice.pick((2, 4, 3, 8)),
-                            role or self.dice.pick(ROLES),
-                        )
-                    )
-            elif isinstance(item, s.AxisItem):
-                axes.append(
-                    (item.name, self.extent(item.extent), item.role if item.role in ROLES else self.dice.pick(ROLES))
-                )
-            elif isinstance(item, s.Keyword):
-                fields.append(f"{item.name}={s.constant_of(item.value)}")
-        inner = SubjectScope({name: extent for name, extent, _ in axes}, [name for name, _, _ in axes], [], True)
-        order = {"BLOCK": 0, "THREAD": 1, "REG": 2}
-        if self.dice.often(50) and any(isinstance(item, s.Run) for item in call.items):
-            axes.sort(key=lambda axis: order[axis[2]])
-        head = ", ".join([*(f"{name}:{extent}={role}" for name, extent, role in axes), *fields])
-        body = self.block(node.body or (), inner)
-        return [f"Tile({head}):", *_indented(body or ["pass"])]
-
-    # ---- statements of one line
-    def operation(self, call: s.Apply, scope: SubjectScope) -> list[str]:
-        if call.fn == "Stage":
-            return [self.stage(call, scope)]
-        if call.fn in ("Sync", "Wait"):
-            return [f"{call.fn}()"]
-        if call.fn == "Combine":
-            names = list(scope.parallel) or ["t"]
-            self.count += 1
-            return [
-                f"sum{self.count} <- add(sum{self.count}, 1.0)",
-                f"Combine(sum{self.count}, add, over=[{self.dice.pick(names)}])",
-            ]
-        raise DplcError("beyond the generator", call.span)
-
-    def stage(self, call: s.Apply, scope: SubjectScope) -> str:
-        """Return a copy of one or two dimensions whose origin moves with the enclosing loop."""
-        given = {item.name: item.value for item in call.items if isinstance(item, s.Keyword)}
-        depth = self._field(given.get("depth"), (1, 2, 3))
-        via = given.get("via")
-        name = via.text if isinstance(via, s.NameOf) and via.text in CLOSED["Via"] else self.dice.pick(self.transports)
-        axes = given.get("slab")
-        count = len(axes.items) if isinstance(axes, s.Group) else self.dice.number(1, 2)
-        extents = tuple(self.dice.pick((4, 8, 16, 32, 5)) for _ in range(count))
-        self.count += 1
-        slab = DrawnSlab(f"S{self.count}", extents, depth, "0")
-        loop = scope.summed[-1] if scope.summed else None
-        if depth > 1 and loop:
-            slab.slot = f"{loop} % {depth}"
-        self.slabs.append(slab)
-        self.every.append(slab)
-        origin = ", ".join(f"{loop}*{n}" if loop and d == len(extents) - 1 else "0" for d, n in enumerate(extents))
-        labels = ", ".join(f"{'xyz'[d]}:{n}@{d}" for d, n in enumerate(extents))
-        more = f", depth={depth}, slot={slab.slot}" if depth > 1 else ""
-        return f"{slab.name} = Stage(G{self.count}, origin=[{origin}], slab=[{labels}]{more}, via={name})"
-
-    def _field(self, node: s.Syntax | None, options: tuple[int, ...]) -> int:
-        if node is None:
-            return options[0]
-        number = s.constant_of(node)
-        if number is not None:
-            return int(number)
-        name = getattr(node, "text", "_")
-        return int(self.values.setdefault(name, self.dice.pick(options[::-1])))
-
-    def assign(self, node: s.Assign, scope: SubjectScope) -> list[str]:
-        target = node.target.text if isinstance(node.target, s.NameOf) else "value"
-        value = node.value
-        if isinstance(value, s.LoadOf) and isinstance(value.access, s.Subscript):
-            key = getattr(value.access.base, "text", "B")
-            access = self.values.setdefault(f"@{key}", f"{key}[{self.index(scope)}]")
-            guard = ""
-            if value.condition is not None:
-                other = None if value.other is None else s.constant_of(value.other)
-                guard = f" if {self.condition(value.condition, scope)} else {0.0 if other is None else other}"
-            return [f"{target} = load {access}{guard}"]
-        if isinstance(value, s.Apply) and value.fn in ("Stage",):
-            return [self.stage(value, scope)]
-        return [f"{target} = {self.scalar(value, scope)}"]
-
-    def scalar(self, node: s.Syntax, scope: SubjectScope) -> str:
-        """Return a scalar expression: a function of names, or a random one for a variable."""
-        if s.constant_of(node) is not None:
-            return str(s.constant_of(node))
+    def value(self, one: Field, node: Any, scope: SubjectScope) -> Any:
+        """Return the value of a field, or of an element of a list."""
+        node = s.bare(node)
+        if node is not None and (number := s.constant_of(node)) is not None:
+            return number
+        nested = shape_of(node) if isinstance(node, s.AxisItem | s.ParamItem | s.Apply) else None
+        if nested is not None:
+            return cast(Any, nested.cls)(**self.fields(nested, scope))
+        if (
+            isinstance(node, s.NameOf)
+            and (one.sort == "Name" or node.text in CLOSED.get(one.sort, ()))
+            and node.text != "_"
+        ):
+            return node.text
+        if one.sort not in ("Expr", "Over"):
+            return self.known(node, lambda: self.draw(one, scope))
+        if isinstance(node, s.Operation):
+            sides = one if node.op in ("and", "or") else For.by_name["stop"]
+            return binary(node.op, self.value(sides, node.a, scope), self.value(sides, node.b, scope))
         if isinstance(node, s.Apply):
-            fn = self.function(node.fn, ("exp", "abs"))
-            return f"{fn}({', '.join(self.scalar(item, scope) for item in node.items)})"
-        if isinstance(node, s.NameOf) and node.text == "e":
-            return str(self.values.setdefault("@e", f"multiply({self.dice.pick(list(scope.extents) or ['i'])}, 2)"))
-        return getattr(node, "text", "1.0")
+            fn = node.fn if node.fn in FUNCTIONS else self.known(named(node.fn, node), lambda: self.dice.pick(CALLED))
+            return Call(fn, tuple(self.value(one, item, scope) for item in node.items))
+        if isinstance(node, s.NameOf) and node.text in self.defined | scope.extents.keys():
+            return Var(node.text)
+        return self.known(node, lambda: self.draw(one, scope))
 
-    def function(self, name: str, options: tuple[str, ...]) -> str:
-        return name if name in FUNCTIONS else str(self.values.setdefault(name, self.dice.pick(options)))
+    def draw(self, one: Field, scope: SubjectScope) -> Any:
+        """Return a value for a field that the pattern leaves open."""
+        if one.sort in self.options:
+            return self.dice.pick(self.options[one.sort])
+        if one.sort == "Role":
+            return self.dice.pick(ROLES if one.default is None else ("reduce", "serial", "free"))
+        if one.sort == "Name":
+            return self.fresh("n")
+        name = self.dice.pick(list(scope.extents) or ["i"])
+        if one.name in ("cond", "when"):
+            return binary("<", Var(name), self.dice.number(1, max(2, scope.extents.get(name, 4) + 1)))
+        if one.name in ("stop", "step", "extent"):
+            return numeral(self.dice, EXTENTS, 1, LONGEST)
+        if one.name in ("val", "vals"):
+            return Call("multiply", (Var(name), 2)) if self.dice.often(50) else Var(self.fresh("x"))
+        return 0 if one.name in ("start", "slot", "origin") else Var(name)
+
+    def copied(self, given: dict[str, Any], scope: SubjectScope) -> dict[str, Any]:
+        """Return the box of a copy: one or two dimensions, whose origin moves with the enclosing loop."""
+        count = len(given["slab"]) or self.dice.number(1, 2)
+        slab = tuple(Axis(f"x{d}", self.dice.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
+        origin, loop = [0] * count, scope.summed[-1:]
+        made: dict[str, Any] = {"slab": slab, "via": given.get("via") or self.dice.pick(self.options["Via"])}
+        if loop:
+            origin[-1] = multiply(Var(loop[0]), slab[-1].extent)
+            made["slot"] = modulo(Var(loop[0]), given.get("depth", 1))
+        return made | {"origin": tuple(origin)}
 
     # ---- runs
-    def run(self, scope: SubjectScope, spare: bool = False) -> list[str]:
+    def run(self, scope: SubjectScope, spare: bool = False) -> Block:
         """Return statements that are allowed here. spare: often none at all."""
         if spare and not self.dice.often(35):
-            return []
-        kind = self.dice.number(0, 5)
-        waiting, self.slabs = self.slabs, []
-        lines = [line for slab in waiting for line in self.read(slab, scope)]
-        if waiting and kind < 3:
-            return lines
-        if kind == 0 or not scope.extents:
-            return [*lines, *self.total(scope)]
-        if kind == 1 and len(scope.parallel) > 1:
-            return [*lines, *self.product(scope)]
-        if kind == 2 and scope.storing:
-            return [*lines, *self.pointwise(scope)]
-        if kind == 3 and len(scope.parallel) > 1:
-            return [*lines, *self.product(scope), *(self.pointwise(scope) if scope.storing else [])]
-        if kind == 5 and scope.storing:
-            return [*lines, *self.row(scope)]
-        return [*lines, *self.total(scope)]
+            return ()
+        kind = self.dice.number(0, 5) if scope.extents else 0
+        waiting, self.unread = self.unread, []
+        body: Block = tuple(made for stage in waiting for made in self.read(stage, scope))
+        makers = [self.product] if kind in (1, 3) and len(scope.parallel) > 1 else []
+        if kind in (2, 3, 5) and scope.storing:
+            makers.append(self.row if kind == 5 else self.pointwise)
+        for make in makers or [self.total] * (not waiting or kind > 2):
+            body += make(scope)
+        return body
 
-    def row(self, scope: SubjectScope) -> list[str]:
+    def row(self, scope: SubjectScope) -> Block:
         """Return a free loop over a row, as long as a loop of the pattern."""
         known = [value for value in self.values.values() if isinstance(value, int) and value > 1]
         name, extent = self.fresh("l"), self.dice.pick([*known, 8, 5])
-        inner = scope.inner(name, extent, "free")
-        return [f"for {name} in 0..{extent} free:", *_indented(self.pointwise(inner))]
+        return (For(name, 0, extent, self.pointwise(scope.inner(name, extent, "free")), "free"),)
 
     def fresh(self, hint: str) -> str:
         self.count += 1
         return f"{hint}{self.count}"
 
-    def index(self, scope: SubjectScope) -> str:
+    def index(self, scope: SubjectScope, whole: bool = False) -> tuple[Any, ...]:
+        """Return an index of some names in scope, or of all of them: one by one, or as one number."""
         names = list(scope.extents)
-        if not names:
-            return "0"
-        if len(names) > 1 and self.dice.often(35):  # one index of two names, the second one varying fastest
-            a, b = self.dice.pick(names[:-1]), names[-1]
-            return f"{a}*{scope.extents[b]} + {b}"
-        chosen = [name for name in names if self.dice.often(60)] or names[-1:]
-        return ", ".join(chosen)
+        if len(names) > 1 and self.dice.often(35):  # the second one varies fastest
+            chosen = names if whole else [self.dice.pick(names[:-1]), names[-1]]
+            flat: Any = 0
+            for name in chosen:
+                flat = add(multiply(flat, scope.extents[name]), Var(name))
+            return (flat,)
+        chosen = names if whole else [name for name in names if self.dice.often(60)] or names[-1:]
+        return tuple(map(Var, chosen)) or (0,)
 
-    def total(self, scope: SubjectScope) -> list[str]:
+    def loaded(self, buffer: str, index: tuple[Any, ...], fn: str = "add") -> Block:
+        """Return a sum of the elements of a buffer."""
         value, total = self.fresh("v"), self.fresh("acc")
-        return [
-            f"{value} = load X{self.count}[{self.index(scope)}]",
-            f"{total} <- {self.dice.pick(('add', 'maximum'))}({total}, {value})",
-        ]
+        return Load(value, buffer, index), Accumulate(total, fn, Var(value))
 
-    def product(self, scope: SubjectScope) -> list[str]:
-        """Return a contraction over the reduced name in scope, or over a loop of its own."""
-        i, j = scope.parallel[-2:]
-        k = next((name for name in reversed(scope.summed)), None)
-        a, b, p, total = (self.fresh(letter) for letter in ("a", "b", "p", "acc"))
-        inner = k or self.fresh("k")
-        lines = [
-            f"{a} = load A{self.count}[{i}, {inner}]", f"{b} = load B{self.count}[{inner}, {j}]",
-            f"{p} = multiply({a}, {b})", f"{total} <- add({total}, {p})",
-        ]  # fmt: skip
-        return lines if k else [f"for {inner} in 0..{self.dice.pick((4, 8, 6))} reduce:", *_indented(lines)]
+    def total(self, scope: SubjectScope) -> Block:
+        return self.loaded(self.fresh("X"), self.index(scope), self.dice.pick(self.options["Fn"]))
 
-    def pointwise(self, scope: SubjectScope) -> list[str]:
-        value, out = self.fresh("v"), self.fresh("Y")
-        flat = "0"
-        names = list(scope.extents)
-        if len(names) > 1 and self.dice.often(40):
-            flat = names[0]
-            for name in names[1:]:
-                flat = f"({flat})*{scope.extents[name]} + {name}"
-        else:
-            flat = ", ".join(names) or "0"
-        return [f"{value} = load X{self.count}[{self.index(scope)}]", f"{out}[{flat}] = {value}"]
-
-    def read(self, slab: DrawnSlab, scope: SubjectScope) -> list[str]:
+    def read(self, stage: Stage, scope: SubjectScope) -> Block:
         """Return a sum over the contents of a shared-memory tile."""
-        value, total = self.fresh("v"), self.fresh("acc")
         cells = []
-        for extent in slab.extents:
-            fitting = [name for name in scope.parallel if scope.extents[name] <= extent]
-            cells.append(self.dice.pick([*fitting, str(self.dice.number(0, extent - 1))]))
-        index = ", ".join(([slab.slot] if slab.depth > 1 else []) + cells)
-        return [f"{value} = load {slab.name}[{index}]", f"{total} <- add({total}, {value})"]
+        for axis in stage.slab:
+            fitting = [Var(name) for name in scope.parallel if scope.extents[name] <= axis.extent]
+            cells.append(self.dice.pick([*fitting, self.dice.number(0, axis.extent - 1)]))
+        return self.loaded(stage.dst, (*((stage.slot,) if stage.depth > 1 else ()), *cells))
 
+    def product(self, scope: SubjectScope) -> Block:
+        """Return a contraction over the reduced name in scope, or over a loop of its own."""
+        i, j = map(Var, scope.parallel[-2:])
+        k = Var(scope.summed[-1] if scope.summed else self.fresh("k"))
+        a, b, p = (self.fresh(letter) for letter in "abp")
+        body = (
+            Load(a, f"A{self.count}", (i, k)), Load(b, f"B{self.count}", (k, j)),
+            Let(p, Call("multiply", (Var(a), Var(b)))), Accumulate(self.fresh("acc"), "add", Var(p)),
+        )  # fmt: skip
+        return body if scope.summed else (For(k.name, 0, self.dice.pick((4, 8, 6)), body, "reduce"),)
 
-def _indented(lines: list[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+    def pointwise(self, scope: SubjectScope) -> Block:
+        value = self.fresh("v")
+        return (
+            Load(value, self.fresh("X"), self.index(scope)),
+            Store(self.fresh("Y"), self.index(scope, whole=True), Var(value)),
+        )
 
 
 # ---- Tensor IR programs that a rule on tensor should reach: its own pattern, with values put in for its variables.
@@ -408,7 +327,8 @@ class TermInstance:
         self.values: dict[str, Term] = {}
         self.names: dict[str, Any] = {}
         self.counting = False
-        self.said = dict(extents_said(rule))  # axis -> extent
+        said = c.terms((*rule.left.values(), *rule.left_axes.values()), c.AxisTerm)
+        self.said = {axis.name: axis.extent for axis in said if isinstance(axis.extent, int)}
 
     def graph(self) -> TensorGraph:
         """Return a program around the pattern's root: stored, read by something, or read twice."""
@@ -529,7 +449,7 @@ class TermInstance:
         if part not in PARTS:
             part = self.names.setdefault(part, self.dice.pick(tuple(PARTS)))
         monoid, _ = of_part(part)
-        items = [x for x in term.operands if not isinstance(x, c.RunTerm)]
+        items = [x for x in term.args if not isinstance(x, c.RunTerm)]
         args: list[Term] = []
         for place, operand in enumerate(monoid.operands):
             self.counting = operand == COUNT
@@ -564,10 +484,9 @@ class TermInstance:
 
     def place_of(self, node: c.Syntax) -> Any:
         """Return an index expression over the axes that it names."""
+        node = c.bare(node)
         if isinstance(node, c.Operation) and node.op in ("+", "-", "*", "//", "%"):
             return operate(node.op, self.place_of(node.a), self.place_of(node.b))
-        if isinstance(node, c.Group) and len(node.items) == 1:
-            return self.place_of(node.items[0])
         return self.axis(node.text) if isinstance(node, c.NameOf) else getattr(node, "value", 0)
 
     def remapped(self, x: Term) -> Term:
@@ -616,13 +535,6 @@ class TermInstance:
             product = Elementwise("multiply", (x, self.input(dtype(x))))
             return Reduce("add", (self.dice.pick(axes(product)),), product)
         return Elementwise(self.dice.pick(("exp", "negative", "copy")), (x,))
-
-
-def extents_said(rule: Rule) -> Iterator[tuple[str, int]]:
-    """Yield the axes of a pattern that it gives an extent."""
-    for axis in (*c.terms(tuple(rule.left.values()), c.AxisTerm), *c.terms(tuple(rule.left_axes.values()), c.AxisTerm)):
-        if isinstance(axis.extent, int):
-            yield axis.name, axis.extent
 
 
 def places(axis: Axis, other: Axis) -> list[Any]:

@@ -151,7 +151,7 @@ def _changed(node: Any) -> Changed:
     """Yield each possible change of a template, with its description."""
     if isinstance(node, tuple):
         for n, item in enumerate(node):
-            if len(node) > 1 and _droppable(item):
+            if len(node) > 1 and isinstance(item, DROPPABLE):
                 yield f"without `{_first_line(item)}`", (*node[:n], *node[n + 1 :])
             for what, other in _changed(item):
                 yield what, (*node[:n], other, *node[n + 1 :])
@@ -164,9 +164,9 @@ def _changed(node: Any) -> Changed:
             yield what, replace(node, **{part: other})
 
 
-def _droppable(item: Any) -> bool:
-    statements = (s.Statement, s.IfBlock, s.EachBlock, s.RunStatement, s.ForLoop)
-    return isinstance(item, (*statements, s.Keyword, s.Substitution, s.Arm, s.UseRule))
+DROPPABLE = (
+    s.Statement, s.IfBlock, s.EachBlock, s.RunStatement, s.ForLoop, s.Keyword, s.Substitution, s.Arm, s.UseRule,
+)  # fmt: skip
 
 
 def _own(node: Any) -> Changed:

@@ -353,7 +353,7 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
     except Wrong as wrong:
         verdict.wrong = wrong
     if verdict.wrong is not None and options.shrink:
-        verdict.wrong = smaller(verdict.wrong, checker.smaller, lambda subject: _again(checker, rule, subject))
+        verdict.wrong = smaller(verdict.wrong, checker.smaller, lambda subject: checker.check(rule, subject))
     verdict.seconds = time.monotonic() - started
     return verdict
 
@@ -370,11 +370,6 @@ def _draw(attempt: _Attempts, own: list[Subject], options: CheckOptions) -> None
     if verdict.wrong is None and verdict.drawn:
         good = [subject for subject in own if subject.key in attempt.fired] or own
         draw_until(lambda: verdict.reached >= ENOUGH, near(good), attempt, options.more, seed, named)
-
-
-def _again(checker: Any, rule: Rule, subject: Subject) -> Outcome:
-    outcome: Outcome = checker.check(rule, subject)
-    return outcome
 
 
 def check_rules(

@@ -14,7 +14,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
-from ...ir.tensor import TensorGraph, Term, axes, operands
+from ...ir.tensor import TensorGraph, axes, postorder
 from ...ir.text.tensor import print_graph
 from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
@@ -195,17 +195,8 @@ class TorchChecker(Checker):
 
 def _too_large(graph: TensorGraph) -> bool:
     """Return whether a value of a program has too many elements to compute here."""
-    seen: set[Term] = set()
-    waiting = [out.value for out in graph.outs]
-    while waiting:
-        term = waiting.pop()
-        if term in seen:
-            continue
-        seen.add(term)
-        if math.prod(axis.extent for axis in axes(term)) > LARGEST:
-            return True
-        waiting.extend(operands(term))
-    return False
+    terms = postorder(out.value for out in graph.outs)
+    return any(math.prod(axis.extent for axis in axes(term)) > LARGEST for term in terms)
 
 
 def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:

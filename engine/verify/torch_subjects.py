@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -182,11 +183,6 @@ def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph
     return _with_input(graph, at, shape=shape)
 
 
-def one_rank(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """Add a dimension to an input."""
-    return one_extent(graph, dice, added=True)
-
-
 def _with_input(graph: TorchGraph, at: int, **changes: Any) -> TorchGraph:
     return replace(graph, ins=(*graph.ins[:at], replace(graph.ins[at], **changes), *graph.ins[at + 1 :]))
 
@@ -280,8 +276,9 @@ TEXTS = {
     "padding": ("same", "valid"),
 }
 
-CHANGES = (
-    other_extent, other_extent, scaled, one_extent, one_rank, all_ranks, other_field, other_field, other_dtype,
+CHANGES: tuple[Callable[[TorchGraph, Dice], TorchGraph], ...] = (
+    other_extent, other_extent, scaled, one_extent, functools.partial(one_extent, added=True), all_ranks, other_field,
+    other_field, other_dtype,
 )  # fmt: skip
 
 

@@ -61,10 +61,9 @@ class Integers:
     # ---- numbers
     def number(self, node: s.Syntax, scope: Scope) -> Any:
         """Return the integer value of an expression. Raises Unknown."""
+        node = s.bare(node)
         if isinstance(node, s.Number) and isinstance(node.value, int):
             return node.value
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.number(node.items[0], scope)
         if isinstance(node, s.NameOf):
             return self.name(node, scope)
         if isinstance(node, s.Prefix) and node.op == "-":
@@ -125,8 +124,7 @@ class Integers:
     # ---- truth values
     def truth(self, node: s.Syntax, scope: Scope) -> Any:
         """Return the truth value of a condition. Raises Unknown."""
-        if isinstance(node, s.Group) and node.bracket == "(" and len(node.items) == 1:
-            return self.truth(node.items[0], scope)
+        node = s.bare(node)
         if isinstance(node, s.NameOf):
             return self.condition(node.text, scope)
         if isinstance(node, s.Prefix) and node.op == "not":

@@ -153,7 +153,10 @@ def claims(rule: Rule) -> Iterator[Claim]:
     pure = _asked(rule, "plain")
     for run, old in before.items():
         found = tuple(after.get(run, ()))
-        if found and any(_moved(old, place) for place in found) and any(p.moves or not p.changed for p in found):
+        around = _shape(old)  # nothing to prove if only statements have changed around the run
+        if any(place.moves or _shape(place) != around for place in found) and any(
+            p.moves or not p.changed for p in found
+        ):
             yield from _claims(rule, run, old, found, run not in pure)
 
 
@@ -168,11 +171,6 @@ def _asked(rule: Rule, fact: str) -> set[str]:
         return set()
 
     return {name for guard in rule.guards if guard.kind == "require" for name in found(guard.condition)}
-
-
-def _moved(old: RunOccurrence, new: RunOccurrence) -> bool:
-    """Return whether anything but statements has changed around a run."""
-    return bool(new.moves) or _shape(old) != _shape(new)
 
 
 def _shape(place: RunOccurrence) -> Any:
@@ -445,7 +443,8 @@ def counted(rule: Rule, claim: Claim, numbers: dict[str, int]) -> str | None:
     before = _points(terms, old_turns, claim.before.conditions)
     if before is None:
         return None
-    wanted = {tuple(_value(terms, old, point) for old in claim.olds) for point in before}
+    forms = [old.form or s.NameOf(rule.span, old.names[0]) for old in claim.olds]
+    wanted = {tuple(int(terms.integers.number(form, point)) for form in forms) for point in before}
     made: dict[tuple[int, ...], int] = {}
     for n, place in enumerate(claim.after):
         for point in _points(terms, claim.turns[n], place.conditions) or ():
@@ -468,10 +467,6 @@ def _problem(claim: Claim, wanted: set[tuple[int, ...]], made: dict[tuple[int, .
         if claim.once and count > 1:
             return f"{claim.text} runs {count} times{turn(image)}"
     return next((f"{claim.text} never runs{turn(image)}" for image in sorted(wanted) if image not in made), None)
-
-
-def _value(terms: Terms, old: Old, point: Scope) -> int:
-    return int(terms.integers.number(old.form, point) if old.form is not None else point[old.names[0]])
 
 
 def _points(terms: Terms, turns: tuple[Turn, ...], conditions: s.Nodes) -> list[Scope] | None:
