@@ -335,7 +335,6 @@ class EGraph:
 
     classes: the spellings of each class, the original one first; of: {node of the problem: class}.
     mask, dtype: of each class; known: the classes that loading computes. fired: rules that matched.
-    missed: {kernel: lowered price over the model's price}, which problems of one structure share.
     """
 
     problem: Problem
@@ -346,7 +345,6 @@ class EGraph:
     known: frozenset[int]
     of: tuple[int, ...]
     fired: tuple[str, ...] = ()
-    missed: dict[Any, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[int, ...]:

@@ -112,7 +112,7 @@ class EgraphSearch:
     def merge(self, start: PricedSolution) -> PricedSolution:
         """Merge kernels while that is cheaper.
 
-        Kernels that read a common buffer become one. Kernels of several values go into their consumers.
+        Kernels that read a common buffer become one.
         """
         best = start
         while True:
@@ -131,12 +131,6 @@ class EgraphSearch:
             found = self.extraction.evaluate(Solution(now.choice, now.stored, groups), best.seconds * BETTER, best)
             if found.seconds < best.seconds * BETTER:
                 yield found
-        for group in now.groups:  # value by value, each reader would wait for the kernel that still makes the others
-            other = self.extraction.solution(now.choice, now.stored.difference(group), now.groups)
-            if other is not None and other.stored.isdisjoint(group):
-                found = self.extraction.evaluate(other, best.seconds * BETTER, best)
-                if found.seconds < best.seconds * BETTER:
-                    yield found
 
     # ---- the beam
     def explore(self, start: PricedSolution) -> list[PricedSolution]:
@@ -184,25 +178,9 @@ class EgraphSearch:
                 if changed is None or changed.key in seen:
                     continue
                 seen.add(changed.key)
-                moved = self.extraction.evaluate(changed, math.inf, here)
-                for first in (moved, self._side_by_side(moved, new - extra)):
-                    if first is not None:
-                        found = self._settled(first, here, best)
-                        if found.seconds < best * WORTH_KEEPING:
-                            yield found
-
-    def _side_by_side(self, moved: PricedSolution, new: frozenset[int]) -> PricedSolution | None:
-        """Return a move with one kernel for all that would compute something new, or None.
-
-        One by one, q, k and v would be three matmuls of one.
-        """
-        for cls in sorted(new):
-            groups = [group for group, kernel in moved.table.items() if cls in kernel.touched]
-            if len(groups) > 1:
-                now, together = moved.solution, tuple(sorted(itertools.chain(*groups)))
-                rest = (group for group in now.groups if group not in groups)
-                return self.extraction.evaluate(Solution(now.choice, now.stored, (*rest, together)), math.inf, moved)
-        return None
+                found = self._settled(self.extraction.evaluate(changed, math.inf, here), here, best)
+                if found.seconds < best * WORTH_KEEPING:
+                    yield found
 
     def _folds(self, cls: int, solution: Solution) -> bool:
         node = self.extraction.node(cls, solution.choice)
@@ -221,38 +199,21 @@ class EgraphSearch:
     def _moves(self, now: Solution) -> list[tuple[tuple[int, int], ...]]:
         """Return changes of spelling.
 
-        First all consumers that could read a class that is not read yet, then all sums of one value that have a
-        factor in common, then one class at a time.
+        First all consumers that could read a class that is not read yet, then one class at a time.
         """
         single: list[tuple[tuple[int, int], ...]] = []
-        pulled: dict[tuple[int, str | int], list[tuple[int, int]]] = {}
+        pulled: dict[tuple[int, str], list[tuple[int, int]]] = {}
         for cls, chosen in now.choice.items():
             if cls in self.extraction.leaves:
                 continue
-            summed = self._summed(cls, now)
             for place, (op, _, children) in enumerate(self.graph.classes[cls]):
                 if place != chosen:
                     single.append(((cls, place),))
                 for child in children:
-                    if child in self.extraction.leaves:
-                        continue
-                    if child not in now.choice:
+                    if child not in self.extraction.leaves and child not in now.choice:
                         pulled.setdefault((child, op), []).append((cls, place))
-                    elif place != chosen:
-                        for value in summed:
-                            pulled.setdefault((child, value), []).append((cls, place))
         together = [tuple(dict(moves).items()) for moves in pulled.values() if len(dict(moves)) > 1]
         return together + single
-
-    def _summed(self, cls: int, now: Solution) -> tuple[int, ...]:
-        """Return the computed operands of the sum that a class is: a value, or the factors of a product."""
-        op, _, below = self.extraction.node(cls, now.choice)
-        if op != "Red" or below[0] in self.extraction.leaves:
-            return ()
-        (value,) = below
-        op, attributes, factors = self.extraction.node(value, now.choice)
-        found = factors if op == "E" and attributes == ("multiply",) else (value,)
-        return tuple(child for child in found if child not in self.extraction.leaves)
 
     def _different(self, beam: list[PricedSolution]) -> list[PricedSolution]:
         """Return the best of every signature: else equal spellings crowd out what is different."""

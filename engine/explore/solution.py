@@ -259,9 +259,7 @@ class Extraction:
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
         self.corrections: dict[Any, Price] = {}
-        self.ratios: dict[
-            Any, float
-        ] = {}  # form of a kernel -> how far the model is below what the lowering makes of it
+        self.ratios: dict[Any, float] = {}  # {form of a kernel: lowered price over the model's, at least 1}
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
@@ -398,7 +396,7 @@ class Extraction:
             if found is None:
                 estimate = self.memory.estimate(group, solution.choice, solution.stored)
                 found = self.prices[key] = price(estimate, self.target) if estimate is not None else _APART
-            ratio = self.graph.missed.get(key) or self.ratios.get(found.form)
+            ratio = self.ratios.get(found.form)
             if ratio is not None:
                 found = found._replace(seconds=found.seconds * ratio)
         return PricedKernel(found, touched, key)
@@ -407,16 +405,13 @@ class Extraction:
         """Record the lowered price of a kernel; the model is expected to miss others of its form by the same factor.
 
         If several kernels have one form, the one that the model predicted best counts, so that nothing is given up
-        too soon. In another region of this structure, the model is expected to miss the same kernel at other extents
-        by the factor that it missed here.
+        too soon.
         """
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
         if expected.legal and expected.form:
             ratio = max(1.0, lowered.seconds / expected.seconds)
             self.ratios[expected.form] = min(ratio, self.ratios.get(expected.form, math.inf))
-            if lowered.legal:
-                self.graph.missed[kernel.key] = ratio
 
     def forget(self) -> None:
         """Free what only a search needs: a later query computes a price again."""

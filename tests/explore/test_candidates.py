@@ -83,7 +83,7 @@ def test_two_thousand_programs(first: int) -> None:
 def test_branch_and_bound_proves_the_beam_right(name: str) -> None:
     for _, solved in explored(PROGRAMS[name]).problems:
         extraction = solved.search.extraction
-        for known in (extraction.corrections, extraction.ratios, extraction.graph.missed):
+        for known in (extraction.corrections, extraction.ratios):
             known.clear()  # of what was lowered: the search and the proof price every kernel by its estimate
         beam = solved.search.explore(solved.search.greedy())[0]
         proof = Exact(extraction, beam, 40_000)
