@@ -279,32 +279,13 @@ class CopyBox(Stmt):
 
 
 class WaitPhase(Intrinsic):
-    """Until the latest phase of this parity has ended: its copies have landed, for this thread."""
+    """Until the latest phase of this parity has ended: its copies have landed, or its warps have arrived."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
     call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
     mbarrier: ClassVar[str] = "barrier"
     barrier: Address
     parity: Expr
-
-
-class EnterTurn(Intrinsic, Convergent):
-    """A WaitPhase for the group of warps before this one: nothing to wait for where all threads run in step."""
-
-    positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
-    call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
-    mbarrier: ClassVar[str] = "barrier"
-    barrier: Address
-    parity: Expr
-
-
-class LeaveTurn(Intrinsic, Convergent):
-    """Each warp arrives once, when all of its lanes are here, at the mbarrier where the next ones wait."""
-
-    positional: ClassVar[tuple[str, ...]] = ("barrier",)
-    call: ClassVar[str] = "mbarrier_arrive({barrier})"
-    mbarrier: ClassVar[str] = "barrier"
-    barrier: Address
 
 
 class Barrier(Together):

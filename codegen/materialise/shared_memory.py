@@ -49,12 +49,10 @@ from ...ir.kernel import (
     Branch,
     CopyBox,
     Define,
-    EnterTurn,
     Expect,
     FenceBarriers,
     InitBarrier,
     LastThreads,
-    LeaveTurn,
     Loop,
     TensorMap,
     WaitPhase,
@@ -570,13 +568,13 @@ def lower_enter(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
     later = floordiv(add(group, groups - 1), groups)  # 0 for the first group, else 1
     parity = in_registers(low, modulo(add(stmt.turn, add(later, 1)), 2))
-    return _relayed(low, stmt, EnterTurn(mbarrier(low.relays[stmt.over], in_registers(low, group)), parity))
+    return _relayed(low, stmt, WaitPhase(mbarrier(low.relays[stmt.over], in_registers(low, group)), parity))
 
 
 def lower_leave(low: Lowering, stmt: Relay, at: Place) -> Block:
     group, groups = _group(low, stmt)
     after = in_registers(low, modulo(add(group, 1), groups))
-    return _relayed(low, stmt, LeaveTurn(mbarrier(low.relays[stmt.over], after)))
+    return _relayed(low, stmt, Arrive(mbarrier(low.relays[stmt.over], after)))
 
 
 def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:

@@ -36,7 +36,6 @@ from ...ir.kernel import (
     CopyAsync,
     CopyBox,
     Define,
-    EnterTurn,
     Expect,
     Fragment,
     InitBarrier,
@@ -223,7 +222,7 @@ class _Counter:
         self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
-        self.turned = {stmt.barrier.base for stmt in nodes(launch.body, EnterTurn)}  # type: ignore[attr-defined]
+        self.copied = {stmt.barrier.base for stmt in nodes(launch.body, Expect)}  # mbarriers of copies, not of relays
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
         self.tensor = self.late = self.hits = 0.0
@@ -352,9 +351,11 @@ class _Counter:
             self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
         elif isinstance(statement, Barrier):
             self.waits.barrier(statement.cluster > 1)
-        elif isinstance(statement, WaitGroup | WaitPhase):
-            self.waits.waits(statement.keep if isinstance(statement, WaitGroup) else self.waits.phases_kept())
-        elif isinstance(statement, InitBarrier) and statement.arrivals > 1 and statement.at.base not in self.turned:
+        elif isinstance(statement, WaitGroup):
+            self.waits.waits(statement.keep)
+        elif isinstance(statement, WaitPhase) and statement.barrier.base in self.copied:
+            self.waits.waits(self.waits.phases_kept())
+        elif isinstance(statement, InitBarrier) and statement.arrivals > 1 and statement.at.base in self.copied:
             self.waits.slot()
         elif isinstance(statement, Expect):
             self.waits.phases += statement.bytes != 0
