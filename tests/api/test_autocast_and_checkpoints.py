@@ -108,6 +108,7 @@ def close(got: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REGIONS)
+@pytest.mark.sampled(5)
 def test_region_without_gradients_leaves_nothing_to_eager(name: str) -> None:
     function, shares = REGIONS[name], dplc.Shares()
     with torch.no_grad():
