@@ -352,15 +352,24 @@ class CudaSession(PlacedProgram):
 
 
 USE_EMULATOR = "run with --device emulator"
+Images = Mapping[tuple[str, str], bytes]
 
 
-def executor(device: str) -> Executor:
-    """Return the executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError."""
+def executor(device: str, images: Images | None = None) -> Executor:
+    """Return the executor of a device: "emulator", "cuda" (torch's current GPU) or "cuda:N". Raises DeviceError.
+
+    images: cubins for a GPU that need not be built, by (kernel text, target).
+    """
     if device == "emulator":
         return EmulatorExecutor()
     if found := re.fullmatch(r"cuda(?::(\d{1,4}))?", device):
-        return CudaExecutor(ordinal=int(found[1]) if found[1] else None)
+        return CudaExecutor(images=images, ordinal=int(found[1]) if found[1] else None)
     raise DeviceError(f"no device `{device}`: choose emulator, cuda or cuda:N")
+
+
+def memory_of(device: str) -> str:
+    """Return the torch device whose tensors the kernels of a device read: "cuda:1"; "cpu" for the emulator."""
+    return device if device.startswith("cuda") else "cpu"
 
 
 class CudaExecutor:
@@ -379,7 +388,7 @@ class CudaExecutor:
     def __init__(
         self,
         memory: str = "cuda",
-        images: Mapping[tuple[str, str], bytes] | None = None,
+        images: Images | None = None,
         graphs: bool | None = None,
         ordinal: int | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import torch
 
 from ...codegen.arrays import check_room
-from ...codegen.launch import CudaExecutor
+from ...codegen.launch import executor, memory_of
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.expr import Size
@@ -343,9 +343,9 @@ def generate(flags: Flags) -> None:
             values = sources.make(generation.weights, flags.seed)
         else:
             values = sources.load(flags.weights, generation.weights, tell)
-        runner, kind = (CudaExecutor(), "cuda") if device == "cuda" else (emulator(), "cpu")
+        runner = emulator() if device == "emulator" else executor(device)
         tell(f"placing weights on {device}", 0, 1)
-        generator = Generator(generation, runner, values, kind, len(tokens))
+        generator = Generator(generation, runner, values, memory_of(device), len(tokens))
     if flags.weights is None:
         print_remark(f"no weights were given (--weights DIR): they are made up, seed {flags.seed}")
     if flags.count > maximum - len(tokens):

@@ -17,6 +17,7 @@ import torch
 from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
+from ...codegen.launch import memory_of
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
 from ..bench.bench import LAYOUT, PROFILED, BenchSteps, bench_program
@@ -163,13 +164,13 @@ def report_run(
     references: by default those of the capture. table: the benchmark of the program.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
-    if device == "cuda" and compiled.executor:  # which says what is missing
-        inputs = {name: tensor.cuda() for name, tensor in captured.tensors.items()}
+    if device.startswith("cuda") and compiled.executor:  # which says what is missing
+        inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
     start = time.perf_counter()
     with progress(f"running on {device}"):
         results = compiled.run(inputs)
-        if device == "cuda":
-            torch.cuda.synchronize()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
     elapsed = time.perf_counter() - start
     found = _judged(captured, results, references or (lambda: run_reference(captured, captured.tensors)))
     if out is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...codegen.launch import CudaExecutor, Executor
+from ...codegen.launch import executor, memory_of
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.dtypes import FLOAT_NAMES
@@ -54,7 +54,7 @@ class Model:
         if self._runner is None:
             self.place(sources.make(self.compiled.weights))
         assert self._runner is not None
-        return self._runner.run({name: x.cuda() if self.device == "cuda" else x for name, x in inputs.items()})
+        return self._runner.run({name: x.to(memory_of(self.device)) for name, x in inputs.items()})
 
     def load_weights(self, folder: str | Path) -> Model:
         """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
@@ -85,13 +85,10 @@ class Model:
 
     def place(self, values: Mapping[str, Any]) -> None:
         """Take weights by name, and move them to the device."""
-        runner: Executor = emulator()
-        where = "cuda" if self.device == "cuda" else "cpu"
-        if self.device == "cuda":
-            images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
-            runner = CudaExecutor(images=images)
-        placed = {name: tensor.to(where) for name, tensor in values.items()}
-        self._runner = DynamicModelRunner(self.compiled, runner, placed, where)
+        images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
+        runner = emulator() if self.device == "emulator" else executor(self.device, images)
+        placed = {name: tensor.to(memory_of(self.device)) for name, tensor in values.items()}
+        self._runner = DynamicModelRunner(self.compiled, runner, placed, memory_of(self.device))
 
 
 def compile_model(
@@ -124,7 +121,7 @@ def compile_model(
         batch: sequences at once, or their range.
         layers: only the first so many.
         dtype: f32, f16 or bf16.
-        device: cuda or emulator; by default the GPU if there is one.
+        device: cuda, cuda:N or emulator; by default the GPU if there is one.
         rules, target, settings: as in `dplc.compile`.
         db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`.
         explore: search spellings and cuts together, weights as their files have them.

@@ -35,6 +35,8 @@ def test_compile_save_load_and_call(tmp_path: Path) -> None:
     assert not torch.equal(again.load_weights(tmp_path / "weights")(ids), model(ids))
     with pytest.raises(dplc.DplcError, match="copy its folder"):
         again.save(tmp_path / "other")
+    with pytest.raises(dplc.DplcError, match=r"no CUDA device|no GPU 9999|needs pycuda"):
+        dplc.load_model(tmp_path / "made", device="cuda:9999")(ids)
     with pytest.raises(dplc.DplcError, match=r"input `input_ids` must be i64\[7\]; it is int64\[1, 6\]"):
         model(tokens(6))
 
