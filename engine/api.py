@@ -326,7 +326,7 @@ def compile(
     tell_unheard(compilation.unheard)
     remembered = logged(told, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
-    parts = rows_of(compilation, options, wanted) if wanted else None
+    parts = rows_of(compilation, wanted) if wanted else None
 
     def with_trace() -> Compilation:
         return replace(options, trace=Trace()).compile(captured)
@@ -370,19 +370,13 @@ def compile_options(
     return chosen, replace(compiler, trace=Trace() if trace else None, schedules=schedules, explore=choose)
 
 
-def rows_of(
-    whole: Compilation,
-    options: Compiler,
-    rows: Any,
-    then: Callable[[Compilation], Compilation] | None = None,
-) -> Rows:
+def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] | None = None) -> Rows:
     """Return the compiles for parts of a program's range. A row is compiled when a call first needs it.
 
     The log says which decisions of a row come from the tuning store.
 
     Args:
-        whole: the compile of the whole range.
-        options: those of the whole range, which each row uses as well.
+        whole: the compile of the whole range, whose compiler each row uses as well.
         rows: as in `compile`.
         then: a change of each compiled row.
 
@@ -392,19 +386,20 @@ def rows_of(
     Raises:
         UsageError: for a row that is not part of the range.
     """
-    schedules = options.schedules if isinstance(options.schedules, StoredSchedules) else None
+    compiler = whole.compiler
+    schedules = compiler.schedules if isinstance(compiler.schedules, StoredSchedules) else None
 
     def compile_part(part: Capture) -> Compilation:
         from .explore.candidates import remembered
 
         told = list[str]()
-        tuned = remembered(schedules, options.tools, options.target, None, told.append)
-        trace = Trace() if options.trace is not None else None
-        found = replace(options, trace=trace, explore=tuned).compile(part)
+        tuned = remembered(schedules, compiler.tools, compiler.target, None, told.append)
+        trace = Trace() if compiler.trace is not None else None
+        found = replace(compiler, trace=trace, explore=tuned).compile(part)
         logged(told, found)
         return found if then is None else then(found)
 
-    return Rows(whole, settled(rows, whole, compile_part, options.tools, schedules), compile_part)
+    return Rows(whole, settled(rows, whole, compile_part, schedules), compile_part)
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ from .rewrite.statements.driver import Shaped, Unheard, check_settings, unheard
 from .rewrite.terms.rewriter import TermEvidence, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
-from .rewrite.trace import Trace
-from .schedule.scheduling import Origin, Scheduler, cuda_of
+from .rewrite.trace import Event, Trace
+from .schedule.scheduling import Origin, Scheduler, cuda_of, predictions
 
 BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
@@ -43,14 +43,14 @@ TIMED = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 class Compilation:
     """Program at every stage.
 
-    timings: milliseconds per stage; trace: the trace of the rules, if the caller wanted it. tensor is the program after
+    compiler: with the rules, the target and the trace; timings: milliseconds per stage. tensor is the program after
     algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels hold every kernel once,
     however often the program launches it; launched says which, for every launch. origins: of their schedules; empty
     without a store. since: the stage at which it began; earlier stages are absent.
     """
 
     captured: Capture
-    target: Target
+    compiler: Compiler
     tensor: TensorGraph | None
     plan: Plan
     tile: tuple[Kernel, ...]
@@ -59,17 +59,36 @@ class Compilation:
     program: Program
     launched: tuple[int, ...]
     timings: dict[str, float] = field(default_factory=dict)
-    trace: Trace | None = None
     origins: tuple[Origin, ...] = ()
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
     unheard: tuple[Unheard, ...] = ()  # what was set of rules that do not fire
     since: str = "torch"
-    bounds: tuple[Bound, ...] = ()  # of places, before a run on the emulator
+    bounds: tuple[Bound, ...] = ()  # of indices, before a run on the emulator
     made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
     steps: Steps | None = None
 
-    def __repr__(self) -> str:  # in place of every stage of a program, which a model's takes minutes to write
+    def __repr__(self) -> str:  # in short: the stages of a model take minutes to write
         return f"<Compilation for {self.target.name}: {len(self.launched)} launches of {len(self.kernels)} kernels>"
+
+    @property
+    def target(self) -> Target:
+        return self.compiler.target
+
+    @property
+    def trace(self) -> Trace | None:
+        """The trace of the rules, if the compiler kept one."""
+        return self.compiler.trace
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of the trace, none without one."""
+        return self.trace.events if self.trace is not None else []
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Predicted time of all launches."""
+        each = predictions(self.kernels, self.target)
+        return sum(each[place].seconds for place in self.launched)
 
     @cached_property
     def sizes(self) -> dict[str, Size]:
@@ -298,8 +317,8 @@ class Compiler(Scheduler):
             cuda = cuda_of(kernels, shaped, sizes)
             program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
         return Compilation(
-            captured, self.target, graph, plan, tile, kernels, cuda, program, launched, watch.timings, self.trace,
-            origins, prepared, unheard(heard, tools.settings, tools.rules) if heard is not None else (), steps=launches,
+            captured, self, graph, plan, tile, kernels, cuda, program, launched, watch.timings, origins, prepared,
+            unheard(heard, tools.settings, tools.rules) if heard is not None else (), steps=launches,
         )  # fmt: skip
 
 

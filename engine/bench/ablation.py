@@ -11,6 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,13 +19,12 @@ import msgspec
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ..compiler import Compiler
-from ..cost.instruction_counts import instruction_counts
-from ..cost.predict import predict
 from ..language.check import load_facts
 from ..language.rule import RuleSet, read_rules
 from ..rewrite.statements.driver import Settings
 from ..rewrite.trace import EACH, Trace
-from ..ruleset import Toolchain, extended, toolchain
+from ..ruleset import Toolchain, toolchain
+from .cases import with_rules
 from .suites import read_suite, subject_of
 
 NOTICEABLE = 1e-3  # a predicted time that changes by less is the same
@@ -94,32 +94,31 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
 class Subjects:
     """Captured programs of a suite. fired: the rules that fire in each, once they are compiled with all rules."""
 
-    def __init__(self, path: Path, only: str | None, tools: Toolchain, machine: Target, fired: dict[str, set[str]]):
+    def __init__(self, path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]):
         suite = read_suite(path)
         self.cases = {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
-        self.tools, self.target, self.fired = tools, machine, fired
+        self.compiler, self.fired = compiler, fired
 
-    def microseconds(self, name: str, tools: Toolchain, trace: Trace | None = None) -> float:
+    def microseconds(self, name: str, compiler: Compiler) -> float:
         """Return the predicted time of a program. Raises DplcError."""
         captured, rules = self.cases[name]
-        made = Compiler(extended(tools, rules), self.target, trace).compile(captured)
-        each = [predict(instruction_counts(kernel), made.target).seconds * 1e6 for kernel in made.kernels]
-        return sum(each[index] for index in made.launched)
+        return with_rules(compiler, rules).compile(captured).predicted_seconds * 1e6
 
     def baseline(self) -> dict[str, float]:
         """Compile all programs with all rules. Raises DplcError."""
         found = {}
         for name in self.cases:
             trace = Trace()
-            found[name] = self.microseconds(name, self.tools, trace)
+            found[name] = self.microseconds(name, replace(self.compiler, trace=trace))
             self.fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
         return found
 
     def effect(self, variant: Variant, before: dict[str, float]) -> Effect:
         """Compile the programs that a variant may change, and keep those that it does change."""
         found: Effect = {}
-        files = (*self.tools.rules.files, read_rules(Source(variant.name, variant.text)))
-        changed = toolchain(RuleSet(files), self.tools.settings)
+        tools = self.compiler.tools
+        files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
+        changed = replace(self.compiler, tools=toolchain(RuleSet(files), tools.settings))
         for name, us in before.items():
             if not variant.rules or not self.fired[name].isdisjoint(variant.rules):
                 try:
@@ -133,7 +132,7 @@ class Subjects:
 
 
 def ablate(
-    path: Path, only: str | None, tools: Toolchain, asked: Sequence[Variant], machine: Target, kept: Path | None,
+    path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None,
     say: Callable[[str], None],
 ) -> Ablation:  # fmt: skip
     """Compile a suite once for every variant, in as many processes as there are cores.
@@ -147,8 +146,8 @@ def ablate(
         UsageError: if `kept` has other results.
     """
     say(f"compiling {path.stem} with all rules")
-    subjects = Subjects(path, only, tools, machine, {})
-    record = Ablation(str(path), machine.name, tools.rules.digest, subjects.baseline())
+    subjects = Subjects(path, only, compiler, {})
+    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, subjects.baseline())
     if kept is not None and kept.exists():
         found = msgspec.json.decode(kept.read_bytes(), type=Ablation)
         if msgspec.structs.replace(found, effects={}) != record:
@@ -172,8 +171,9 @@ def _effects(
     if count <= 1:
         yield from ((variant, subjects.effect(variant, before)) for variant in left)
         return
-    sources = tuple(file.source for file in subjects.tools.rules.files)
-    arguments = (*given, sources, subjects.tools.settings, subjects.target, subjects.fired)
+    tools = subjects.compiler.tools
+    sources = tuple(file.source for file in tools.rules.files)
+    arguments = (*given, sources, tools.settings, subjects.compiler.target, subjects.fired)
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, arguments) as pool:
         made = {pool.submit(_effect, variant, before): variant for variant in left}
         yield from ((made[one], one.result()) for one in as_completed(made))
@@ -187,7 +187,8 @@ def _begin(
     fired: dict[str, set[str]],
 ) -> None:  # fmt: skip
     load_facts()
-    _OF_PROCESS.append(Subjects(path, only, toolchain(RuleSet(map(read_rules, files)), settings), machine, fired))
+    compiler = Compiler(toolchain(RuleSet(map(read_rules, files)), settings), machine)
+    _OF_PROCESS.append(Subjects(path, only, compiler, fired))
 
 
 def _effect(variant: Variant, before: dict[str, float]) -> Effect:

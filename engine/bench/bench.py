@@ -16,7 +16,7 @@ from ...codegen.sass import find_nvdisasm
 from ...codegen.target import Target
 from ...version import __version__
 from ..api import Compiled as Callee
-from ..compiler import Compilation
+from ..compiler import Compilation, Compiler
 from ..ruleset import Toolchain
 from ..run.inputs import Preparation
 from .cases import CompiledCase, CompileTimes, assemble_all, assembler, compile_all, describe
@@ -24,13 +24,7 @@ from .records import BenchRecord, CaseRecord, Totals, geomean
 from .running import Clock, CudaClock, build_all, can_measure, device_name, measured, run_case
 from .suites import BenchCase, Suite, Written, subject_of
 from .tables import (
-    KERNEL_COLUMNS,
-    KERNEL_LEGEND,
-    PROFILE,
-    PROFILE_LEGEND,
     WHOLE,
-    TableLayout,
-    kernel_columns,
     note_limits,
     rows,
     time_kernels,
@@ -51,30 +45,30 @@ class BenchSteps:
 
 
 def bench(
-    path: Path, suite: Suite, cases: list[BenchCase], rules: Callable[[], Toolchain], target: Target,
-    steps: BenchSteps, say: Say,
-) -> BenchRecord:  # fmt: skip
+    path: Path, suite: Suite, cases: list[BenchCase], compiler: Callable[[], Compiler], steps: BenchSteps, say: Say
+) -> BenchRecord:
     """Compile the cases cold; assemble, run and measure them as requested.
 
     Raises DplcError for an error outside of a case.
     """
-    compiled, times = compile_all([subject_of(suite, case) for case in cases], rules, target, say)
-    _assemble_and_run(compiled, target, steps, say)
+    compiled, times = compile_all([subject_of(suite, case) for case in cases], compiler, say)
+    made = compiler()
+    _assemble_and_run(compiled, made.target.arch, steps, say)
     for one in compiled if steps.run and can_measure() else ():
         if one.compilation is not None:
             say(f"measuring {one.record.name}")
             tensors = {name: tensor.cuda() for name, tensor in one.subject.inputs().items()}
             one.record.measured = measured(one, tensors, Callee(one.compilation, "cuda"), CudaClock())
-    records, head = [one.record for one in compiled], provenance(steps.command, target, rules())
+    records, head = [one.record for one in compiled], provenance(steps.command, made.target, made.tools)
     return BenchRecord(
         suite=str(path), about=suite.about, published=suite.published, totals=totals(records, times), cases=records,
         **head,
     )  # fmt: skip
 
 
-def _assemble_and_run(suite: list[CompiledCase], target: Target, steps: BenchSteps, say: Say) -> None:
+def _assemble_and_run(suite: list[CompiledCase], arch: str, steps: BenchSteps, say: Say) -> None:
     if steps.assemble and assembler():
-        assemble_all(suite, target, say)
+        assemble_all(suite, arch, say)
     if steps.run:
         build_all(suite, say)
         for compiled in suite:
@@ -142,15 +136,13 @@ def machine() -> str:
 # ---- one program
 
 
-def bench_program(
-    compilation: Compilation, text: str, tools: Toolchain, steps: BenchSteps, say: Say, measuring: bool
-) -> BenchRecord:
+def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: Say, measuring: bool) -> BenchRecord:
     """Benchmark a compiled program on the inputs that its text generated. measuring: whether to measure on a GPU."""
     target, milliseconds = compilation.target, sum(compilation.timings.values())
     record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds)
     compiled = CompiledCase(Written(compilation.captured), compilation, record)
-    describe(compiled, target)
-    _assemble_and_run([compiled], target, steps, say)
+    describe(compiled)
+    _assemble_and_run([compiled], target.arch, steps, say)
     kernels = rows(record.kernels, "")
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
     if measuring and not record.wrong:
@@ -162,7 +154,7 @@ def bench_program(
     about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
         suite=text, about=about, published="", totals=totals([record], CompileTimes(seconds, seconds, 0.0)),
-        cases=[*kernels, last], **provenance(steps.command, target, tools),
+        cases=[*kernels, last], **provenance(steps.command, target, compilation.compiler.tools),
     )  # fmt: skip
 
 
@@ -186,7 +178,7 @@ def measure(
     time_kernels(kernels, program, session.launch, clock)
 
 
-def _summary(record: BenchRecord) -> str:
+def summary(record: BenchRecord) -> str:
     """Return one paragraph: number of launches, their time, and whether the result is right."""
     last, run = record.cases[-1], record.cases[-1].run
     launches, kernels = last.sizes["launches"], len(record.cases) - 1
@@ -198,7 +190,3 @@ def _summary(record: BenchRecord) -> str:
             f"{run.relative_error:.0e} off float64 on the emulator ({run.extent})" + ("" if run.ok else ", WRONG")
         )
     return "; ".join(said)
-
-
-LAYOUT = TableLayout(kernel_columns(KERNEL_COLUMNS), KERNEL_LEGEND, _summary)
-PROFILED = TableLayout(kernel_columns(PROFILE), PROFILE_LEGEND + KERNEL_LEGEND, _summary)

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from ..cost.limits import least_seconds, program_seconds
 from ..cost.predict import occupancy, predict
 from ..kernels.sharing import share
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
-from ..ruleset import Toolchain, extended
+from ..ruleset import extended
 from .records import CaseRecord, KernelRecord
 from .suites import BenchSubject, Written
 
@@ -119,25 +119,25 @@ def import_everything() -> None:
 
 
 def compile_all(
-    subjects: Sequence[BenchSubject], rules: Callable[[], Toolchain], target: Target, say: Callable[[str], None]
+    subjects: Sequence[BenchSubject], compiler: Callable[[], Compiler], say: Callable[[str], None]
 ) -> tuple[list[CompiledCase], CompileTimes]:
     """Compile every case, one after the other. An error of a case is recorded and does not stop the others."""
     import_everything()
     wall, cpu = time.perf_counter(), time.process_time()
-    tools = rules()
+    made = compiler()
     loaded = time.perf_counter() - wall
     compiled = []
     for subject in subjects:
         say(f"compiling {subject.case.name}")
-        compiled.append(_compile(subject, tools, target))
+        compiled.append(_compile(subject, made))
     tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled if one.compilation is not None]))
     times = CompileTimes(time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3)
     for one in compiled:
-        describe(one, target)
+        describe(one)
     return compiled, times
 
 
-def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> CompiledCase:
+def _compile(subject: BenchSubject, compiler: Compiler) -> CompiledCase:
     case = subject.case
     record = CaseRecord(
         name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
@@ -146,7 +146,7 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
     try:
         captured = subject.capture()
         capture_ms = (time.perf_counter() - start) * 1e3
-        compilation = Compiler(extended(tools, case.rules), target).compile(captured, capture_ms)
+        compilation = with_rules(compiler, case.rules).compile(captured, capture_ms)
     except DplcError as error:
         record.error = error.render()
         return CompiledCase(subject, None, record)
@@ -155,7 +155,12 @@ def _compile(subject: BenchSubject, tools: Toolchain, target: Target) -> Compile
     return CompiledCase(subject, compilation, record)
 
 
-def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] | None = None) -> None:
+def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
+    """Return a compiler with more rule files as overrides. Raises DplcError for a file that does not check."""
+    return replace(compiler, tools=extended(compiler.tools, paths)) if paths else compiler
+
+
+def describe(compiled: CompiledCase, registers: dict[str, int] | None = None) -> None:
     """Fill in the figures of the launch plan and the model.
 
     registers: {kernel text: registers of a thread}, if known.
@@ -163,7 +168,7 @@ def describe(compiled: CompiledCase, target: Target, registers: dict[str, int] |
     compilation, record = compiled.compilation, compiled.record
     if compilation is None:
         return
-    program = compilation.program
+    program, target = compilation.program, compilation.target
     once = [
         kernel_record(kernel, text, target, (registers or {}).get(text.text))
         for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True)
@@ -204,7 +209,7 @@ def assembler() -> str:
     return program_identity(nvcc).splitlines()[-1] if nvcc else ""
 
 
-def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[str], None]) -> None:
+def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Callable[[str], None]) -> None:
     """Assemble every distinct kernel, two at a time, and predict again with its registers.
 
     A kernel that the assembler rejects is an error of its cases.
@@ -212,11 +217,11 @@ def assemble_all(suite: Sequence[CompiledCase], target: Target, say: Callable[[s
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
     with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(zip(kernels, pool.map(lambda kernel: tried(kernel, target.arch), kernels.values()), strict=True))
+        found = dict(zip(kernels, pool.map(lambda kernel: tried(kernel, arch), kernels.values()), strict=True))
     registers = {text: one.registers for text, one in found.items() if isinstance(one, Assembled)}
     for compiled in suite:
         if compiled.compilation is not None:
-            describe(compiled, target, registers)
+            describe(compiled, registers)
             for kernel, record in zip(compiled.compilation.program.kernels, compiled.record.kernels, strict=True):
                 one = found[kernel.text]
                 if isinstance(one, BuildError):

@@ -24,7 +24,7 @@ from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..cost.memory_model import LANES
 from ..run.gpu_clock import RunClock, TorchClock, times
-from ..run.inputs import Preparation, judge, run_reference
+from ..run.inputs import Judgement, Preparation, judge, run_reference
 from .cases import WORKERS, CompiledCase, distinct_kernels
 from .records import KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
@@ -201,24 +201,43 @@ def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: i
 def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
     """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
     assert compiled.compilation is not None
-    record = MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
     captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
     named = dict(zip(captured.inputs, inputs, strict=True))
     device = inputs[0].device if inputs else torch.device(callee.device)
     constants = {name: tensor.to(device) for name, tensor in captured.tensors.items() if name not in named}
-    try:
-        results = callee.run(named)
+
+    def judged(results: list[Any]) -> Judgement:
         references = run_reference(captured, {**constants, **named})
-        found = judge(results, references, _leaves(function(*inputs)))
+        return judge(results, references, _leaves(function(*inputs)))
+
+    return measured_run(lambda: callee.run(named), judged, function, inputs, clock)
+
+
+def nothing_measured() -> MeasuredRecord:
+    """Return the record of a run on the GPU of this machine, without times yet."""
+    return MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
+
+
+def measured_run(
+    run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], function: Callable[..., Any],
+    inputs: tuple[Any, ...], clock: Clock, wrong: str = "the result is wrong: not timed",
+) -> MeasuredRecord:  # fmt: skip
+    """Time a run if its result is right, and then the function in eager mode and by torch.compile.
+
+    wrong: the finding for a wrong result, a format of its relative error.
+    """
+    record = nothing_measured()
+    try:
+        found = judged(run())
         record.relative_error = found.relative
         if not found.ok:
-            record.wrong = "the result is wrong: not timed"
+            record.wrong = wrong.format(found.relative)
             return record
-        record.dplc = timing(lambda: callee.run(named), clock)
+        record.dplc = timing(run, clock)
     except DplcError as error:
         record.wrong = error.render()
         return record
-    except RuntimeError as error:  # a kernel that faulted: torch hears of it, and so will every case after this one
+    except RuntimeError as error:  # a kernel that faulted: torch reports it for this case and every later one
         record.wrong = f"the GPU stopped: {str(error).splitlines()[0]}"
         return record
     with torch.no_grad():
@@ -233,7 +252,7 @@ def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clo
     optimised = torch.compile(function, dynamic=False)
     try:
         optimised(*inputs)
-    except Exception:  # whatever is missing or broken in there, our own figures stand
+    except Exception:  # if something is missing there, our own figures remain valid
         return None
     return timing(lambda: optimised(*inputs), clock)
 

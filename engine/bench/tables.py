@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import torch
 
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.kernel import Program
@@ -16,8 +15,8 @@ from ...codegen.target import Target
 from ...ir.program import Kernel
 from ..cost.predict import RESOURCES, UNHIDDEN
 from .cases import limits
-from .records import BenchRecord, CaseRecord, KernelRecord, MeasuredRecord, markdown_table
-from .running import COLD, Clock, device_name, timing
+from .records import BenchRecord, CaseRecord, KernelRecord, markdown_table
+from .running import Clock, nothing_measured, timing
 
 MISSING = "-"
 Column = tuple[str, Callable[[CaseRecord], Any], Callable[[Any], str]]  # title, value, how it is written
@@ -89,14 +88,13 @@ LEGEND = (
 class TableLayout:
     """Table of a record: columns, their meaning, and a paragraph of totals."""
 
-    columns: Callable[[Any], tuple[Column, ...]]
+    shown: tuple[Column, ...]
     legend: str
     summary: Callable[[Any], str]
 
-
-def kernel_columns(shown: tuple[Column, ...]) -> Callable[[BenchRecord], tuple[Column, ...]]:
-    """Return the columns of a record: these, with measured times if there are any."""
-    return lambda record: (*shown, *MEASURED) if any(case.measured for case in record.cases) else shown
+    def columns(self, record: BenchRecord) -> tuple[Column, ...]:
+        """Return the columns of a record, with measured times if there are any."""
+        return (*self.shown, *MEASURED) if any(case.measured for case in record.cases) else self.shown
 
 
 def summary(record: BenchRecord) -> str:
@@ -116,7 +114,7 @@ def summary(record: BenchRecord) -> str:
     return "; ".join(parts)
 
 
-SUITE = TableLayout(kernel_columns(COLUMNS), LEGEND, summary)
+SUITE = TableLayout(COLUMNS, LEGEND, summary)
 
 
 def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) -> None:
@@ -224,11 +222,6 @@ def time_kernels(
         )
 
 
-def nothing_measured() -> MeasuredRecord:
-    """Return the record of a run on the GPU of this machine, without times yet."""
-    return MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
-
-
 # ---- the table
 
 
@@ -305,6 +298,13 @@ PROFILE_LEGEND = (
     "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "
     "threads, shared memory or registers (known where the kernel was assembled). bound: what takes longest. "
 )
+
+
+def kernel_layout(profile: bool, summary: Callable[[Any], str]) -> TableLayout:
+    """Return the table of the kernels of a program. profile: with the utilisation of each."""
+    if profile:
+        return TableLayout(PROFILE, PROFILE_LEGEND + KERNEL_LEGEND, summary)
+    return TableLayout(KERNEL_COLUMNS, KERNEL_LEGEND, summary)
 
 
 def totals_line(record: BenchRecord) -> str:

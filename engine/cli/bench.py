@@ -16,18 +16,18 @@ from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS, OpenPack
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, target_for
-from ..bench.bench import BenchSteps
+from ..bench.bench import BenchSteps, summary
 from ..bench.bench import bench as bench_cases
 from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
 from ..bench.running import CudaClock, can_measure
 from ..bench.suites import read_suite
-from ..bench.tables import SUITE, TableLayout, print_table
+from ..bench.tables import SUITE, TableLayout, kernel_layout, print_table
 from ..bench.tables import markdown as markdown_page
 from ..run.dispatch import at_binding
 from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
-from .programs import bindings, each_binding, tools_for
-from .run import benched, layout, prepared, teller
+from .programs import bindings, compiler_for, each_binding
+from .run import benched, prepared, teller
 
 if TYPE_CHECKING:
     from ..models.artefact import Artefact
@@ -60,8 +60,8 @@ def bench_suite(flags: Flags, steps: BenchSteps) -> None:
         check_suite(path.stem, measured)
     suite = read_suite(path)
     cases = suite.select(flags.only)
-    machine = target_for(choose_device(None), flags.target)  # the rules are not read before their time counts
-    record = bench_cases(path, suite, cases, lambda: tools_for(flags)[0], machine, steps, teller())
+    target_for(choose_device(None), flags.target)  # a wrong name is an error before anything is imported
+    record = bench_cases(path, suite, cases, lambda: compiler_for(flags), steps, teller())
     if measured is not None:
         note_measured(record, path.stem, measured)
     show_bench(record, SUITE, flags)
@@ -74,10 +74,9 @@ def bench_without(path: Path, flags: Flags) -> None:
     """
     from ..bench.ablation import HEAD, LEGEND, ablate, variants
 
-    tools, _ = tools_for(flags)
-    asked = variants(flags.without or (), flags.number or (), tools)
-    machine = target_for(choose_device(None), flags.target)
-    record = ablate(path, flags.only, tools, asked, machine, flags.results, teller())
+    compiler = compiler_for(flags)
+    asked = variants(flags.without or (), flags.number or (), compiler.tools)
+    record = ablate(path, flags.only, compiler, asked, flags.results, teller())
     if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return
@@ -105,7 +104,7 @@ def bench_expression(flags: Flags, steps: BenchSteps) -> None:
     device = choose_device(None)
     for compilation, _ in prepared(flags, device, _single(flags), steps.run):
         record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
-        show_bench(record, layout(flags), flags)
+        show_bench(record, kernel_layout(flags.profile, summary), flags)
 
 
 def _single(flags: Flags) -> str:
@@ -133,8 +132,8 @@ def bench_model(flags: Flags, steps: BenchSteps) -> None:
     measuring = measure if steps.run and can_measure() else None
     for program in _programs(flags):
         with bars() as tell:
-            record = benching.bench(program, tools_for(flags)[0], steps.command, steps.assemble, measuring, tell)
-        show_bench(record, benching.PROFILED if flags.profile else benching.LAYOUT, flags)
+            record = benching.bench(program, compiler_for(flags).tools, steps.command, steps.assemble, measuring, tell)
+        show_bench(record, kernel_layout(flags.profile, benching.summary), flags)
 
 
 def _programs(flags: Flags) -> Iterator[Artefact]:
@@ -176,7 +175,7 @@ def pack_suites(flags: Flags, path: Path) -> None:
         known |= {(stem, case.name) for case in cases}
         suites.append(PickedSuite(Path(name), suite, cases, f"{stem}:{pattern}" if pattern else stem))
     with writing(path, PACK) as file:
-        made = pack(file, suites, *tools_for(flags), command_line(), flags.candidates or 0, say=teller())
+        made = pack(file, suites, compiler_for(flags), command_line(), flags.candidates or 0, say=teller())
     write(f"{path}: {made.cases} cases, {made.kernels} kernels, {path.stat().st_size / 1e6:.1f} MB\n")
     if made.refused:
         notes = [f"{name}: {error.what}" for name, error in made.refused.items()]

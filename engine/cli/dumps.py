@@ -46,7 +46,7 @@ from ..rewrite.statements.driver import check_settings
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 REFERENCE_BYTES = 8  # of an element whose meaning is computed: all floats are float64 there
-WHOLE_NUMBERS = 4  # drawn integers are below: they are often places
+WHOLE_NUMBERS = 4  # drawn integers are below: they are often indices
 VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
     "tensor": tensor.check,
     "loop": loop.problems,

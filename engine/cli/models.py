@@ -54,6 +54,7 @@ from .programs import (
     bindings,
     captured_text,
     compile_options,
+    compiler_for,
     each_binding,
     float_named,
     numbers_of,
@@ -63,7 +64,6 @@ from .programs import (
     range_written,
     stage_named,
     tokens_of,
-    tools_for,
 )
 from .run import check_arrays_path, outputs_told, save_outputs
 
@@ -136,10 +136,10 @@ def compile_artefact(flags: Flags) -> None:
         if flags.subject.kind == "model":
             compiled = compiled_model(flags, tell)
         else:
-            made_with = compile_options(flags)
-            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False)[0], made_with, tell)
+            compiler = compile_options(flags)
+            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False)[0], compiler, tell)
             length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
-            compiled = with_rows(compiled, made_with, rows_of(flags, length))
+            compiled = with_rows(compiled, rows_of(flags, length))
             print_schedules(compiled.compilation)
         if flags.weights is not None:
             sources.check(flags.weights, compiled.weights)
@@ -408,7 +408,7 @@ def _generated(
 
 def report_of_model(flags: Flags) -> None:
     """Print the shares of a model. Raises DplcError if the model is missing or does not fit into memory."""
-    source, shape, (_, machine) = source_of(flags), shape_of(flags), tools_for(flags)
+    source, shape, machine = source_of(flags), shape_of(flags), compiler_for(flags).target
     found = shares_of(source, shape, machine)
     if flags.as_json:
         counts = {"ops": found.all_ops, "compiled_ops": found.ops}

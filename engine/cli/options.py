@@ -232,7 +232,7 @@ BUDGET = "--search --tries --programs --time --patience --assemble --predict"
 STORE = "without --no-db --set --prefer"  # what is pinned is what happens: no store is read
 
 # command: {"KIND.. [with OPTION..] [without OPTION..]": "OPTION.."}: these options apply to a subject of one of the
-# kinds, if one of the options behind `with` was given, and none of those behind `without`.
+# kinds, if one of the options after `with` was given, and none of those after `without`.
 TABLE: dict[str, dict[str, str]] = {
     "compile": {
         "text dump model": "--ir --target --json",

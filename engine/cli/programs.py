@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ...codegen.target import Target
 from ...ir.diagnostic import UsageError, did_you_mean
 from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ...ir.expr import Size
@@ -24,13 +23,13 @@ from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, Compiler
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
-from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from ..ruleset import exactly, read_settings, toolchain
 from ..run.dispatch import Row, narrowed
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import print_note, print_remark, print_text, progress, write
 
-TOLD = 4  # kernels whose schedules are told one by one
+TOLD = 4  # kernels whose schedules are listed one by one
 
 
 def compile_text(flags: Flags, device: str | None = None, values: bool = True) -> Compilation:
@@ -57,7 +56,8 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
 
     The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
-    tools, machine = tools_for(flags, device)
+    compiler = compiler_for(flags, device)
+    tools, machine = compiler.tools, compiler.target
     if not flags.no_db and flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
     schedules = stored_schedules(tools, flags.db, not flags.no_db)
@@ -68,11 +68,11 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
         choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
         fusing = remembered(schedules, tools, machine, choose, print_remark)
     trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
-    return Compiler(tools, machine, trace, schedules, fusing)
+    return replace(compiler, trace=trace, schedules=schedules, explore=fusing)
 
 
-def tools_for(flags: Flags, device: str | None = None) -> tuple[Toolchain, Target]:
-    """Return the rules and the target that the flags select.
+def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
+    """Return a compiler without a store: with the rules and the target that the flags select.
 
     The rules are those of `--rules` with the parameters of `--set` and `--prefer`, with `--exact` without @approx
     rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
@@ -81,9 +81,7 @@ def tools_for(flags: Flags, device: str | None = None) -> tuple[Toolchain, Targe
     tools, settings = toolchain(flags.rules), flags.pinned
     rules = exactly(tools.rules) if flags.exact else tools.rules
     tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
-    machine = target_for(choose_device(device), flags.target)
-    tools = tools.at(machine)
-    return tools, tools.on(machine)
+    return Compiler(tools, target_for(choose_device(device), flags.target))
 
 
 def captured_text(

@@ -7,11 +7,11 @@ as in a compile, only this rule is traced, and dplc prints the program after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...codegen.materialise import materialise
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.kernel import Launch
 from ...ir.program import Kernel
@@ -24,7 +24,7 @@ from ..kernels.index_maps import push_renamings
 from ..kernels.tracing import trace_algebra, trace_lowering
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
-from ..rewrite.statements.driver import Shaped, names_of, run_pipeline
+from ..rewrite.statements.driver import Shaped, names_of
 from ..rewrite.statements.driver import only as only_steps
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
@@ -33,7 +33,7 @@ from ..ruleset import Toolchain
 from .dumps import read_text
 from .options import Flags
 from .output import print_json, print_note, print_text, progress
-from .programs import captured_text, tools_for
+from .programs import captured_text, compiler_for
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
@@ -41,14 +41,16 @@ Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
 
 def rewrite_program(flags: Flags) -> None:
     """Run `dplc rewrite`. Raises UsageError for an unknown name."""
-    tools, machine = tools_for(flags)
+    compiler = compiler_for(flags)
+    tools = compiler.tools
     only, about = (list(map(tools.rules.plain, names or ())) for names in (flags.only_rules, flags.about))
     shown = about or only
     for name in about:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
     trace = Trace(asked=frozenset(shown)) if flags.trace else None
-    level, units = (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, tools, machine, only, trace)
+    rewrite = rewrite_file if flags.subject.is_dump else rewrite_expression
+    level, units = rewrite(flags, replace(compiler, trace=trace), only)
     if trace is None:
         print_text(print_program(units, level), "ir")
         return
@@ -61,12 +63,13 @@ def rewrite_program(flags: Flags) -> None:
 
 def why_rule(flags: Flags) -> None:
     """Run `dplc rules why`: print where a rule fires with the values it compared, else why it does not fire."""
-    tools, machine = tools_for(flags)
+    compiler = compiler_for(flags)
+    tools = compiler.tools
     name = tools.rules.plain(flags.name)
     trace = Trace(asked=frozenset((name,)))
     if not flags.subject.is_dump or not rules_named(tools, name):
         pipeline_of(tools, name, "rules why")
-    (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, tools, machine, [name], trace)
+    (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, replace(compiler, trace=trace), [name])
     events = [event for event in trace.events if concerns(event, [name])]
     if flags.as_json:
         held = [{"held": list(event.held())} if isinstance(event, Firing) else {} for event in events]
@@ -101,14 +104,12 @@ def concerns(event: Event, names: Iterable[str]) -> bool:
 # ---- an expression
 
 
-def rewrite_expression(
-    flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None
-) -> Program:
+def rewrite_expression(flags: Flags, compiler: Compiler, only: list[str]) -> Program:
     """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
+    tools = compiler.tools
     last = max((pipeline_of(tools, name) for name in only), key=PIPELINES.index, default="tile")
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
-        compiler = Compiler(tools, machine, trace)
         graph, plan = compiler.cut(captured)
         if last in ("torch", "tensor"):
             return "tensor", (graph,)
@@ -116,12 +117,9 @@ def rewrite_expression(
         shaped = Shaped()
         for pipeline in PIPELINES[PIPELINES.index("loop") : PIPELINES.index(last) + 1]:
             if pipeline == "kernel":
-                units = tuple(materialise(kernel, machine) for kernel in units)
-            steps = tools.pipelines[pipeline]
-            if only and pipeline == last:
-                steps = until(steps, only)
-            events = trace.at(pipeline) if trace is not None else None
-            units = run_pipeline(tools.engine, steps, units, machine, events, shaped)
+                units = tuple(materialise(kernel, compiler.target) for kernel in units)
+            steps = until(tools.pipelines[pipeline], only) if only and pipeline == last else None
+            units = compiler.passes(pipeline, units, shaped, steps=steps)
     return level_of(units), units
 
 
@@ -152,7 +150,7 @@ def until(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ..
     """Return the steps up to the last one that a name matches."""
     wanted = set(names)
     places = [place for place, step in enumerate(steps) if wanted & names_of(step)]
-    return tuple(steps[: places[-1] + 1] if places else steps)  # a canonical rule has no place of its own
+    return tuple(steps[: places[-1] + 1] if places else steps)  # a canonical rule has no position of its own
 
 
 # ---- a file
@@ -168,17 +166,16 @@ RULE_LEVELS = {
 }
 
 
-def rewrite_file(flags: Flags, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Program:
+def rewrite_file(flags: Flags, compiler: Compiler, only: list[str]) -> Program:
     """Run the passes for the level of a file: lower a torch graph, simplify values, or schedule kernels."""
-    file = flags.subject.path
+    file, tools = flags.subject.path, compiler.tools
     level, units = read_dump(file)
     for name in only:
         check_level(tools, name, level, file)
     if level in ("torch", "tensor"):
-        return "tensor", tuple(rewrite_values(unit, tools, machine, only, trace) for unit in units)
+        return "tensor", tuple(rewrite_values(unit, compiler, only) for unit in units)
     for pipeline in ("kernel",) if level == "kernel" else ("loop", "tile"):
-        steps = named_steps(tools, pipeline, only) if only else tools.pipelines[pipeline]
-        units = run_pipeline(tools.engine, steps, units, machine, trace.at(pipeline) if trace is not None else None)
+        units = compiler.passes(pipeline, units, steps=named_steps(tools, pipeline, only) if only else None)
     return level_of(units), units
 
 
@@ -209,8 +206,9 @@ def level_of(units: tuple[Any, ...]) -> str:
     return "kernel" if Launch in statements else "tile" if Tile in statements else "loop"
 
 
-def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str], trace: Trace | None) -> Any:
+def rewrite_values(graph: Any, compiler: Compiler, only: list[str]) -> Any:
     """Lower a torch graph to values and simplify them, or simplify values."""
+    tools, trace = compiler.tools, compiler.trace
     if isinstance(graph, TorchGraph):
         lowered = lower_graph(graph, tools.torch, trace=trace is not None)
         trace_lowering(trace, lowered)
@@ -220,7 +218,7 @@ def rewrite_values(graph: Any, tools: Toolchain, machine: Target, only: list[str
         wanted = {rule.name for name in only for rule in rules_named(tools, name)}
         algebra = TermRules((rule for rule in algebra.rules if rule.name in wanted), parameters=algebra.parameters)
     evidence = TermEvidence() if trace is not None else None
-    result = rewrite_graph(graph, algebra, machine, evidence)
+    result = rewrite_graph(graph, algebra, compiler.target, evidence)
     trace_algebra(trace, evidence, graph, result, algebra.rules)
     return result
 

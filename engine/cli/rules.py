@@ -134,14 +134,12 @@ def accept_examples(paths: list[Path]) -> None:
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
     load_facts()
-    named = list(rule_files(paths))
-    before = {file: file.read_bytes() for file in named if file.is_file()}
+    before = {file: file.read_bytes() for file in rule_files(paths) if file.is_file()}
     try:
-        filled = {file: fill(file) for file in before}
-        rules = load(paths, copies=True)
-        failures = [failure for _, _, failed in _examples(rules, set(map(str, named)), set()) for failure in failed]
-        require_answers(failures, filled)
-        print_remark(f"{accept(failures)} examples rewritten: read what they say now")
+        missing = {place: span for file in before for place, span in fill(file).items()}
+        ran = _examples(load(paths, copies=True), set(map(str, before)), set())
+        failures = [failure for _, _, failed in ran for failure in failed]
+        print_remark(f"{accept(failures, missing)} examples rewritten: read what they say now")
     except BaseException:
         for file, text in before.items():
             if file.read_bytes() != text:
@@ -165,7 +163,7 @@ def test_rules(flags: Flags) -> None:
     sources = set(map(str, rule_files(paths)))
     found = check(rules, sources or None)
     doubtful, wrong = warnings(found), errors(found)
-    for told in (*doubtful, *wrong):  # errors last: they stand right above the prompt
+    for told in (*doubtful, *wrong):  # errors last: they are right above the prompt
         print_note(told.render())
     broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
     ran = list(_examples(rules, sources, broken))
@@ -351,51 +349,58 @@ def format_files(flags: Flags) -> None:
 # ---- test --accept
 
 
-AWAITED = f"{INDENT}pass"  # a graph may be of another level than what a rule makes of it
+AWAITED = f"{INDENT}pass"  # a graph may have another level than the result of a rule
 _EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
 
 
-def accept(failures: Iterable[Failure]) -> int:
+Place = tuple[Path, int]  # a file, and the line of an example in it
+
+
+def accept(failures: Iterable[Failure], missing: Mapping[Place, Span]) -> int:
     """Write the results of rules into the `gives` of failed examples. Returns how many were written.
 
-    An example that several rules of a family share is written only if all of them give the same program.
+    An example that several rules of a family share is written only if all of them give the same program. Raises
+    DplcError for an example of `missing` that has no result, or several.
     """
-    found: dict[tuple[Path, int], tuple[s.Example, set[str]]] = {}
+    found: dict[Place, tuple[s.Example, set[str]]] = {}
     for failure in failures:
         example = failure.example
+        place = Path(example.span.source.name), example.span.line
         if failure.got and isinstance(example.gives, tuple):
-            place = Path(example.span.source.name), example.span.line
             found.setdefault(place, (example, set()))[1].add(failure.got)
-    written = 0
+        elif place in missing:
+            raise DplcError(failure.error().what, missing[place], failure.details)
+    for place, (example, texts) in [*found.items()]:
+        if len(texts) > 1:
+            what = f'example "{example.title}" is of several rules, which give different programs'
+            if place in missing:
+                raise DplcError(what, missing[place])
+            print_remark(what)
+            del found[place]
     for path in sorted({path for path, _ in found}):
         lines = path.read_text(encoding="utf-8").splitlines()
-        for (where, _), (example, texts) in sorted(found.items(), key=lambda item: -item[0][1]):
-            if where == path and len(texts) == 1:
-                lines = _replaced(lines, example, texts.pop())
-                written += 1
-            elif where == path:
-                print_remark(f'example "{example.title}" is of several rules, which give different programs')
+        for _, (example, texts) in sorted((one for one in found.items() if one[0][0] == path), reverse=True):
+            lines = _replaced(lines, example, *texts)
         write_file(path, formatted(Source(str(path), "\n".join(lines) + "\n")), ANY_FILE)
-    return written
+    return len(found)
 
 
-def fill(path: Path) -> dict[int, Span]:
+def fill(path: Path) -> dict[Place, Span]:
     """Give each example without a program in its `gives` one that `accept` compares with.
 
-    The program is that of the example itself, or `pass` if it is a graph. Returns {number of the example from 1: its
-    original location}. Raises DplcError if the file has other errors.
+    The program is that of the example itself, or `pass` if it is a graph. Returns the original locations of these
+    examples. Raises DplcError if the file has other errors.
     """
-    text = path.read_text(encoding="utf-8-sig")
-    source, lines = Source(str(path), text), text.splitlines()
-    out: list[str] = []
-    spans: dict[int, Span] = {}
-    place = count = 0
+    source = Source(str(path), path.read_text(encoding="utf-8-sig"))
+    lines, out = source.text.splitlines(), list[str]()
+    missing: dict[Place, Span] = {}
+    place = 0
     while place < len(lines):
         out.append(lines[place])
         place += 1
         if not _EXAMPLE.match(out[-1]):
             continue
-        line, count = place, count + 1
+        line, head = place, len(out)
         program, place = _indented(lines, place)
         out += program
         gives = lines[place] if place < len(lines) else ""
@@ -404,30 +409,12 @@ def fill(path: Path) -> dict[int, Span]:
         place += gives.rstrip() == "gives"
         given, place = _indented(lines, place)
         if not any(line.strip() for line in given):
-            spans[count] = Span(source, line, 0, line, len(lines[line - 1]))
+            missing[path, head] = Span(source, line, 0, line, len(lines[line - 1]))
             given = [AWAITED] if any(line.startswith(f"{INDENT}graph ") for line in program) else program
         out += ["gives", *given]
-    if out != lines:
-        write_file(path, formatted(Source(str(path), "\n".join(out) + "\n")), ANY_FILE)
-    return spans
-
-
-def require_answers(failures: Iterable[Failure], filled: Mapping[Path, Mapping[int, Span]]) -> None:
-    """Raise DplcError for a filled example that has no result.
-
-    Its rule does not fire, or the rules of its family give different programs.
-    """
-    told: dict[tuple[Path, int], str] = {}
-    for failure in failures:
-        path, line = Path(failure.example.span.source.name), failure.example.span.line
-        number = sum(map(bool, map(_EXAMPLE.match, path.read_text(encoding="utf-8").splitlines()[:line])))
-        if number in filled.get(path, ()):
-            error, span = failure.error(), filled[path][number]
-            if not failure.got:
-                raise DplcError(error.what, span, error.notes)
-            if told.setdefault((path, number), failure.got) != failure.got:
-                what = f'example "{failure.example.title}" is of several rules, which give different programs'
-                raise DplcError(what, span)
+    if missing:
+        write_file(path, "\n".join(out) + "\n", ANY_FILE)
+    return missing
 
 
 def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
@@ -444,7 +431,7 @@ def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
     """Return the lines of a file with another block as the `gives` of an example."""
     nodes = list(walk(example.gives))
     first = min(node.span.line for node in nodes)
-    while lines[first - 2].strip() != "gives":  # documentation of a unit stands above it
+    while lines[first - 2].strip() != "gives":  # documentation of a unit is above it
         first -= 1
     last = max(node.span.end_line if node.span.end_column else node.span.end_line - 1 for node in nodes)
     block = [f"{INDENT}{line}" for line in text.rstrip().splitlines()]
@@ -455,7 +442,7 @@ def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
 
 
 PIECE_LEVELS = ("tensor", "loop", "tile", "kernel")
-NOTHING = re.compile(rb"(?!)")  # a file that is there is somebody's
+NOTHING = re.compile(rb"(?!)")  # an existing file belongs to the user
 
 
 def new_rule(flags: Flags) -> None:
@@ -521,15 +508,15 @@ def _from_op(name: str, flags: Flags) -> str:
 
 def write_pages(flags: Flags) -> None:
     """Write the pages to a folder. Replace earlier pages and leave all other files."""
-    from ..api import target_for
+    from ..compiler import Compiler
     from ..ruleset import toolchain
     from ..view.records import fired_in
-    from ..view.rule_pages import MARK, pages
+    from ..workbench.rule_pages import MARK, pages
 
     folder, suite, tools, fired = flags.out or Path(), flags.suite, toolchain(flags.rules), None
     if suite is not None:
         with bars() as tell:
-            fired = fired_in(suite, tools, target_for("emulator"), tell, priced=True)
+            fired = fired_in(suite, Compiler(tools, target_named()), tell, priced=True)
     made = pages(tools.rules, fired, suite.name if suite is not None else "")
     try:
         (folder / "groups").mkdir(parents=True, exist_ok=True)

@@ -20,10 +20,10 @@ from ...codegen.kernel import CudaKernel
 from ...codegen.launch import memory_of
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import Compiled, choose_device
-from ..bench.bench import LAYOUT, PROFILED, BenchSteps, bench_program
+from ..bench.bench import BenchSteps, bench_program, summary
 from ..bench.records import BenchRecord
 from ..bench.running import can_measure
-from ..bench.tables import TableLayout, print_table
+from ..bench.tables import TableLayout, kernel_layout, print_table
 from ..capture.capture import Capture
 from ..compiler import Compilation
 from ..run.dispatch import at_binding
@@ -41,7 +41,6 @@ from .programs import (
     print_trace,
     stage_named,
     tell_compilation,
-    tools_for,
 )
 
 References = Callable[[], Sequence[Any]]  # computes the right outputs of a program
@@ -83,7 +82,8 @@ def run_program(flags: Flags) -> None:
         table = None
         if flags.bench:
             steps = BenchSteps(False, command=command_line())
-            table = benched(compilation, flags, steps, device.startswith("cuda")), layout(flags)
+            layout = kernel_layout(flags.profile, summary)
+            table = benched(compilation, flags, steps, device.startswith("cuda")), layout
         report_run(compilation, device, out, flags.as_json, references, table)
 
 
@@ -139,13 +139,7 @@ def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
 
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """Return the record of a benchmark. measuring: whether it measures on a GPU."""
-    tools, _ = tools_for(flags)
-    return bench_program(compilation, flags.text.strip(), tools, steps, teller(), measuring and can_measure())
-
-
-def layout(flags: Flags) -> TableLayout:
-    """Return the table layout of `--profile`, or the default one."""
-    return PROFILED if flags.profile else LAYOUT
+    return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and can_measure())
 
 
 def teller() -> Callable[[str], None]:

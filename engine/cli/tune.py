@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
 from ..api import choose_device
 from ..bench.suites import read_suite
+from ..capture.capture import Capture
 from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
@@ -56,11 +56,11 @@ from .programs import (
     captured_row,
     captured_text,
     check_known,
+    compiler_for,
     print_stage,
     row_of,
     stage_named,
     tell_lengths,
-    tools_for,
 )
 from .run import report_run
 
@@ -89,7 +89,8 @@ def tune(flags: Flags) -> None:
 
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
-    tools, fusing = fusing_of(flags, flags.top)
+    fusing = fusing_of(flags, flags.top)
+    tools = fusing.tools
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in search.free or ():
         if tools.rules.plain(name) not in labels:
@@ -127,14 +128,13 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def fusing_of(flags: Flags, top: int) -> tuple[Toolchain, Fusing]:
-    """Return the rules and the fusion variants of the expression, at most `top` of them."""
-    tools, machine = tools_for(flags)
-    captured = captured_row(replace(flags, seed=0))
-    values = Compiler(tools, machine).values(captured)
+def fusing_of(flags: Flags, top: int) -> Fusing:
+    """Return the fusion variants of the expression, at most `top` of them."""
+    compiler = compiler_for(flags)
+    values = compiler.values(captured_row(replace(flags, seed=0)))
     if top > 1 and not available():
         print_remark(HINT)
-    return tools, Fusing(values, tools, machine, top)
+    return Fusing(values, compiler.tools, compiler.target, top)
 
 
 class Candidates:
@@ -268,13 +268,14 @@ def _text(value: Any) -> str:
 
 def tune_many(flags: Flags, search: SearchOptions) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
-    tools, machine = tools_for(flags)
+    compiler = compiler_for(flags)
+    tools, machine = compiler.tools, compiler.target
     # jobs on a cluster write to no store, because it is on this machine
     here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
     rules = tuple(str(path.resolve()) for path in flags.rules or ())
     options, target = msgspec.to_builtins(search), flags.target or machine.arch
     with progress("capturing"):
-        programs = list(_programs(flags, search, tools, machine))
+        programs = list(_programs(flags, search, compiler))
         job = Job("", (), target, rules, tuple(flags.pinned), here, options, flags.exact)
         jobs = distinct(programs, job)
     told: dict[str, tuple[Job, JobOutcome]] = {}
@@ -338,16 +339,17 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
     return False
 
 
-def _programs(flags: Flags, search: SearchOptions, tools: Toolchain, machine: Target) -> Iterator[TuningProgram]:
+def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        texts = flags.text, flags.grid or []
-        return of_grid(
-            *texts, tools, machine, top, lambda text: captured_row(replace(flags, subject=Subject("text", (text,))))
-        )
+
+        def capture(text: str) -> Capture:
+            return captured_row(replace(flags, subject=Subject("text", (text,))))
+
+        return of_grid(flags.text, flags.grid or [], compiler, top, capture)
     if flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
-        return of_suite(suite, suite.select(flags.only), tools, machine, top)
+        return of_suite(suite, suite.select(flags.only), compiler, top)
     source, model = captured_model(flags)
     sizes = sizes_in(model.captured.graph)
     captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
@@ -359,7 +361,7 @@ def _programs(flags: Flags, search: SearchOptions, tools: Toolchain, machine: Ta
     def tensors() -> dict[str, Any]:  # random, in the check of the whole model
         return {**sources.make(model.weights), **drawn(kinds, source.config)}
 
-    return iter([program_of(source.name, captured, tools, machine, top, tensors)])
+    return iter([program_of(source.name, captured, compiler, top, tensors)])
 
 
 def _named(job: Job) -> str:
@@ -379,11 +381,10 @@ def fuse(flags: Flags) -> None:
     if flags.ir is not None:
         stage_named(flags.ir)
     device = flags.device if flags.run else None
-    tools, machine = tools_for(flags, device)
+    compiler = compiler_for(flags, device)
     captured, elapsed = captured_text(flags, values=flags.run)
-    values = Compiler(tools, machine).values(captured)
-    top = max(flags.top, flags.candidate or 1)
-    made = exploration(values, tools, machine, ExplorationOptions(top=top))
+    options = ExplorationOptions(top=max(flags.top, flags.candidate or 1))
+    made = exploration(compiler.values(captured), compiler.tools, compiler.target, options)
     with progress("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
@@ -395,14 +396,15 @@ def fuse(flags: Flags) -> None:
         chosen = found[number - 1]
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
-        compilation = Compiler(tools, machine, explore=lambda _: chosen).compile(captured, elapsed)
+        compilation = replace(compiler, explore=lambda _: chosen).compile(captured, elapsed)
         if flags.ir is not None:
             print_stage(compilation, flags.ir)
         if flags.run:
             report_run(compilation, choose_device(flags.device), None, flags.as_json)
     elif flags.as_json:
         print_json(
-            {"candidates": [candidate.record() for candidate in found], "target": machine.arch, "basis": "predicted"}
+            {"candidates": [candidate.record() for candidate in found], "target": compiler.target.arch}
+            | {"basis": "predicted"}
         )
     else:
         rows = []
@@ -413,5 +415,5 @@ def fuse(flags: Flags) -> None:
             made_by += f"; cannot be lowered: {one.problem}" if one.problem else ""
             rows.append((place, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made_by))
         print_rows(FUSED, rows, left=FUSED[-1:])
-        what = f"times are predicted for {machine.name} by the model, of the kernels that the rules make"
+        what = f"times are predicted for {compiler.target.name} by the model, of the kernels that the rules make"
         write(f"{what}; nothing was measured\n")

@@ -36,16 +36,16 @@ def view(flags: Flags) -> None:
 def suite_of(flags: Flags) -> dict[str, Any]:
     """Return the record of a suite."""
     from ..view.records import suite_record
-    from .programs import tools_for
+    from .programs import compiler_for
 
     with bars() as tell:
-        return suite_record(flags.subject.path, *tools_for(flags), tell)
+        return suite_record(flags.subject.path, compiler_for(flags), tell)
 
 
 def record_of(flags: Flags) -> dict[str, Any]:
     """Return the record of an expression or a model, compiled with its trace."""
     from ..view.records import access_counts, egraph_record, measured_registers, search_record, view_record
-    from .programs import captured_text, compile_text, tools_for
+    from .programs import captured_text, compile_text, compiler_for
 
     traced, is_text = replace(flags, verbose=2), flags.subject.kind == "text"
     if is_text:
@@ -56,17 +56,17 @@ def record_of(flags: Flags) -> dict[str, Any]:
         with bars() as tell:
             compilation = compiled_model(traced, tell).compilation
     with progress("linking lines"):
-        record = view_record(compilation, tools_for(flags)[0], flags.subject.name)
+        record = view_record(compilation, flags.subject.name)
     with progress("assembling"):
         for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
             kernel["assembled"] = found
     if flags.explore and is_text:
         with progress("exploring"):
-            record["egraph"] = egraph_record(captured_text(flags, values=False)[0], *tools_for(flags))
+            record["egraph"] = egraph_record(captured_text(flags, values=False)[0], compiler_for(flags))
     if flags.tune is not None:
         from .tune import fusing_of, searching
 
-        _, fusing = fusing_of(flags, WAYS if flags.explore else 1)
+        fusing = fusing_of(flags, WAYS if flags.explore else 1)
         with bars() as show:
             record["tuning"] = search_record(
                 fusing, flags.tune, lambda run, _: show(searching(run), run.tries, run.limit or 0), flags.seed
@@ -147,12 +147,12 @@ def _program(flags: Flags, shown: LivePage, progress: Progress) -> LiveProgram:
     """Capture the expression, or a model without its weights. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
     from ..view.live_program import LiveProgram
-    from .programs import captured_text, tools_for
+    from .programs import captured_text, compiler_for
 
     progress.begin("rules")
     machine = target_for(choose_device(None), flags.target)
     if not (flags.rules and all(path.exists() for path in flags.rules)):
-        tools_for(flags)  # an error here is not in a file that the user could change
+        compiler_for(flags)  # an error here is not in a file that the user could change
     progress.begin("capture")
     if flags.subject.kind == "text":
         captured = captured_text(flags)[0]

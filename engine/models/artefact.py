@@ -367,7 +367,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     batch, length = (n.name if isinstance(n, Dim) else n for n in (shape.batch, shape.length))
     rows = compiled.rows.rows if compiled.rows is not None else ()
     return PlanFile(
-        dplc=__version__, rules=compiled.rules, model=compiled.source.name,
+        dplc=__version__, rules=compilation.compiler.tools.rules.digest, model=compiled.source.name,
         config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,

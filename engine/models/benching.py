@@ -9,7 +9,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,19 +34,12 @@ from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ...ir.sizes import Binding
 from ..bench.bench import provenance
-from ..bench.cases import Assembled, assembler, import_everything, kernel_record, note_assembled, tried
+from ..bench.cases import Assembled, assembler, import_everything, kernel_record, note_assembled, tried, with_rules
 from ..bench.records import BenchRecord, CaseRecord, Totals
-from ..bench.running import Clock, compiled_by_torch, timing
+from ..bench.running import Clock, measured_run
 from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
 from ..bench.tables import (
-    KERNEL_COLUMNS,
-    KERNEL_LEGEND,
-    PROFILE,
-    PROFILE_LEGEND,
-    TableLayout,
-    kernel_columns,
     note_limits,
-    nothing_measured,
     row,
     time_kernels,
     totals_line,
@@ -57,7 +50,7 @@ from ..cost.instruction_counts import Features, features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..kernels.sharing import key
-from ..ruleset import Toolchain, extended
+from ..ruleset import Toolchain
 from ..run.inputs import Judgement, judge
 from ..schedule.scheduling import seconds_of
 from ..schedule.space import FusionVariant, ProgramSpace, Whole
@@ -143,7 +136,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
     return [*cases, whole(cases, "model", dtype)]
 
 
-def _summary(record: ModelBench) -> str:
+def summary(record: ModelBench) -> str:
     """Return one paragraph of totals."""
     found = record.figures
     return "; ".join(
@@ -154,10 +147,6 @@ def _summary(record: ModelBench) -> str:
             f"{found.eager_bytes / 2**20:.2f} MiB (computed)",
         )
     )
-
-
-LAYOUT = TableLayout(kernel_columns(KERNEL_COLUMNS), KERNEL_LEGEND, _summary)
-PROFILED = TableLayout(kernel_columns(PROFILE), PROFILE_LEGEND + KERNEL_LEGEND, _summary)
 
 
 # ---- Compare outputs with Torch IR in float64, if that fits in memory.
@@ -252,25 +241,16 @@ def measure(
     def of_eager(*given: Any) -> Any:
         return part(**dict(zip(names, given, strict=True)), **flags)[0]
 
-    whole = cases[-1]
-    whole.measured = nothing_measured()
-    try:
-        with torch.no_grad():
-            first = runner.run(inputs)[0]
-            found = judge(
-                [first], [of_eager(*inputs.values())], gates=dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype])
-            )
-            whole.measured.relative_error = found.relative
-            if not found.ok:
-                whole.measured.wrong = f"off by {found.relative:.1e} from eager: not timed"
-                return
-            whole.measured.dplc = timing(lambda: runner.run(inputs), clock)
-            whole.measured.eager = timing(lambda: of_eager(*inputs.values()), clock)
-            whole.measured.torch_compile = compiled_by_torch(of_eager, tuple(inputs.values()), clock)
+    def judged(results: list[Any]) -> Judgement:
+        gates = dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype])
+        return judge(results[:1], [of_eager(*inputs.values())], gates=gates)
+
+    found, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
+    with torch.no_grad():
+        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, found, clock, wrong)
+        if cases[-1].measured.dplc is not None:
             runner.run(inputs)
             time_kernels(cases[:-1], runner.program, runner.launch, clock)
-    except DplcError as error:
-        whole.measured.wrong = error.render()
 
 
 def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> Any:
@@ -398,7 +378,7 @@ def assembled(kernel: CudaKernel, arch: str) -> Image:
 
 
 def pack(
-    file: IO[bytes], suites: Sequence[PickedSuite], tools: Toolchain, target: Target, command: str,
+    file: IO[bytes], suites: Sequence[PickedSuite], compiler: Compiler, command: str,
     candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
     """Write a pack.
@@ -407,21 +387,24 @@ def pack(
     build: builds the driver's binary of a kernel. A case that cannot be compiled is left out and reported. Raises
     DplcError for an error that is not due to a case.
     """
-    packed, made = PackReport(), list[_Made]()
+    packed, made, target = PackReport(), list[_Made](), compiler.target
     import_everything()
     for picked in suites:
-        made += _compiled(picked, tools, target, packed, say)
+        made += _compiled(picked, compiler, packed, say)
     measured = suites[min(1, len(suites) - 1)]
     chosen = [one for one in made if one.picked is measured and not one.same]
     for one in chosen[:: max(1, len(chosen) // candidates)][:candidates] if candidates else ():
         say(f"drawing schedules of {one.subject.case.name}")
-        made += _candidates(one, tools, target)
+        made += _candidates(one, compiler)
     images = _images(made, target, packed, build, say)
     made = [one for one in made if all(kernel.text in images for kernel in one.program.kernels)]
     packed.cases, packed.kernels = len(made), len(images)
     constants: dict[str, NDArray[Any]] = {}
-    head = {"format": FORMAT, "parts": [one.part for one in suites]}
-    head |= {**provenance(command, target, tools), "cases": [_record(one, target, images, constants) for one in made]}
+    head: dict[str, Any] = {"format": FORMAT, "parts": [one.part for one in suites]}
+    head |= {
+        **provenance(command, target, compiler.tools),
+        "cases": [_record(one, target, images, constants) for one in made],
+    }
     _write(file, head, made, images, constants)
     return packed
 
@@ -429,7 +412,7 @@ def pack(
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: PackReport, say: Say) -> Iterator[_Made]:
+def _compiled(picked: PickedSuite, compiler: Compiler, packed: PackReport, say: Say) -> Iterator[_Made]:
     """Yield the cases of a suite, those that are the same program compiled once."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
@@ -443,8 +426,7 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
             continue
         say(f"compiling {case.name}")
         try:
-            options = Compiler(extended(tools, case.rules), target)
-            compilation = options.compile(subject.capture())
+            compilation = with_rules(compiler, case.rules).compile(subject.capture())
         except DplcError as error:
             packed.refused[case.name] = error
             continue
@@ -453,14 +435,15 @@ def _compiled(picked: PickedSuite, tools: Toolchain, target: Target, packed: Pac
         yield known[key]
 
 
-def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]:
+def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     """Yield random schedules of a program, from fast to slow by the model."""
     from ..tune.search import decided, mutated  # not before: other users of this file need no search
     from ..tune.tuning import Winners
 
-    tools, captured = extended(tools, one.subject.case.rules), one.subject.capture()
-    _, plan = Compiler(tools, target).cut(captured)
-    space, dice = ProgramSpace(tools, [FusionVariant("", lambda: plan.kernels)], target), random.Random(0)
+    compiler, captured = with_rules(compiler, one.subject.case.rules), one.subject.capture()
+    _, plan = compiler.cut(captured)
+    target, dice = compiler.target, random.Random(0)
+    space = ProgramSpace(compiler.tools, [FusionVariant("", lambda: plan.kernels)], target)
     most = SLOWEST * seconds_of(one.kernels, target)
     candidate: Whole = space.default()
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
@@ -468,7 +451,7 @@ def _candidates(one: _Made, tools: Toolchain, target: Target) -> Iterator[_Made]
         changed = decided(space, mutated(candidate, dice), 0)
         schedules = Winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
         try:
-            made = Compiler(tools, target, None, schedules).compile(captured)
+            made = replace(compiler, schedules=schedules).compile(captured)
         except DplcError:
             continue
         kernels = tuple(made.kernels[index] for index in made.launched)

@@ -399,7 +399,7 @@ class Figures(FrozenRecord, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A compiled model without its weights. weights: {buffer: what it takes}; rules: the digest of the rule set.
+    """A compiled model without its weights. weights: {buffer: what it takes}.
 
     rows: the compiles of parts of its range of lengths, made when they are first needed.
     """
@@ -409,7 +409,6 @@ class CompiledModel:
     compilation: Compilation
     weights: Mapping[str, WeightRequest]
     figures: Figures
-    rules: str
     rows: Rows | None = None
 
     @property
@@ -491,11 +490,11 @@ def compile_model(
     def capture() -> CapturedModel:
         return capture_results(model, shape.length, shape.batch)
 
-    return with_rows(compile_call(source, shape, capture, options, tell, seconds), options, rows)
+    return with_rows(compile_call(source, shape, capture, options, tell, seconds), rows)
 
 
 def with_rows(
-    made: CompiledModel, options: Compiler, rows: Any, then: Callable[[Compilation], Compilation] | None = None
+    made: CompiledModel, rows: Any, then: Callable[[Compilation], Compilation] | None = None
 ) -> CompiledModel:
     """Return the model with parts of its range that are compiled separately. then: a change of each of them.
 
@@ -505,7 +504,7 @@ def with_rows(
         return made
     from ..api import rows_of  # the API of Python, for which an artefact that runs does not wait
 
-    return replace(made, rows=rows_of(made.compilation, options, rows, then))
+    return replace(made, rows=rows_of(made.compilation, rows, then))
 
 
 def compile_call(
@@ -530,7 +529,7 @@ def compile_call(
     kept = {param.name for param in compilation.captured.graph.ins}
     weights = {name: want for name, want in captured.weights.items() if name in kept}
     told = figures(captured, compilation, timed)
-    return CompiledModel(source, shape, compilation, weights, told, options.tools.rules.digest)
+    return CompiledModel(source, shape, compilation, weights, told)
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:

@@ -351,7 +351,7 @@ def compile_generation(
         wanted = _number_or_range(lengths)
         told = replace(shape, length=lengths.high)
         prompt = compile_call(source, told, lambda: capture_prompt(model, wanted, room), options, tell)
-        prompt = with_rows(prompt, options, rows)
+        prompt = with_rows(prompt, rows)
         cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     else:
         chunk, (_, *kept) = min(chunk, lengths.high), capture_prompt(model, 1, room).captured.graph.outs
@@ -360,7 +360,7 @@ def compile_generation(
         told, pieces = replace(shape, length=chunk), _number_or_range(part)
         made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), options, tell)
         parts = octaves(part, options.target) if rows is True and chunk > 1 and reach is not None else rows
-        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), options, parts, _in_place)
+        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), parts, _in_place)
     one = replace(shape, length=1)
     token = compile_call(source, one, lambda: capture_piece(model, None, cache, reach), options, tell)
     token = replace(token, compilation=_in_place(token.compilation))

@@ -41,8 +41,8 @@ MANIFEST = "dplc-artefact.json"
 FORMAT = 2
 CHUNK = 1 << 20
 DAMAGED = "the artefact is damaged"
-TOO_LARGE = "too large"  # in the place of a digest
-LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is no text of ours
+TOO_LARGE = "too large"  # instead of a digest
+LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is not a text of dplc
 OURS = re.compile(
     r"figures\.json|(rows/\d{1,3}/)?(plan\.json|constants\.safetensors|ir/[a-z]+\.ir|cuda/\w+\.cu|cubin/\w+\.cubin)",
     re.ASCII,
@@ -211,7 +211,7 @@ def _record(path: Path) -> FileRecord | None:
     return FileRecord(size, state.hexdigest())
 
 
-# ---- Write the folder whole or not at all, and only in the place of an artefact.
+# ---- Write the folder whole or not at all, and replace only an artefact.
 
 
 RENAME_EXCHANGE = 2  # of Linux's renameat2
@@ -274,7 +274,7 @@ def _put(workshop: Path, place: Path) -> None:
         except OSError:
             old.rename(place)
             raise
-    remove(old)  # looks again: what was put there meanwhile stays, in a folder beside
+    remove(old)  # looks again: what was put there meanwhile stays, in a folder next to it
     with contextlib.suppress(OSError):
         old.parent.rmdir()
 

@@ -29,7 +29,7 @@ from ...ir.schemas import DTYPES
 
 
 INDEX = "model.safetensors.index.json"
-SHOWN = 5  # mistakes told one by one
+SHOWN = 5  # mistakes listed one by one
 LONGEST = 200  # characters of the name of a file
 
 
@@ -50,7 +50,7 @@ class WeightRequest:
     pieces: Pieces = ()
 
 
-Tell = Callable[[str, int, int], None]  # told of progress: what is being done, how much of it is done, of how much
+Tell = Callable[[str, int, int], None]  # receives progress: what is being done, how much of it is done, of how much
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -373,7 +373,7 @@ def quiet() -> Iterator[None]:
 # ---- Build the module of a configuration with its parameters on the meta device.
 
 
-# Fields that are no part of the model: transformers takes scaled_dot_product_attention wherever an architecture has it.
+# Fields that are not part of the model: transformers uses scaled_dot_product_attention if an architecture has it.
 _SAID_ELSEWHERE = frozenset(("model_type", "auto_map", "_attn_implementation", "attn_implementation"))
 
 

@@ -33,7 +33,6 @@ from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..kernels.kernels import Plan
 from ..language.rule import policy
-from ..ruleset import Toolchain
 from ..schedule.scheduling import StoredSchedules, tuned_ranges
 from .inputs import check_arguments, sizes_of_call
 
@@ -70,16 +69,14 @@ Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
 
 
-def settled(
-    rows: Any, whole: Compilation, make: Make, tools: Toolchain, schedules: StoredSchedules | None
-) -> tuple[Row, ...]:
+def settled(rows: Any, whole: Compilation, make: Make, schedules: StoredSchedules | None) -> tuple[Row, ...]:
     """Return the rows of `rows=`: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
 
     whole: the program compiled for the full range. Raises UsageError for an invalid row.
     """
     sizes = whole.sizes
     if rows is True:
-        tuned = of_store(whole, tools, schedules) if schedules is not None else ()
+        tuned = of_store(whole, schedules) if schedules is not None else ()
         return (*tuned, *beside(chosen(whole, make), tuned))
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
@@ -123,14 +120,14 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     return tuple((row,) for row in rows[: numbers.most_ranges])
 
 
-def of_store(whole: Compilation, tools: Toolchain, schedules: StoredSchedules) -> tuple[Row, ...]:
+def of_store(whole: Compilation, schedules: StoredSchedules) -> tuple[Row, ...]:
     """Return the parts of the range for which a store has schedules that are faster than the default order.
 
     These are the parts that gain most, the narrowest first, for the first row that holds serves a call.
     """
     gains = dict[Row, float]()
     for kernel in whole.plan.kernels:
-        for row, gain in tuned_ranges(schedules, kernel, tools.rules, whole.target):
+        for row, gain in tuned_ranges(schedules, kernel, whole.compiler.tools.rules, whole.target):
             gains[row] = max(gain, gains.get(row, 0))
     most = sorted(gains, key=lambda row: -gains[row])[: policy(whole.target).most_ranges]
     lengths = {row: math.prod(dim.high // dim.multiple - (dim.low - 1) // dim.multiple for dim in row) for row in most}

@@ -316,7 +316,7 @@ class Preparation:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Prepared, tuple[Any, Any]] = {}  # which tensors it was made of, and the tensor
+        self._kept: dict[Prepared, tuple[Any, Any]] = {}  # the tensors it was computed from, and the tensor
 
     def now(self, prepared: Iterable[Prepared], tensors: Mapping[str, Any]) -> dict[str, Any]:
         """Return {name: tensor} of the prepared weights of a program, given the others."""

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from ...codegen.cuda import print_cuda
 from ...codegen.kernel import MAX_THREADS_PER_BLOCK, CudaKernel
@@ -101,12 +101,19 @@ class Scheduler:
         object.__setattr__(self, "tools", self.tools.at(self.target))
         object.__setattr__(self, "target", self.tools.on(self.target))
 
+    @property
+    def untraced(self) -> Self:
+        """A copy without a trace."""
+        return replace(self, trace=None)
+
     def passes(
-        self, pipeline: str, program: Program, shaped: Shaped | None = None, decide: Decide | None = None
-    ) -> Program:
-        """Return kernels after the passes of a pipeline. shaped, decide: as of `run_pipeline`."""
+        self, pipeline: str, program: Program, shaped: Shaped | None = None, decide: Decide | None = None,
+        steps: Sequence[PassStep] | None = None,
+    ) -> Program:  # fmt: skip
+        """Return kernels after the passes of a pipeline, or after `steps` of it. shaped, decide: see `run_pipeline`."""
         trace, tools = self.trace and self.trace.at(pipeline), self.tools
-        return run_pipeline(tools.engine, tools.pipelines[pipeline], program, self.target, trace, shaped, decide)
+        steps = tools.pipelines[pipeline] if steps is None else steps
+        return run_pipeline(tools.engine, steps, program, self.target, trace, shaped, decide)
 
     def tiles(self, loops: Program, shaped: Shaped) -> tuple[Program, tuple[Origin, ...]]:
         """Schedule the kernels of a program, and say where the schedules come from.

@@ -38,7 +38,7 @@ from ..ruleset import toolchain
 from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, save_arrays, subject_of
 
 THREADS = 256
-UNROLLED = 64  # multiply-adds a turn
+UNROLLED = 64  # multiply-adds of an iteration
 CHAINS = 8  # of them independent
 FITTED = ("dram_share", "l2_bytes_per_second", "clock", "launch_seconds", "issue_share")
 WARM_UP, RUNS, SECONDS, LIMIT = 3, 20, 2.0, 60.0

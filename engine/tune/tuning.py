@@ -203,7 +203,7 @@ def choose_schedule(
 # variant under the key of the program.
 
 
-CANDIDATE = "candidate"  # the first decision's name, beside those of the passes
+CANDIDATE = "candidate"  # the first decision's name, next to those of the passes
 
 
 @dataclass
@@ -459,14 +459,13 @@ class TuningProgram:
 
 
 def program_of(
-    name: str, captured: Capture, tools: Toolchain, target: Target, top: int = 1,
-    tensors: Callable[[], Mapping[str, Any]] = dict,
-) -> TuningProgram:  # fmt: skip
+    name: str, captured: Capture, compiler: Compiler, top: int = 1, tensors: Callable[[], Mapping[str, Any]] = dict
+) -> TuningProgram:
     """Return a program with at most `top` fusion variants. tensors: makes the tensors that the capture does not hold.
 
     Raises DplcError for a program that the rules cannot compile.
     """
-    fusing = Fusing(Compiler(tools, target).values(captured), tools, target, top, tensors)
+    fusing = Fusing(compiler.values(captured), compiler.tools, compiler.target, top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:
@@ -477,24 +476,21 @@ def program_of(
     return TuningProgram(name, fusing, built)
 
 
-def of_suite(
-    suite: Suite, cases: Iterable[BenchCase], tools: Toolchain, target: Target, top: int = 1
-) -> Iterator[TuningProgram]:
+def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int = 1) -> Iterator[TuningProgram]:
     """Yield the cases of a suite. Raises DplcError for one that dplc cannot compile."""
     for case in cases:
         subject = subject_of(suite, case)
-        yield program_of(case.name, subject.capture(), tools, target, top, subject.inputs)
+        yield program_of(case.name, subject.capture(), compiler, top, subject.inputs)
 
 
 def of_grid(
-    text: str, grid: Sequence[str], tools: Toolchain, target: Target, top: int = 1,
-    capture: Callable[[str], Capture] = capture_text,
-) -> Iterator[TuningProgram]:  # fmt: skip
+    text: str, grid: Sequence[str], compiler: Compiler, top: int = 1, capture: Callable[[str], Capture] = capture_text
+) -> Iterator[TuningProgram]:
     """Yield a `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for a bad grid."""
     for point in points(grid):
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
-        yield program_of(name or "it", capture(bound + text), tools, target, top)
+        yield program_of(name or "it", capture(bound + text), compiler, top)
 
 
 def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:

@@ -14,7 +14,7 @@ CLAUSES = (
     "kernel",
 )  # fmt: skip
 FLOW = ("for", "in", "if", "else", "and", "or", "not", "load", "mat", "by", "drop")
-VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA", "FETCH")
+VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA")
 
 
 class RuleLexer(RegexLexer):  # type: ignore[misc]

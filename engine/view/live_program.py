@@ -22,8 +22,8 @@ from ...ir.text.programs import print_program
 from ..capture.capture import Capture
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import RuleSet, read_rules
-from ..rewrite.trace import Event, Firing, Trace, show
-from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from ..rewrite.trace import Firing, Trace, show
+from ..ruleset import exactly, read_settings, toolchain
 from .provenance import Column, source_and_torch
 from .records import (
     Effects,
@@ -68,7 +68,7 @@ class LiveProgram:
         self._busy = threading.Lock()
         self._seen = self.files()  # state of the rule files at the last compile
         self._jobs = Turns()
-        self._last: tuple[Compilation, Toolchain] | None = None
+        self._last: Compilation | None = None
 
     # ---- compiling
     def compile(self, why: str, switches: Switches | None = None) -> News:
@@ -79,14 +79,14 @@ class LiveProgram:
             start = time.perf_counter()
             self._seen = self.files()
             try:
-                made, tools = self._compiled(wanted)
+                made = self._compiled(wanted)
             except DplcError as error:
                 self._jobs.go_on()
                 return self.shown.tell({"stages": None}, error=error.render(), why=why)
-            parts = compile_record(made, tools, self.title)
+            parts = compile_record(made, self.title)
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-            diff = "" if self._last is None else cuda_diff(self._last[0].cuda, made.cuda)
-            self.switches, self._last = wanted, (made, tools)
+            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
+            self.switches, self._last = wanted, made
             self._jobs.end()
             cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages"))
             took = (time.perf_counter() - start) * 1e3
@@ -94,13 +94,12 @@ class LiveProgram:
             self._start_jobs()
             return news
 
-    def _compiled(self, switches: Switches) -> tuple[Compilation, Toolchain]:
+    def _compiled(self, switches: Switches) -> Compilation:
         if self._last is not None:
-            tools = self.tools(switches)
-            return Compiler(tools, self.target, Trace()).compile(self.captured), tools
+            return self.compiler(switches).compile(self.captured)
         progress = self._progress  # the page shows each text of the first compile as soon as it exists
         progress.begin("rules")
-        tools = self.tools(switches)
+        compiler = self.compiler(switches)
         shown: list[Column] = []
 
         def add(stage: str, units: Any) -> None:
@@ -113,14 +112,14 @@ class LiveProgram:
             self.shown.show(columns=[column_record(column) for column in shown])
 
         watch = Stopwatch(lambda name, number, count: progress.begin(name), add)
-        made = Compiler(tools, self.target, Trace()).compile(self.captured, watch=watch)
+        made = compiler.compile(self.captured, watch=watch)
         progress.begin("links")
-        return made, tools
+        return made
 
     def _start_jobs(self) -> None:
         if self._last is not None:
             self._jobs = Turns()
-            jobs = BackgroundJobs(self.captured, *self._last, self.shown, self._search, self._check, self._jobs)
+            jobs = BackgroundJobs(self.captured, self._last, self.shown, self._search, self._check, self._jobs)
             self._jobs.start(jobs.work)
 
     def search(self, wanted: SearchRequest) -> None:
@@ -145,20 +144,19 @@ class LiveProgram:
         A fusion rule decides at no single site. It has a value alone.
         """
         last = self._last
-        if last is None or (trace := last[0].trace) is None:
+        if last is None or (trace := last.trace) is None:
             return []
-        made, tools = last
         firings = [event for event in trace.firings if event.rule == rule]
         chosen = next((event for event in firings if event.parameters), None)
         if chosen is not None:
-            return [_values(chosen, name, tools, made.target) for name in chosen.parameters]
+            return [_values(chosen, name, last.compiler) for name in chosen.parameters]
         bound = firings[0].record()["bound"] if firings else {}
-        names = (parameter.name for parameter in tools.rules.rule(rule).parameters) if firings else ()
+        names = (parameter.name for parameter in last.compiler.tools.rules.rule(rule).parameters) if firings else ()
         return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
 
     # ---- rules and their files
-    def tools(self, switches: Switches) -> Toolchain:
-        """Read the rule files, leave out the rules that are off, and apply the settings of the reader."""
+    def compiler(self, switches: Switches) -> Compiler:
+        """Return a compiler with a trace: it reads the rule files, without the rules that are off, and the settings."""
         rules = toolchain(self.paths).rules
         unknown = sorted(switches.without - rules.rules.keys())
         if unknown:
@@ -168,7 +166,7 @@ class LiveProgram:
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
         rules = exactly(rules) if self.exact else rules
         settings = read_settings((*self.given, *switches.settings), rules)
-        return toolchain(rules, settings).at(self.target)
+        return Compiler(toolchain(rules, settings), self.target, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
@@ -194,9 +192,9 @@ class LiveProgram:
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 
 
-def _values(fired: Firing, name: str, tools: Toolchain, target: Target) -> Record:
+def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
     others = {key: value for key, value in fired.parameters.items() if key != name}
-    sites = tools.engine.sites(fired.rule, fired.before, target, others, search=True)
+    sites = compiler.tools.engine.sites(fired.rule, fired.before, compiler.target, others, search=True)
     found: list[str] = []
     if not isinstance(fired.parameters[name], Iterable):
         values = {match.env[name] for match in itertools.islice(sites, MOST) if name in match.env}
@@ -288,7 +286,6 @@ class BackgroundJobs:
 
     captured: Capture
     made: Compilation
-    tools: Toolchain
     shown: LivePage
     search: SearchRequest
     check: bool
@@ -310,19 +307,17 @@ class BackgroundJobs:
         if self.search.tries:
             self._show(tuning=self._searched(self._tune))
         if self.search.explore:
-            made = self.captured, self.tools, self.made.target
-            self._show(egraph=self._searched(lambda: egraph_record(*made)))
+            compiler = self.made.compiler.untraced
+            self._show(egraph=self._searched(lambda: egraph_record(self.captured, compiler)))
 
     def _show(self, **parts: Any) -> None:
         self.turns.do(lambda: self.shown.show(**parts))
 
     def _predict_effects(self) -> None:
         """Predict each firing, and show the effects so far every EVERY seconds."""
-        events: list[Event] = [] if self.made.trace is None else self.made.trace.events
-        pricing = Effects(self.tools, self.made.target, tiles=self.made.tile)
         found: Record = {}
         self.updated = time.monotonic()
-        for number, effect in pricing.of_all(events):
+        for number, effect in Effects(self.made).of_all(self.made.events):
             self.turns.turn()
             found[str(number)] = effect
             if self._due():
@@ -352,6 +347,6 @@ class BackgroundJobs:
             if run.tries == 1 or self._due():
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
-        values = Compiler(self.tools, self.made.target).values(self.captured)
-        fusing = Fusing(values, self.tools, self.made.target, 1)
+        compiler = self.made.compiler.untraced
+        fusing = Fusing(compiler.values(self.captured), compiler.tools, compiler.target, 1)
         return search_record(fusing, tries, report) | {"each": tries}

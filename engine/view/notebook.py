@@ -24,7 +24,6 @@ from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace
 from ..ruleset import toolchain
-from ..schedule.scheduling import predictions
 from .live_program import cuda_diff
 
 CELL = "the cell"
@@ -64,8 +63,7 @@ def effect(cell: str, text: str, target: Target | None = None) -> Html:
 
 def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     names = {rule.name for rule in file.rules}
-    assert after.trace is not None
-    events = [event for event in after.trace.events if event.rule in names]
+    events = [event for event in after.events if event.rule in names]
     fired = [event for event in events if isinstance(event, Firing)]
     refused = [event for event in events if isinstance(event, Skip)]
     times = f"fired {len(fired)} time{'' if len(fired) == 1 else 's'}" if fired else "did not fire"
@@ -75,10 +73,7 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
         pieces += [html.line(event.line()) for event in refused[:SHOWN]]
         if not refused:
             pieces.append(html.line("No pass contains the rule: check its level, and `dplc rules list --rules FILE`."))
-    was, now = (
-        sum(each[place].seconds for place in made.launched) * 1e6
-        for made, each in ((made, predictions(made.kernels, made.target)) for made in (before, after))
-    )
+    was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))
     diff = cuda_diff(before.cuda, after.cuda)

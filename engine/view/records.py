@@ -6,14 +6,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.compiler import BuildError
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
-from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import is_int
@@ -24,7 +23,7 @@ from ...ir.tile import Tile
 from ...version import __version__
 from ..api import Compiled
 from ..bench.cases import assembled, assembler
-from ..bench.suites import BenchCase, Suite, read_suite, subject_of
+from ..bench.suites import Suite, read_suite, subject_of
 from ..capture.capture import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts
@@ -57,15 +56,15 @@ UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, A
 
 
 class Effects:
-    """Predictions of kernels at any point of their schedule, each kernel once.
+    """Predictions of kernels of a compile at any point of their schedule, each kernel once.
 
-    seconds: limit of processor time. tiles: Tile IR of the kernels, from which registers are predicted, by name.
+    seconds: limit of processor time.
     """
 
-    def __init__(self, tools: Toolchain, target: Target, seconds: float | None = None, tiles: Program = ()):
-        self.tools, self.target = tools, target
+    def __init__(self, compilation: Compilation, seconds: float | None = None):
+        self.compiler = compilation.compiler.untraced
         self.ends = None if seconds is None else time.process_time() + seconds
-        self._tiles = {kernel.name: kernel for kernel in tiles}
+        self._tiles = {kernel.name: kernel for kernel in compilation.tile}  # from which registers are predicted
         self._known: dict[Kernel, Record | None] = {}
         self._made: dict[Program, Program] = {}
 
@@ -93,7 +92,8 @@ class Effects:
 
         The side after the firing skips the other passes of the same `one of`.
         """
-        steps = self.tools.pipelines["tile"]
+        tools = self.compiler.tools
+        steps = tools.pipelines["tile"]
         place = max((n for n, step in enumerate(steps) if step.label == pass_name(event.label)), default=None)
         if place is None or self._over():
             return None
@@ -102,7 +102,7 @@ class Effects:
         told = []
         for kernels, following in ways:
             try:
-                made = run_pipeline(self.tools.engine, following, kernels, self.target)
+                made = run_pipeline(tools.engine, following, kernels, self.compiler.target)
             except UNPRICED:
                 return None
             told.append(self.together(made))
@@ -124,7 +124,7 @@ class Effects:
             if self._over():
                 return ()
             try:
-                self._made[nests] = run_pipeline(self.tools.engine, self.tools.pipelines["tile"], nests, self.target)
+                self._made[nests] = self.compiler.passes("tile", nests)
             except UNPRICED:
                 self._made[nests] = ()
         return self._made[nests]
@@ -155,17 +155,18 @@ class Effects:
         return self.ends is not None and time.process_time() > self.ends
 
     def _priced(self, kernel: Kernel) -> Record | None:
+        target = self.compiler.target
         try:
             lowered = isinstance(kernel.body[0], Launch)
-            (made,) = (kernel,) if lowered else Compiler(self.tools, self.target).kernel_ir((kernel,))
+            (made,) = (kernel,) if lowered else self.compiler.kernel_ir((kernel,))
             tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
             tiled = isinstance(tile.body[0], Tile)
-            registers = predicted_registers((tile,), 0, self.target) if tiled else None
+            registers = predicted_registers((tile,), 0, target) if tiled else None
             counts = instruction_counts(made)
         except UNPRICED:
             return None  # a partly scheduled kernel may have no launch
-        prediction = predict(counts, self.target)
-        filled, held = occupancy(counts, self.target)
+        prediction = predict(counts, target)
+        filled, held = occupancy(counts, target)
         return {
             "us": prediction.seconds * 1e6, "dram": counts.dram, "shared": counts.shared, "threads": counts.threads,
             "blocks": counts.blocks, "occupancy": filled, "held_by": held, "binding": prediction.binding,
@@ -177,21 +178,18 @@ class Effects:
 SECONDS = 1.5  # of processor time, for predicting all firings of one page
 
 
-def view_record(compilation: Compilation, tools: Toolchain, title: str, seconds: float | None = SECONDS) -> Record:
+def view_record(compilation: Compilation, title: str, seconds: float | None = SECONDS) -> Record:
     """Return the record of a traced compile, with times in microseconds and sizes in bytes.
 
     seconds: processor time for predicting firings. Firings beyond it get no prediction.
     """
-    events = compilation.trace.events if compilation.trace is not None else []
-    pricing = Effects(tools, compilation.target, seconds, compilation.tile)
-    effects = {str(number): found for number, found in pricing.of_all(events)}
-    return compile_record(compilation, tools, title) | {"effects": effects}
+    effects = {str(number): found for number, found in Effects(compilation, seconds).of_all(compilation.events)}
+    return compile_record(compilation, title) | {"effects": effects}
 
 
-def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> Record:
+def compile_record(compilation: Compilation, title: str) -> Record:
     """Return the record without predictions of firings."""
-    events = compilation.trace.events if compilation.trace is not None else []
-    target, pricing = compilation.target, Effects(tools, compilation.target, tiles=compilation.tile)
+    events, target, pricing = compilation.events, compilation.target, Effects(compilation)
     kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
     return {
         "dplc": __version__,
@@ -204,7 +202,7 @@ def compile_record(compilation: Compilation, tools: Toolchain, title: str) -> Re
         "trace": [event.record() for event in events],
         "effects": {},
         "fusion": fusion_graph(compilation),
-        "rules": _rules(events, tools),
+        "rules": _rules(events, compilation.compiler.tools),
         "schedules": [origin.record() for origin in compilation.origins],
     }
 
@@ -322,80 +320,68 @@ Fired = dict[str, list[tuple[str, int, float]]]
 Report = Callable[[str, int, int], None]
 
 
-def fired_in(path: Path, tools: Toolchain, target: Target, report: Report, priced: bool = False) -> Fired:
+def fired_in(path: Path, compiler: Compiler, report: Report, priced: bool = False) -> Fired:
     """Return {rule: [(case, firings, predicted speed-up)]} for a suite file.
 
     report: called with (case, number, count) as each case begins. priced: predict speed-ups, which are 1.0 otherwise.
     Cases that do not compile are left out.
     """
-    found: Fired = {}
-    for case, made, _, credits in _credited(read_suite(path), tools.at(target), target, report, priced):
-        for name, credit in credits.items() if made is not None else ():
-            found.setdefault(name, []).append((case.name, *credit))
-    return found
+    cases, credits = _credited(read_suite(path), compiler, report, priced)
+    return {rule: [(cases[n]["name"], *credit) for n, credit in found.items()] for rule, found in credits.items()}
 
 
-def suite_record(path: Path, tools: Toolchain, target: Target, report: Report) -> Record:
+def suite_record(path: Path, compiler: Compiler, report: Report) -> Record:
     """Return the record of a suite for the page.
 
     A cell holds how often a rule fired in a case, and the predicted speed-up of all its firings there.
     """
-    suite, tools = read_suite(path), tools.at(target)
-    cases: list[Record] = []
-    rules: dict[str, Record] = {}
-    for number, (case, made, error, credits) in enumerate(_credited(suite, tools, target, report, True)):
-        if made is None:
-            cases.append({"name": case.name, "us": None, "launches": 0, "error": error})
-            continue
-        whole = Effects(tools, made.target)
-        predicted = [whole.kernel(made.kernels[place]) for place in made.launched]
-        us = math.fsum(one["us"] for one in predicted if one is not None)
-        cases.append({"name": case.name, "us": us, "launches": len(made.launched), "error": ""})
-        for name, credit in credits.items():
-            if name in tools.rules.rules and tools.rules.rules[name].level != "torch":
-                rule = rules.setdefault(name, {"name": name, "location": tools.rules.rules[name].location, "cells": {}})
-                rule["cells"][str(number)] = list(credit)
-    ordered = sorted(rules.values(), key=lambda rule: (-len(rule["cells"]), rule["name"]))
+    suite, target, known = read_suite(path), compiler.target, compiler.tools.rules.rules
+    cases, credits = _credited(suite, compiler, report, True)
+    rules = [
+        {"name": name, "location": known[name].location, "cells": {str(n): list(credit) for n, credit in found.items()}}
+        for name, found in sorted(credits.items(), key=lambda item: (-len(item[1]), item[0]))
+        if name in known and known[name].level != "torch"
+    ]
     return {
         "dplc": __version__, "title": f"{path.name}: {suite.about}" if suite.about else path.name,
-        "target": {"name": target.name, "arch": target.arch}, "heat": {"cases": cases, "rules": ordered},
+        "target": {"name": target.name, "arch": target.arch}, "heat": {"cases": cases, "rules": rules},
     }  # fmt: skip
 
 
 def _credited(
-    suite: Suite, tools: Toolchain, target: Target, report: Report, priced: bool
-) -> Iterator[tuple[BenchCase, Compilation | None, str, dict[str, tuple[int, float]]]]:
-    """Compile each case. Yields it with its compilation and the credits of rules, or with None and the error.
+    suite: Suite, compiler: Compiler, report: Report, priced: bool
+) -> tuple[list[Record], dict[str, dict[int, tuple[int, float]]]]:
+    """Compile each case. Returns the cases, and the credits of each rule by the number of the case.
 
     A credit is the number of firings and their predicted speed-up, 1.0 for a firing without a prediction.
     """
+    cases: list[Record] = []
+    credits: dict[str, dict[int, tuple[int, float]]] = {}
     for number, case in enumerate(suite.cases):
         report(case.name, number, len(suite.cases))
         trace = Trace()
         try:
-            captured = subject_of(suite, case).capture()
-            made = Compiler(tools, target, trace).compile(captured)
+            made = replace(compiler, trace=trace).compile(subject_of(suite, case).capture())
         except DplcError as error:
-            yield case, None, error.render(), {}
-        else:
-            effects = dict(Effects(tools, made.target, CASE_SECONDS).of_all(trace.firings)) if priced else {}
-            credits: dict[str, tuple[int, float]] = {}
-            for place, event in enumerate(trace.firings):
-                count, times = credits.get(event.rule, (0, 1.0))
-                before, after, *_ = effects.get(place, (None, None))
-                times *= before["us"] / after["us"] if before is not None and after is not None else 1.0
-                credits[event.rule] = count + 1, times
-            yield case, made, "", credits
+            cases.append({"name": case.name, "us": None, "launches": 0, "error": error.render()})
+            continue
+        us = made.predicted_seconds * 1e6
+        cases.append({"name": case.name, "us": us, "launches": len(made.launched), "error": ""})
+        effects = dict(Effects(made, CASE_SECONDS).of_all(trace.firings)) if priced else {}
+        for place, event in enumerate(trace.firings):
+            of_rule = credits.setdefault(event.rule, {})
+            count, times = of_rule.get(number, (0, 1.0))
+            before, after, *_ = effects.get(place, (None, None))
+            times *= before["us"] / after["us"] if before is not None and after is not None else 1.0
+            of_rule[number] = count + 1, times
+    return cases, credits
 
 
-# ---- searches
+# ---- tuning
 
 
 MOST_CLASSES = 4000  # of all e-graphs of a program
 EFFECTS, VALUES = 24, 10  # number of parameters and values shown
-
-
-# ---- tuning
 
 
 def search_record(
@@ -511,7 +497,7 @@ def _reward(seconds: float, default: float | None) -> float:
 # ---- the e-graph
 
 
-def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> Record:
+def egraph_record(captured: Capture, compiler: Compiler) -> Record:
     """Explore a program. Return the e-classes of each region, the best solution and the candidates.
 
     An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
@@ -519,7 +505,7 @@ def egraph_record(captured: Capture, tools: Toolchain, target: Target) -> Record
     """
     from ..explore.candidates import exploration
 
-    made = exploration(Compiler(tools, target).values(captured), tools, target)
+    made = exploration(compiler.values(captured), compiler.tools, compiler.target)
     found = made.candidates()
     names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
     distinct: dict[int, Record] = {}

@@ -11,7 +11,6 @@ import base64
 import functools
 import hashlib
 import hmac
-import json
 import secrets
 import threading
 import time
@@ -21,13 +20,12 @@ from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 
-T = TypeVar("T")
 Record = dict[str, Any]  # data of a page, which becomes JSON
 MOST_TRIES = 100_000
 STAGES = {
@@ -134,23 +132,6 @@ class SearchRequest(msgspec.Struct, frozen=True):
 
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     explore: bool = False
-
-
-def switches_of(request: Any) -> Switches:
-    """Read switches from JSON. Raises UsageError for anything else."""
-    return _read(request, Switches, 'a change is {"without": [rules], "settings": ["RULE.PARAM=VALUE"]}')
-
-
-def search_of(request: Any) -> SearchRequest:
-    """Read a search from JSON. Raises UsageError for anything else."""
-    return _read(request, SearchRequest, 'a search is {"tries": number, "explore": true or false}')
-
-
-def _read(request: Any, kind: type[T], form: str) -> T:
-    try:
-        return msgspec.convert(request, kind)
-    except msgspec.ValidationError:
-        raise UsageError(form) from None
 
 
 # ---- rendering
@@ -298,9 +279,9 @@ class PageHandler(BaseHTTPRequestHandler):
                 return
             try:
                 if path == "/search":
-                    program.search(search_of(json.loads(wanted or b"")))
+                    program.search(msgspec.json.decode(wanted or b"", type=SearchRequest))
                 else:
-                    program.compile("changed on the page", switches_of(json.loads(wanted or b"")))
+                    program.compile("changed on the page", msgspec.json.decode(wanted or b"", type=Switches))
             except (ValueError, RecursionError, DplcError):
                 raise Refused(HTTPStatus.BAD_REQUEST) from None
             self._send(as_json(shown.since(since)))

@@ -65,7 +65,7 @@ def chunks(text: str) -> list[Chunk]:
 
 def parsed(source: Source, chunk: Chunk) -> tuple[s.Syntax, ...] | DplcError:
     """Return the declarations of a chunk with their location in a source, or the error in it."""
-    lead = len(chunk.text) - len(chunk.text.lstrip("\n"))  # empty lines around it are no part of what it says
+    lead = len(chunk.text) - len(chunk.text.lstrip("\n"))  # empty lines around it are not part of it
     found = _parsed(source.name, chunk.text.strip("\n"))
     if isinstance(found, DplcError):
         return error_moved(found, source, chunk.start + lead)

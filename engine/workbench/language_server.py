@@ -27,49 +27,58 @@ from ..language.spelling import block
 from . import queries
 from .document import HEAD, Document
 from .queries import path_of
-from .runs import Answer, Counts, Request, Tell, ask
+from .runs import Answer, Counts, Request, ask
 
-# ---- Runs in separate processes. A result is valid for one text.
-
-
-OURS = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
+Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
+SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
 COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings": "dplc.countFirings"}
-Key = tuple[str, str | None, str | None]  # what is run: `examples`, `check` or `firings`; a rule; an example
 
 
-def lenses(
-    document: Document, suite: Path | None, counts: Counts | None, stale: bool
-) -> Iterator[tuple[int, str, Key]]:
-    """Yield the code lenses of a document: line from 0, title, key.
+# ---- The open files of an editor, with what is wrong in them.
 
-    Args:
-        suite: the suite in which firings are counted.
-        counts: the known firings; stale: whether they are those of an earlier text.
+
+@dataclass
+class OpenFile:
+    """Open document. problems: its own diagnostics.
+
+    The other fields hold the results of runs on its text: a label for each lens, diagnostics by URI, and the firings,
+    which stay when the text changes (`stale`).
     """
-    rules = document.file.rules if document.file is not None else ()
-    for declared in document.declarations:
-        if not isinstance(declared, s.Rule | s.ExamplesOf):
-            continue
-        name = declared.name if isinstance(declared, s.Rule) else declared.rule
-        if isinstance(declared, s.Rule):
-            line = declared.span.line - 1
-            members = [rule for rule in rules if name in (rule.name, rule.family)]
-            if count := len(members[0].examples if members else declared.examples):
-                yield line, f"run {_count(count, 'example')}", ("examples", name, None)
-            yield line, "check this rule", ("check", name, None)
-            if suite is not None:
-                title = f"count its firings in {suite.name}"
-                if counts is not None:
-                    known = [counts.get(rule.name, (0, 0)) for rule in members]
-                    times, cases = sum(n for n, _ in known), max((cases for _, cases in known), default=0)
-                    least = "at least " if len(known) > 1 else ""  # members of a family may share cases
-                    title = f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite.name}"
-                    title = (title if times else f"never fires in {suite.name}") + (
-                        ", before this edit" if stale else ""
-                    )
-                yield line, title, ("firings", name, None)
-        for example in declared.examples:
-            yield example.span.line - 1, "run this example", ("examples", name, example.title)
+
+    document: Document
+    problems: list[lsp.Diagnostic] = field(default_factory=list)
+    labels: dict[Key, str] = field(default_factory=dict)
+    wrong: dict[Key, list[tuple[str, lsp.Diagnostic]]] = field(default_factory=dict)
+    counts: Counts | None = None
+    stale: bool = False
+
+    def lenses(self, suite: Path | None) -> Iterator[tuple[int, str, Key]]:
+        """Yield the code lenses: line from 0, title, key. suite: where firings are counted."""
+        rules = self.document.file.rules if self.document.file is not None else ()
+        for declared in self.document.declarations:
+            if isinstance(declared, s.Rule):
+                line, name = declared.span.line - 1, declared.name
+                members = [rule for rule in rules if name in (rule.name, rule.family)]
+                if count := len(members[0].examples if members else declared.examples):
+                    yield line, f"run {_count(count, 'example')}", ("examples", name, None)
+                yield line, "check this rule", ("check", name, None)
+                if suite is not None:
+                    yield line, self._firings([rule.name for rule in members], suite.name), ("firings", name, None)
+            elif isinstance(declared, s.ExamplesOf):
+                name = declared.rule
+            else:
+                continue
+            for example in declared.examples:
+                yield example.span.line - 1, "run this example", ("examples", name, example.title)
+
+    def _firings(self, rules: list[str], suite: str) -> str:
+        if self.counts is None:
+            return f"count its firings in {suite}"
+        known = [self.counts.get(rule, (0, 0)) for rule in rules]
+        times, cases = sum(n for n, _ in known), max((cases for _, cases in known), default=0)
+        least = "at least " if len(known) > 1 else ""  # members of a family may share cases
+        fired = f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite}"
+        return (fired if times else f"never fires in {suite}") + (", before this edit" if self.stale else "")
 
 
 def _count(number: int, word: str) -> str:
@@ -81,105 +90,49 @@ def rules_file(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(FURTHER) + ".rw") if path.name.endswith(FURTHER) else path
 
 
-@dataclass
-class Results:
-    """Results of the runs on a text: a label for each lens. shown: URI of a file, with a diagnostic."""
-
-    text: str
-    told: dict[Key, str] = field(default_factory=dict)
-    shown: dict[Key, list[tuple[str, lsp.Diagnostic]]] = field(default_factory=dict)
-
-
-class Runs:
-    """Results of all runs for the documents of an editor. suite: where firings are counted, None for nowhere."""
-
-    def __init__(self) -> None:
-        self.suite: Path | None = OURS if OURS.is_file() else None
-        self._results: dict[str, Results] = {}
-        self._counted: dict[str, tuple[str, Counts]] = {}
-        self._going: set[tuple[str, Key]] = set()
-
-    def results(self, uri: str, text: str) -> Results:
-        """Return the results for a text, empty if the text has changed."""
-        known = self._results.get(uri)
-        if known is None or known.text != text:
-            known = self._results[uri] = Results(text)
-        return known
-
-    def diagnostics(self, uri: str, text: str) -> list[lsp.Diagnostic]:
-        """Return the errors of examples and checks in a document or in the file of its examples."""
-        self.results(uri, text)
-        every = (told for results in self._results.values() for found in results.shown.values() for told in found)
-        return list({told.message: told for where, told in every if where == uri}.values())
-
-    def lenses(self, uri: str, document: Document) -> Iterator[lsp.CodeLens]:
-        """Yield the lenses above the rules and examples of a document."""
-        text, counts = self._counted.get(uri, ("", None))
-        told = self.results(uri, document.text).told
-        for line, title, key in lenses(document, self.suite, counts, text != document.text):
-            said = f"{told[key]}: {title} again" if told.get(key) else title
-            command = lsp.Command(said, COMMANDS[key[0]], arguments=[uri, *key[1:]])
-            yield lsp.CodeLens(text_range(line, 0, line, 0), command)
-
-    async def run(self, uri: str, document: Document, request: Request, tell: Tell) -> str:
-        """Run something, store its results, and return one line about them, or "" if the same run is in progress."""
-        key, text = (request.kind, request.rule, request.title), document.text
-        if (uri, key) in self._going:
-            return ""
-        self._going.add((uri, key))
-        try:
-            answer = await ask(request, tell)
-        finally:
-            self._going.discard((uri, key))
-        if not isinstance(answer, Answer):
-            return answer
-        results = self.results(uri, text)
-        results.told[key] = answer.told
-        files = (one.span.source.name if one.span is not None else "" for one in answer.wrong)
-        pairs = zip(answer.wrong, files, strict=True)
-        results.shown[key] = [(path_of(file).as_uri(), diagnostic(one, file, "", "dplc run")) for one, file in pairs]
-        if answer.counts is not None:
-            self._counted[uri] = text, answer.counts
-        return answer.said
-
-
-# ---- The open documents of an editor and their diagnostics.
-
-
 class Server(LanguageServer):
-    """Language server with its open documents."""
+    """Language server with its open files. suite: where firings are counted, None for nowhere."""
 
     def __init__(self) -> None:
         super().__init__("dplc", __version__)
-        self.open: dict[str, Document] = {}
-        self.runs = Runs()
-        self._static: dict[str, tuple[str, list[lsp.Diagnostic]]] = {}  # of each document: its text, what is wrong
+        self.files: dict[str, OpenFile] = {}
+        self.suite: Path | None = SUITE if SUITE.is_file() else None
+        self.running: set[tuple[str, Key]] = set()
 
-    def document(self, uri: str) -> Document:
-        """Return the document of a URI, parsed again if its text has changed."""
-        text = self.workspace.get_text_document(uri).source
-        found = self.open.get(uri)
-        if found is None:
-            found = self.open[uri] = Document(path_of_uri(uri))
-        if found.text != text:
-            found.problems(text)
-        return found
+    def document(self, given: Any) -> Document:
+        """Return the document of a request."""
+        uri = given.text_document.uri
+        if uri not in self.files:
+            self.check(uri)
+        return self.files[uri].document
 
     def here(self, given: Any) -> tuple[Document, int, int]:
         """Return the document and the position of a request."""
-        return self.document(given.text_document.uri), given.position.line, given.position.character
+        return self.document(given), given.position.line, given.position.character
+
+    def check(self, uri: str, whole: bool = False) -> None:
+        """Check the text of a document, and publish its diagnostics.
+
+        whole: also check rules whose own text has not changed.
+        """
+        text = self.workspace.get_text_document(uri).source
+        file = self.files.setdefault(uri, OpenFile(Document(path_of_uri(uri))))
+        if whole:
+            file.document.forget()
+        if text != file.document.text:
+            file.labels, file.wrong, file.stale = {}, {}, True
+        file.problems = [diagnostic(one, file.document.name) for one in self._problems(file.document, text)]
+        self.publish(uri)
 
     def publish(self, uri: str) -> None:
-        """Send the diagnostics of a document to the editor: its own errors and those of runs."""
-        text = self.workspace.get_text_document(uri).source
-        if uri not in self._static or self._static[uri][0] != text:
-            document = self.open.setdefault(uri, Document(path_of_uri(uri)))
-            self._static[uri] = text, [diagnostic(*told) for told in self._problems(document, text)]
-        shown = [*self._static[uri][1], *self.runs.diagnostics(uri, text)]
-        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, shown))
+        """Send the diagnostics of a document to the editor: its own, and those of runs in it or beside it."""
+        ran = (told for file in self.files.values() for found in file.wrong.values() for told in found)
+        shown = {told.message: told for where, told in ran if where == uri}
+        diagnostics = [*self.files[uri].problems, *shown.values()]
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
 
-    def _problems(self, document: Document, text: str) -> Iterator[tuple[DplcError, str]]:
-        """Yield the errors of a document with the name of its source. Examples are checked with their rules."""
+    def _problems(self, document: Document, text: str) -> list[DplcError]:
+        """Return the errors of a document. Examples are checked with their rules."""
         document.beside(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
         told = document.problems(text)
         rules = rules_file(document.path)
@@ -188,27 +141,46 @@ class Server(LanguageServer):
             whole.beside(text)
             told = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
             told = [one for one in told if one.span is not None and one.span.source.name == document.name]
-        return ((one, document.name) for one in told)
-
-    def wrong(self, uri: str) -> bool:
-        """Return whether a document has errors of its own."""
-        return any(told.severity == lsp.DiagnosticSeverity.Error for told in self._static.get(uri, ("", []))[1])
+        return told
 
     def text_of(self, path: Path) -> str | None:
         """Return the text of a file if it is open in the editor, else None."""
-        found = next((document for document in self.open.values() if document.path == path), None)
-        return None if found is None else found.text
+        return next((file.document.text for file in self.files.values() if file.document.path == path), None)
 
-    def saved(self, uri: str) -> None:
-        """Check the whole document again. During typing, a rule is checked again only if its own text changed."""
-        self.open[uri].forget()
-        self._static.pop(uri, None)
-        self.publish(uri)
+    async def run(self, uri: str, key: Key, aloud: bool = True) -> None:
+        """Run something for a document with progress, then show a message, the diagnostics and new lenses.
 
-    def closed(self, uri: str) -> None:
-        """Forget a document."""
-        self.open.pop(uri, None)
-        self._static.pop(uri, None)
+        Nothing happens if the same run is in progress.
+        """
+        file, text = self.files[uri], self.files[uri].document.text
+        if (uri, key) in self.running:
+            return
+        rules, whole, beside = rules_file(file.document.path), text, text
+        if rules == file.document.path:
+            beside = self.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
+        else:
+            whole = self.text_of(rules) or rules.read_text(encoding="utf-8")
+        self.running.add((uri, key))
+        try:
+            async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
+                answer = await ask(Request(*key, rules, whole, beside, self.suite), tell)
+        finally:
+            self.running.discard((uri, key))
+        said = answer if isinstance(answer, str) else answer.said
+        if isinstance(answer, Answer) and file.document.text == text:
+            file.labels[key], file.wrong[key] = answer.told, []
+            for one in answer.wrong:
+                name = one.span.source.name if one.span is not None else ""
+                file.wrong[key].append((path_of(name).as_uri(), diagnostic(one, name, "", "dplc run")))
+        if isinstance(answer, Answer) and answer.counts is not None:
+            file.counts, file.stale = answer.counts, file.document.text != text
+        for known in self.files:
+            self.publish(known)
+        if aloud:
+            self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
+        asked = self.client_capabilities.workspace
+        if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
+            await self.workspace_code_lens_refresh_async(None)
 
 
 def path_of_uri(uri: str) -> Path:
@@ -243,18 +215,24 @@ def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Ra
 SERVER = Server()
 
 
-# ---- Commands of the code lenses.
+# ---- Code lenses and their commands.
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
 def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-    uri = given.text_document.uri
-    return list(SERVER.runs.lenses(uri, SERVER.document(uri)))
+    uri, listed = given.text_document.uri, []
+    for line, title, key in SERVER.files[uri].lenses(SERVER.suite):
+        label = SERVER.files[uri].labels.get(key)
+        command = lsp.Command(
+            f"{label}: {title} again" if label else title, COMMANDS[key[0]], arguments=[uri, *key[1:]]
+        )
+        listed.append(lsp.CodeLens(text_range(line, 0, line, 0), command))
+    return listed
 
 
 def _answer_clicks(kind: str) -> None:
     async def clicked(uri: str, rule: str | None = None, example: str | None = None) -> None:
-        await run(uri, (kind, rule, example))
+        await SERVER.run(uri, (kind, rule, example))
 
     SERVER.command(COMMANDS[kind])(clicked)
 
@@ -265,34 +243,13 @@ for kind in COMMANDS:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
 async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
-    """Check the document again and run its examples."""
+    """Check the whole document again and run its examples."""
     uri = given.text_document.uri
-    document = SERVER.document(uri)
-    SERVER.saved(uri)
-    if not SERVER.wrong(uri) and document.file is not None and any(rule.examples for rule in document.file.rules):
-        await run(uri, ("examples", None, None), aloud=False)
-
-
-async def run(uri: str, key: Key, aloud: bool = True) -> None:
-    """Run something for a document with progress, then show a message, the diagnostics and new lenses."""
-    document = SERVER.document(uri)
-    rules, text, beside = rules_file(document.path), document.text, document.text
-    if rules == document.path:
-        beside = SERVER.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
-    else:
-        text = SERVER.text_of(rules) or rules.read_text(encoding="utf-8")
-    request = Request(*key, rules, text, beside, SERVER.runs.suite)
-    async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
-        said = await SERVER.runs.run(uri, document, request, tell)
-    if not said:
-        return
-    for known in list(SERVER.open):
-        SERVER.publish(known)
-    if aloud:
-        SERVER.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
-    asked = SERVER.client_capabilities.workspace
-    if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
-        await SERVER.workspace_code_lens_refresh_async(None)
+    SERVER.check(uri, whole=True)
+    file = SERVER.files[uri].document.file
+    right = all(told.severity != lsp.DiagnosticSeverity.Error for told in SERVER.files[uri].problems)
+    if right and file is not None and any(rule.examples for rule in file.rules):
+        await SERVER.run(uri, ("examples", None, None), aloud=False)
 
 
 @contextlib.asynccontextmanager
@@ -372,7 +329,7 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
         yield Fix("Add a refusal example: edit it until the guard fails", end, 0, 0, text)
 
 
-KINDS = {
+KINDS = {  # icons of completions
     "statement": "Class", "value": "Class", "op": "Class", "fact": "Function", "function": "Function", "field": "Field",
     "variable": "Variable", "parameter": "TypeParameter", "keyword": "Keyword", "constant": "EnumMember",
     "number": "Constant",
@@ -392,22 +349,22 @@ def initialize(given: lsp.InitializeParams) -> None:
     options = given.initialization_options
     suite = options.get("suite") if isinstance(options, dict) else None
     if isinstance(suite, str) and suite:
-        SERVER.runs.suite = Path(suite) if Path(suite).is_file() else None
+        SERVER.suite = Path(suite) if Path(suite).is_file() else None
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
 def opened(given: lsp.DidOpenTextDocumentParams) -> None:
-    SERVER.publish(given.text_document.uri)
+    SERVER.check(given.text_document.uri)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
 def changed(given: lsp.DidChangeTextDocumentParams) -> None:
-    SERVER.publish(given.text_document.uri)
+    SERVER.check(given.text_document.uri)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def closed(given: lsp.DidCloseTextDocumentParams) -> None:
-    SERVER.closed(given.text_document.uri)
+    SERVER.files.pop(given.text_document.uri, None)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
@@ -416,7 +373,7 @@ def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
     kinds = {choice.kind: KINDS.get(choice.kind) for choice in unique.values()}
     icons = {kind: lsp.CompletionItemKind[name] for kind, name in kinds.items() if name}
     return [
-        lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.detail or None, documentation=c.says or None)
+        lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.signature or None, documentation=c.says or None)
         for c in unique.values()
     ]
 
@@ -452,7 +409,7 @@ def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
 @SERVER.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
 def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
     listed = []
-    for node in SERVER.document(given.text_document.uri).declarations:
+    for node in SERVER.document(given).declarations:
         if name := str(getattr(node, "name", None) or ""):
             where = _range_of(node.span)
             listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, type(node).__name__))
@@ -465,7 +422,7 @@ def _location(place: queries.FilePlace) -> lsp.Location:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_FORMATTING)
 def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
-    document = SERVER.document(given.text_document.uri)
+    document = SERVER.document(given)
     try:
         text = formatted(Source(document.name, document.text))
     except DplcError:
@@ -487,11 +444,11 @@ def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
 def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-    uri, listed = given.text_document.uri, []
+    listed = []
     for found in given.context.diagnostics:
         start = found.range.start
-        for fix in fixes(SERVER.document(uri), found.message, start.line, start.character):
+        for fix in fixes(SERVER.document(given), found.message, start.line, start.character):
             where = text_range(fix.line, fix.column, fix.line, fix.end)
-            edit = lsp.WorkspaceEdit(changes={uri: [lsp.TextEdit(where, fix.text)]})
+            edit = lsp.WorkspaceEdit(changes={given.text_document.uri: [lsp.TextEdit(where, fix.text)]})
             listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
     return listed

@@ -98,7 +98,7 @@ def _on_statements(name: str, lines: Sequence[str], level: str, title: str) -> s
     """Return a rule in which extents are variables and the rest of the program is unchanged."""
     if lines[0].startswith("kernel "):
         level = "module"
-    extents: dict[str, str] = {}  # variable -> the number it stands for
+    extents: dict[str, str] = {}  # variable -> its number
 
     def variable(axis: str, number: str) -> str:
         taken = f"{axis.upper()}" if axis.upper() != axis else f"{axis}_size"

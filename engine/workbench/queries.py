@@ -17,6 +17,7 @@ from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
 from . import reference
 from .document import HEAD, Document
+from .reference import Word
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 CLAUSES = (
@@ -35,16 +36,6 @@ CLAUSES = (
 )
 LOOP = "For"
 TOP = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """Completion. kind: its kind for the editor; says: its documentation."""
-
-    name: str
-    kind: str
-    detail: str = ""
-    says: str = ""
 
 
 class At:
@@ -84,7 +75,7 @@ class At:
             return None
         return subject if self.word in subject.scope | subject.made else None
 
-    def known(self) -> list[reference.Word]:
+    def known(self) -> list[Word]:
         """Return the facts, functions and nodes with the word as their name."""
         return reference.find(_entries(self.level), self.word, self.level) if self.word else []
 
@@ -96,7 +87,7 @@ def subject_of(rule: Rule, document: Document) -> CheckedRule:
 
 
 @functools.lru_cache(maxsize=16)
-def _entries(level: str | None) -> tuple[reference.Word, ...]:
+def _entries(level: str | None) -> tuple[Word, ...]:
     return tuple(entry for entry in reference.known() if level is None or level in entry.levels)
 
 
@@ -112,44 +103,44 @@ def warm() -> None:
 # ---- completion
 
 
-def completions(document: Document, line: int, column: int) -> list[Suggestion]:
-    """Return the completions at a position, by the text before it."""
+def completions(document: Document, line: int, column: int) -> list[Word]:
+    """Return the completions at a position, by the text before it, with the text of each as its signature."""
     at = At(document, line, column)
     before, level = at.before, at.level
     if re.search(r"\btarget\.\w*$", before):
-        return [Suggestion(name, "field", str(sort)) for name, sort in TARGET_FIELDS.items()]
+        return [Word(name, "field", str(sort)) for name, sort in TARGET_FIELDS.items()]
     if re.match(r"@\w*$", before):
-        return [Suggestion(name, "keyword", says) for name, says in ATTRIBUTES.items()]
+        return [Word(name, "keyword", says) for name, says in ATTRIBUTES.items()]
     if re.match(r"(?:override +)?rule .*\bon +\w*$", before):
-        return [Suggestion(name, "keyword", says) for name, says in LEVELS.items()]
+        return [Word(name, "keyword", says) for name, says in LEVELS.items()]
     if re.match(r"\s+(?:pass|one of)\b|\s*without ", before):
-        return [Suggestion(name, "rule") for name in (*document.rules.passes, *document.rules.rules)]
+        return [Word(name, "rule") for name in (*document.rules.passes, *document.rules.rules)]
     if re.match(r"\w*$", before):
-        return [Suggestion(word, "keyword") for word in (*TOP, *CLAUSES)]
+        return [Word(word, "keyword") for word in (*TOP, *CLAUSES)]
     value = re.search(r"=\w*$", before) is not None
     if value and (closed := _closed(before)):
         return closed
     return [*([] if value else _fields(before, level)), *_bound(at), *_known(document, level)]
 
 
-def _closed(before: str) -> list[Suggestion]:
+def _closed(before: str) -> list[Word]:
     """Return the names that a field with a fixed list, such as `via=`, `role` or `fn=`, accepts."""
     field = re.search(r"(\w+)=\w*$", before)
     kinds = {"via": "Via", "fn": "Fn", "atom": "AtomName", "dtype": "Dtype"}
     name = field[1] if field else ""
     if re.search(r":\s*\w+=\w*$", before):  # `i:32=THREAD`
-        return [Suggestion(word, "constant", "role") for word in CLOSED["Role"] if word.isupper()]
-    return [Suggestion(word, "constant", name) for word in CLOSED[kinds[name]]] if name in kinds else []
+        return [Word(word, "constant", "role") for word in CLOSED["Role"] if word.isupper()]
+    return [Word(word, "constant", name) for word in CLOSED[kinds[name]]] if name in kinds else []
 
 
-def _fields(before: str, level: str | None) -> list[Suggestion]:
+def _fields(before: str, level: str | None) -> list[Word]:
     """Return the fields of the open call, or of the loop whose head this is.
 
     A loop offers only the fields that its head has no syntax for.
     """
     owner = owner_of(before)
     return [
-        Suggestion(name, "field", _sorted(sort, default))
+        Word(name, "field", reference.field_text(sort, default))
         for name, sort, default in _fields_of(owner, level)
         if owner != LOOP or (default and name != "role")
     ]
@@ -159,10 +150,6 @@ def _fields_of(owner: str, level: str | None) -> list[tuple[str, str, str]]:
     """Return (name, sort, default) of each field of a statement or an op."""
     found = reference.find(_entries(level), owner, level) if owner else []
     return [field for entry in found if entry.kind in ("statement", "op") for field in entry.fields]
-
-
-def _sorted(sort: str, default: str) -> str:
-    return f"{sort}{f', else {default}' if default else ''}"
 
 
 def owner_of(before: str) -> str:
@@ -181,34 +168,33 @@ def open_call(before: str) -> str:
     return ""
 
 
-def signatures(document: Document, line: int, column: int) -> list[reference.Word]:
+def signatures(document: Document, line: int, column: int) -> list[Word]:
     """Return the signatures of the call that is open at a position."""
     at = At(document, line, column)
     name = open_call(at.before)
     return reference.find(_entries(at.level), name, at.level) if name else []
 
 
-def _bound(at: At) -> Iterator[Suggestion]:
+def _bound(at: At) -> Iterator[Word]:
     if at.rule is None or at.subject is None:
         return
     parameters = {parameter.name: parameter.sort or "" for parameter in at.rule.parameters}
     for name, sort in at.subject.scope.items():
         if name not in parameters:
-            yield Suggestion(name, "variable", str(sort))
-    yield from (Suggestion(name, "parameter", sort) for name, sort in parameters.items())
+            yield Word(name, "variable", str(sort))
+    yield from (Word(name, "parameter", sort) for name, sort in parameters.items())
 
 
-def _known(document: Document, level: str | None) -> Iterator[Suggestion]:
-    for entry in _entries(level):
-        yield Suggestion(entry.name, entry.kind, entry.signature, entry.says)
+def _known(document: Document, level: str | None) -> Iterator[Word]:
+    yield from _entries(level)
     for name, number in document.rules.numbers.items():
-        yield Suggestion(name, "number", format_number(number.declared).strip())
+        yield Word(name, "number", format_number(number.declared).strip())
     for fact in document.rules.facts.values():
-        yield Suggestion(fact.name, "fact", "", "\n".join(fact.docs))
-    yield from (Suggestion(name, "constant") for names in CLOSED.values() for name in names)
-    yield from (Suggestion(name, "constant") for name in CONSTANTS)
+        yield Word(fact.name, "fact", "", "\n".join(fact.docs))
+    yield from (Word(name, "constant") for names in CLOSED.values() for name in names)
+    yield from (Word(name, "constant") for name in CONSTANTS)
     if level == "torch":
-        yield from (Suggestion(name, "op") for name in sorted(schemas.names()))
+        yield from (Word(name, "op") for name in sorted(schemas.names()))
 
 
 # ---- hover
@@ -224,10 +210,10 @@ def meaning(document: Document, line: int, column: int) -> str:
         owner = owner_of(at.leading)
         for name, sort, default in _fields_of(owner, at.level):
             if name == word:
-                return f"field `{word}` of `{owner}`: {_sorted(sort, default)}"
+                return f"field `{word}` of `{owner}`: {reference.field_text(sort, default)}"
     found = []
     for entry in at.known():
-        fields = "\n".join(f"- `{name}`: {_sorted(sort, default)}" for name, sort, default in entry.fields)
+        fields = "\n".join(f"- `{name}`: {reference.field_text(sort, default)}" for name, sort, default in entry.fields)
         text = f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}"
         found.append(text.strip())
     if word in rules.numbers:
@@ -320,7 +306,7 @@ def _in_python(at: At) -> list[FilePlace]:
         if file.endswith((".py", ".json")):
             line = int(told or 1) - 1
             text = _lines(path_of(file))[line] if file.endswith(".py") else ""
-            # a fact is named by its signature, which may stand below
+            # a fact is named by its signature, which may be below
             name = re.search(rf"\b{re.escape(at.word)}\b", text)
             found.append(FilePlace(path_of(file), line, *(name.span() if name else (0, 0))))
     return found
@@ -349,8 +335,7 @@ def references(document: Document, line: int, column: int, texts: Texts = nothin
         return [*_words_of(document, rule, word), *(_settings_of(document, rule, word, texts) if named else ())]
     names = any(n == line and start <= column <= end for n, start, end in _names_of_rules(document.text, word))
     find = _names_of_rules if names else _occurrences
-    found = [FilePlace(path, *place) for path, text in _rule_texts(document, texts) for place in find(text, word)]
-    return found if names else [*found, *_in_python(at)]
+    return [FilePlace(path, *place) for path, text in _rule_texts(document, texts) for place in find(text, word)]
 
 
 def shared(document: Document, word: str, rule: Rule | None = None) -> bool:

@@ -42,10 +42,10 @@ class Word:
 
     name: str
     kind: str
-    signature: str
-    says: str
-    levels: tuple[str, ...]
-    place: str
+    signature: str = ""
+    says: str = ""
+    levels: tuple[str, ...] = ()
+    place: str = ""
     fields: tuple[tuple[str, str, str], ...] = ()
 
     @property
@@ -59,7 +59,12 @@ class Word:
         return {**vars(self), "fields": fields}
 
 
-# ---- what may be asked
+def field_text(sort: str, default: str) -> str:
+    """Return the sort of a field, with its default if it has one."""
+    return f"{sort}, else {default}" if default else sort
+
+
+# ---- queries
 
 
 def facts(rules: RuleSet | None = None) -> list[Word]:
@@ -90,7 +95,7 @@ def _functions() -> Iterator[Word]:
         yield Word(function.name, "function", text, says, tuple(LEVELS), "ir/functions.py")
 
 
-# ---- what programs are made of
+# ---- the parts of programs
 
 
 @functools.cache

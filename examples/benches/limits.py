@@ -21,6 +21,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all
 from dplc.engine.bench.records import CaseRecord, KernelRecord
 from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 SUITE = Path(__file__).resolve().parents[1] / "suites" / "limits.json"
@@ -31,7 +32,9 @@ def compiled(path: Path, name: str, device: str) -> CaseRecord:
     """The record of one case."""
     suite = read_suite(path)
     case = next(case for case in suite.cases if case.name == name)
-    return compile_all([subject_of(suite, case)], toolchain, target(device), lambda text: None)[0][0].record
+    return compile_all([subject_of(suite, case)], lambda: Compiler(toolchain(), target(device)), lambda text: None)[0][
+        0
+    ].record
 
 
 def records(path: Path, names: list[str], device: str, jobs: int) -> list[CaseRecord]:

@@ -11,17 +11,18 @@ from typer.testing import CliRunner
 from dplc.codegen.target import target
 from dplc.engine.bench.ablation import Subjects, ablate, variants
 from dplc.engine.cli.app import app
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import UsageError
 
 H200 = target("h200")
+PLAIN = Compiler(toolchain(), H200)
 
 
 def test_a_rule_left_out_costs_as_much_as_a_file_without_it(tiny: Path, tmp_path: Path) -> None:
-    tools = toolchain()
-    record = ablate(tiny, None, tools, variants(["register_row", "snake"], [], tools), H200, None, print)
+    record = ablate(tiny, None, PLAIN, variants(["register_row", "snake"], [], toolchain()), None, print)
     (tmp_path / "mine.rw").write_text("without register_row\n")
-    left_out = Subjects(tiny, None, toolchain([tmp_path / "mine.rw"]), H200, {}).baseline()
+    left_out = Subjects(tiny, None, Compiler(toolchain([tmp_path / "mine.rw"]), H200), {}).baseline()
     changed = {name: us for name, us in left_out.items() if us != record.predicted_us[name]}
     assert record.effects == {"register_row": changed, "snake": {}} and changed
     assert [row[0] for row in record.rows()] == ["register_row", "snake"]
@@ -35,14 +36,14 @@ def test_each_leaves_out_every_rule_of_the_schedule_and_moves_every_number_both_
 
 def test_a_run_goes_on_with_the_effects_that_a_file_holds(tiny: Path, tmp_path: Path) -> None:
     kept, asked = tmp_path / "kept.json", variants(["snake"], [], toolchain())
-    ablate(tiny, "norm.*", toolchain(), asked, H200, kept, print)
+    ablate(tiny, "norm.*", PLAIN, asked, kept, print)
     data = json.loads(kept.read_text())
     data["effects"]["snake"] = {"norm.small": "kept"}
     kept.write_text(json.dumps(data))
-    record = ablate(tiny, "norm.*", toolchain(), asked, H200, kept, print)
+    record = ablate(tiny, "norm.*", PLAIN, asked, kept, print)
     assert record.effects == {"snake": {"norm.small": "kept"}}
     with pytest.raises(UsageError, match="another suite, other rules or another target"):
-        ablate(tiny, "norm.*", toolchain(), asked, target("a100"), kept, print)
+        ablate(tiny, "norm.*", Compiler(toolchain(), target("a100")), asked, kept, print)
 
 
 def test_unknown_names_are_errors() -> None:

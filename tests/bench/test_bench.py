@@ -19,6 +19,7 @@ from dplc.engine.bench.cases import CompiledCase, assembler, compile_all
 from dplc.engine.bench.running import device_name, measured, timing
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.cli.app import main
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 
@@ -120,7 +121,7 @@ class FakeClock:
 def compiled(path: Path, name: str) -> list[CompiledCase]:
     suite = read_suite(path)
     subjects = [subject_of(suite, case) for case in suite.select(name)]
-    return compile_all(subjects, toolchain, target("sm_90a"), lambda text: None)[0]
+    return compile_all(subjects, lambda: Compiler(toolchain(), target("sm_90a")), lambda text: None)[0]
 
 
 def test_runs_that_warm_up_do_not_count() -> None:

@@ -31,7 +31,7 @@ def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
     compilation = Compiler(toolchain(), target(name)).compile(capture_text(text))
     record = CaseRecord(name="", operation="", sizes={}, dtype="")
     one = CompiledCase(Written(compilation.captured), compilation, record)
-    describe(one, compilation.target)
+    describe(one)
     return one
 
 

@@ -9,6 +9,7 @@ from drawing import some
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all
 from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 
 SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"
@@ -20,7 +21,7 @@ def test_programs_stay_near_their_bounds() -> None:
     suite = read_suite(SUITE)
     cases = some(suite.cases, 15)
     subjects = [subject_of(suite, case) for case in cases]
-    compiled, _ = compile_all(subjects, toolchain, target("h200"), lambda text: None)
+    compiled, _ = compile_all(subjects, lambda: Compiler(toolchain(), target("h200")), lambda text: None)
     assert not [one.record.error for one in compiled if one.record.error]
     records = [one.record for one in compiled]
     ratios = {one.name: one.predicted_us / one.least_us for one in records if one.predicted_us and one.least_us}

@@ -12,6 +12,7 @@ from dplc.codegen.target import target
 from dplc.engine.cli.dumps import read_dump
 from dplc.engine.cli.options import Flags, Subject
 from dplc.engine.cli.rewriting import rewrite_file
+from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.examples import read_subject, run_example
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
@@ -107,7 +108,7 @@ def test_programs(name: str, tmp_path: Path) -> None:
         at_most_calls(5_000_000),
         pytest.raises(DplcError, match="no dimension" if "dim that" in name else r"mine.ir") as told,
     ):
-        rewrite_file(Flags(Subject("dump", (str(path),))), toolchain(), target("sm_80"), [], None)
+        rewrite_file(Flags(Subject("dump", (str(path),))), Compiler(toolchain(), target("sm_80")), [])
     assert told.value.exit_code == 1
 
 

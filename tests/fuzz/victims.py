@@ -174,13 +174,8 @@ class Programs:
     def attack(self, dice: random.Random) -> None:
         text = m.changed_text(dice, dice.choice(self.texts), self.texts, self.evil)
         self.path.write_text(text)
-        level, units = rewriting.rewrite_file(
-            Flags(Subject("dump", (str(self.path),))),
-            self.tools,
-            self.machine,
-            [],
-            Trace() if dice.random() < 0.1 else None,
-        )
+        compiler = Compiler(self.tools, self.machine, Trace() if dice.random() < 0.1 else None)
+        level, units = rewriting.rewrite_file(Flags(Subject("dump", (str(self.path),))), compiler, [])
         rewriting.print_program(units, level)
 
 

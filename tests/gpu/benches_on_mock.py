@@ -39,7 +39,7 @@ def an_expression_and_each_of_its_kernels_are_timed() -> None:
     compiled = CompiledCase(
         Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
     )
-    describe(compiled, compilation.target)
+    describe(compiled)
     kernels = rows(compiled.record.kernels, "")
     callee = Compiled(compilation, "emulator")
     callee.executor = MockedExecutor()

@@ -28,6 +28,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.cli.app import main
+from dplc.engine.compiler import Compiler
 from dplc.engine.models.benching import Image, PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
@@ -90,7 +91,7 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
         return Image(build_host(host_text([replace(kernel, text=text)])).read_bytes(), 32)
 
     with path.open("wb") as file:
-        return pack(file, suites, toolchain(), target("h200"), "dplc bench", candidates, build)
+        return pack(file, suites, Compiler(toolchain(), target("h200")), "dplc bench", candidates, build)
 
 
 def unpacked(

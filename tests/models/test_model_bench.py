@@ -10,6 +10,7 @@ import torch
 from tiny_models import compiled
 
 from dplc.codegen.target import target
+from dplc.engine.bench import running
 from dplc.engine.models import benching
 from dplc.engine.models.artefact import Artefact
 from dplc.engine.models.benching import emulator
@@ -37,7 +38,7 @@ def subject() -> Artefact:
 
 def test_all_are_measured_on_the_same_weights(subject: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        benching, "compiled_by_torch", lambda function, inputs, clock: benching.timing(lambda: None, clock, 0, 2)
+        running, "compiled_by_torch", lambda function, inputs, clock: running.timing(lambda: None, clock, 0, 2)
     )
     cases = benching.predicted(subject, target("sm_80"), False, silent)
     benching.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")

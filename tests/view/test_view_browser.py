@@ -18,7 +18,7 @@ from view_programs import EXPONENTIALS, PROGRAMS, RULE
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compilation
+from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.provenance import Column
@@ -57,7 +57,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def record_of(compiled: Compile, name: str) -> dict[str, Any]:
-    return view_record(compiled(PROGRAMS[name][0]), toolchain(), PROGRAMS[name][0])
+    return view_record(compiled(PROGRAMS[name][0]), PROGRAMS[name][0])
 
 
 def opened(browser: Any, path: Path, record: dict[str, Any]) -> Any:
@@ -160,7 +160,7 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compi
 
 
 def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Any, compiled: Compile, tmp_path: Path) -> None:
-    record = view_record(compiled(PROGRAMS["attention"][0]), toolchain(), "attention", seconds=None)
+    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=None)
     opened(browser, tmp_path / "page.html", record)
     for level, said in (("l", "the default order makes of these loop nests"), ("k", "the Tile IR that it was lowered")):
         number = next(n for n, one in enumerate(record["trace"]) if one["level"] == level and one["event"] == "fired")
@@ -299,7 +299,7 @@ SUITE = {
 
 def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text(json.dumps(SUITE))
-    record = suite_record(tmp_path / "suite.json", toolchain(), target(), lambda *_: None)
+    record = suite_record(tmp_path / "suite.json", Compiler(toolchain(), target()), lambda *_: None)
     opened(browser, tmp_path / "page.html", record)
     rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
     fired = {rule["name"]: rule["cells"]["0"][0] for rule in record["heat"]["rules"] if "0" in rule["cells"]}

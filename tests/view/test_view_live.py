@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import ValidationError, convert
 from view_waiting import until
 
 from dplc.codegen.target import target
@@ -24,8 +25,7 @@ from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.live_program import Ended, LiveProgram, Turns
 from dplc.engine.view.records import access_counts, view_record
-from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest, search_of, switches_of
-from dplc.ir.diagnostic import UsageError
+from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
@@ -101,8 +101,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Calla
 def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
     program = live()
     program.compile("started")
-    tools = toolchain()
-    whole = view_record(Compiler(tools, target(), Trace()).compile(capture_text(TEXT)), tools, TEXT, seconds=None)
+    whole = view_record(Compiler(toolchain(), target(), Trace()).compile(capture_text(TEXT)), TEXT, seconds=None)
     until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
     assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
     assert program.shown.record["trace"] == whole["trace"]
@@ -175,20 +174,9 @@ def test_a_step_waits_for_a_compile_and_ends_with_its_subject() -> None:
     "wanted", [[], {"tries": "3"}, {"tries": -1}, {"tries": True}, {"tries": 10**9}, {"explore": 1}]
 )
 def test_a_search_that_is_none_is_refused(wanted: Any) -> None:
-    with pytest.raises(UsageError):
-        search_of(wanted)
-    assert search_of({"tries": 3}) == SearchRequest(3) and search_of({"explore": True}) == SearchRequest(0, True)
-
-
-def test_switches_are_read_from_json() -> None:
-    assert switches_of({}) == switches_of({"without": [], "settings": []})
-    assert switches_of({"without": ["one"]}) != switches_of({}) != switches_of({"settings": ["one.N=2"]})
-
-
-@pytest.mark.parametrize("wanted", [[], None, "without", {"without": "a"}, {"without": [1]}, {"settings": ["a" * 400]}])
-def test_a_change_that_is_malformed_is_refused(wanted: Any) -> None:
-    with pytest.raises(UsageError, match="a change is"):
-        switches_of(wanted)
+    with pytest.raises(ValidationError):
+        convert(wanted, SearchRequest)
+    assert convert({"tries": 3, "explore": True}, SearchRequest) == SearchRequest(3, True)
 
 
 def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> None:

@@ -58,12 +58,12 @@ def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: 
 def test_the_trace_of_cases_of_the_suite_is_that_of_json(case: BenchCase) -> None:
     tools, machine = toolchain(), target()
     compilation = Compiler(tools, machine, Trace()).compile(subject_of(read_suite(SUITE), case).capture())
-    record = json.loads(json.dumps(view_record(compilation, tools, case.name, seconds=0.0)))
+    record = json.loads(json.dumps(view_record(compilation, case.name, seconds=0.0)))
     assert record["trace"] == json.loads(json.dumps(compile_record(compilation, None)["trace"]))
 
 
 def test_a_firing_says_what_its_pattern_bound(compiled: Compile) -> None:
-    trace = view_record(compiled(PROGRAMS["rmsnorm"][0]), toolchain(), "rmsnorm", seconds=0.0)["trace"]
+    trace = view_record(compiled(PROGRAMS["rmsnorm"][0]), "rmsnorm", seconds=0.0)["trace"]
     fired = {event["rule"]: event["bound"] for event in trace if event["event"] == "fired"}
     assert fired["rms_norm"]["x"] == "x" and fired["rms_norm"]["s"] == "(2048)"  # of torch
     tiled = fired["cooperative_reduce"]
@@ -103,7 +103,7 @@ def test_fusion_says_what_its_pattern_bound() -> None:
 
 def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["rmsnorm"][0])
-    record = view_record(compilation, toolchain(), "rmsnorm", seconds=None)
+    record = view_record(compilation, "rmsnorm", seconds=None)
     (prediction,) = predictions(compilation.kernels, compilation.target)
     last = max(int(number) for number in record["effects"])
     assert record["effects"][str(last)][1]["us"] == pytest.approx(prediction.seconds * 1e6)
@@ -119,7 +119,7 @@ def fired(record: dict[str, Any], level: str) -> list[int]:
 
 
 def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled: Compile) -> None:
-    record = view_record(compiled(PROGRAMS["attention"][0]), toolchain(), "attention", seconds=None)
+    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=None)
     (number,) = fired(record, "l")
     made = [kernel for kernel in record["kernels"] if kernel["name"].startswith(record["trace"][number]["unit"])]
     before, after = record["effects"][str(number)]
@@ -131,7 +131,7 @@ def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled
 
 
 def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: Compile) -> None:
-    record = view_record(compiled(PROGRAMS["product"][0]), toolchain(), "product", seconds=None)
+    record = view_record(compiled(PROGRAMS["product"][0]), "product", seconds=None)
     numbers = fired(record, "k")
     assert numbers
     for number in numbers:
@@ -143,7 +143,7 @@ def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: C
 def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
     events = compilation.trace.events
-    effects = list(Effects(toolchain(), compilation.target).of_all(events))
+    effects = list(Effects(compilation).of_all(events))
     told = [events[number].prefix for number, effect in effects if REST not in effect]
     assert told[-1] == "l" and "l" not in told[:-1]
     last = [REST in effect for _, effect in effects]
@@ -152,7 +152,7 @@ def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
 
 def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(compiled: Compile) -> None:
     compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
-    record = view_record(compilation, toolchain(), "product", seconds=None)
+    record = view_record(compilation, "product", seconds=None)
     effects = {record["trace"][number]["rule"]: record["effects"].get(str(number)) for number in fired(record, "t")}
     assert all(effect is not None and len(effect) in (2, 3) for effect in effects.values())
     assert all(side is not None for effect in effects.values() for side in effect)  # not one is left without its gain
@@ -162,7 +162,7 @@ def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(c
 
 
 def test_time_that_is_over_leaves_kernels_half_way_as_they_are(compiled: Compile) -> None:
-    effects = view_record(compiled(PROGRAMS["product"][0]), toolchain(), "product", seconds=0.0)["effects"]
+    effects = view_record(compiled(PROGRAMS["product"][0]), "product", seconds=0.0)["effects"]
     assert not any(REST in effect for effect in effects.values())
 
 
@@ -175,13 +175,13 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
         raise DplcError("no launch")
 
     monkeypatch.setattr(records, "run_pipeline", refused)
-    told = list(Effects(toolchain(), compilation.target).of_all(compilation.trace.events))
+    told = list(Effects(compilation).of_all(compilation.trace.events))
     assert any(None in effect for _, effect in told) and not any(REST in effect for _, effect in told)
 
 
 def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
-    graph = view_record(compilation, toolchain(), "attention", seconds=0.0)["fusion"]
+    graph = view_record(compilation, "attention", seconds=0.0)["fusion"]
     between = {edge["buffer"] for edge in graph["edges"] if edge["from"] >= 0 and edge["to"] >= 0}
     assert between == {param.name for param in compilation.plan.temporaries}
     assert all(edge["reason"] for edge in graph["edges"] if edge["buffer"] in between)
@@ -238,7 +238,7 @@ def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.Mo
 
 
 def test_a_page_loads_nothing(compiled: Compile) -> None:
-    written = page(view_record(compiled(PROGRAMS["rmsnorm"][0]), toolchain(), "rmsnorm"))
+    written = page(view_record(compiled(PROGRAMS["rmsnorm"][0]), "rmsnorm"))
     before, after = html.unescape(written).split('<script type="application/json"')
     assert "http://www.w3.org/2000/svg" in after  # a name, which nothing fetches
     assert "http" not in (before + after.split("</script>", 1)[1]).replace("http-equiv", "").replace(

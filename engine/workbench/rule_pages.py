@@ -8,27 +8,21 @@ Links are relative, so a folder of the pages opens in any renderer of Markdown. 
 from __future__ import annotations
 
 import html
-import inspect
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ...ir import kernel as kernel_nodes
-from ...ir import loop as loop_nodes
-from ...ir import tensor as tensor_nodes
-from ...ir import tile as tile_nodes
-from ...ir.node import Node
-from ...ir.text.print_statements import print_value
 from ..language.check import load_facts
 from ..language.definitions import format_value
 from ..language.evaluate import FACTS
 from ..language.format import format_fact, format_number, format_rule
 from ..language.pipeline import PassStep, pipelines
 from ..language.rule import Rule, RuleSet
+from .reference import Word, facts, field_text, nodes
 
 MARK = "<!-- written by dplc rules doc -->"  # the first line of every page: `dplc rules doc` replaces no other file
-LEVELS = {"tensor": tensor_nodes, "loop": loop_nodes, "tile": tile_nodes, "kernel": kernel_nodes}
+
 # (case of a suite, firings, predicted speed-up) of each rule
 Fired = Mapping[str, Sequence[tuple[str, int, float]]]
 
@@ -48,7 +42,7 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
         for page, found in folders.items()
     }
     made["index.md"] = "\n".join(_order(steps, len(rules.rules)))
-    made["statements.md"] = "\n".join(_statements())
+    made["statements.md"] = "\n".join(["# Statements and values", *_words(nodes())])
     made["facts.md"] = "\n".join(_facts(rules))
     made["constants.md"] = "\n".join(_constants(rules))
     return {path: f"{MARK}\n\n{text.rstrip()}\n" for path, text in made.items()}
@@ -128,30 +122,19 @@ def _order(steps: Mapping[str, Sequence[PassStep]], count: int) -> Iterator[str]
             yield f"| `{step.label or step.name}` | {linked} | {_text(step.reason or '')} |"
 
 
-def _statements() -> Iterator[str]:
-    yield "# Statements"
-    for level, module in LEVELS.items():
-        yield f"\n## {level}"
-        for name, cls in inspect.getmembers(module, inspect.isclass):
-            if not issubclass(cls, Node) or cls.__module__ != module.__name__ or cls.__subclasses__():
-                continue
-            fields = ", ".join(
-                f"{f.name}: {f.sort}{', ..' if f.many else ''}" + ("" if f.required else f" = {print_value(f.default)}")
-                for f in cls.fields
-            )
-            yield f"\n### {name}\n\n`{name}({fields})`\n\n{_text(inspect.cleandoc(cls.__doc__ or ''))}"
+def _words(entries: Iterable[Word]) -> Iterator[str]:
+    previous = ""
+    for entry in entries:
+        if entry.name != previous:  # one name may have several signatures, for different levels
+            yield f"\n### {entry.name}"
+        previous = entry.name
+        yield f"\n`{entry.signature}` on {', '.join(entry.levels)}\n\n{_text(entry.says)}\n"
+        yield from (f"- `{name}`: {field_text(sort, default)}" for name, sort, default in entry.fields)
 
 
 def _facts(rules: RuleSet) -> Iterator[str]:
-    yield "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts in Python"
-    once = sorted({id(fact): fact for fact in FACTS.values()}.values(), key=lambda fact: fact.name)
-    previous = ""
-    for fact in once:
-        if fact.name != previous:  # one name may have several signatures, for different levels
-            yield f"\n### {fact.name}"
-        previous = fact.name
-        signature = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
-        yield f"\n`{signature}` on {', '.join(sorted(fact.levels))}\n\n{_text(inspect.cleandoc(fact.doc))}"
+    yield "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"
+    yield from _words(facts())
     yield "\n## Facts in rule files"
     for file in rules.files:
         for written in file.facts:
