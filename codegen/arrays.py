@@ -161,7 +161,7 @@ def _torch() -> Any:
     return torch
 
 
-# ---- memory of this machine: a process that takes too much is killed, so callers ask first
+# ---- memory of this machine: a process that takes too much is killed, so callers check first
 
 
 def memory_bytes() -> int:

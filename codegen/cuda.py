@@ -201,17 +201,22 @@ class Printer(ExpressionPrinter):
     def block(self, block: Block, depth: int) -> list[str]:
         """Return the lines of a block. A register that is loaded right away is declared with its value."""
         lines: list[str] = []
-        for before, stmt in zip((None, *block), block, strict=False):
+        position = 0
+        while position < len(block):
+            stmt, after = block[position], block[position + 1] if position + 1 < len(block) else None
             if (
-                isinstance(before, Registers)
-                and not before.shape
-                and isinstance(stmt, LoadFrom)
-                and stmt.into is Var(before.dst)
-                and self.writes[before.dst] == 1
+                isinstance(stmt, Registers)
+                and not stmt.shape
+                and isinstance(after, LoadFrom)
+                and after.into is Var(stmt.dst)
+                and self.writes[stmt.dst] == 1
             ):
-                lines[-1] = f"{INDENT * depth}const {DTYPES[before.dtype].c_type} {self.load_from(stmt)}"
-            else:
-                lines += [INDENT * depth + line for line in self.statement(stmt)]
+                self.declare(stmt.dst, stmt.dtype)
+                lines.append(f"{INDENT * depth}const {DTYPES[stmt.dtype].c_type} {self.load_from(after)}")
+                position += 2
+                continue
+            lines += [INDENT * depth + line for line in self.statement(stmt)]
+            position += 1
         return lines
 
     def statement(self, stmt: Stmt) -> list[str]:
@@ -306,11 +311,11 @@ class Printer(ExpressionPrinter):
     def load_from(self, stmt: LoadFrom) -> str | list[str]:
         shared, address = stmt.address.base not in self.pointers, self.address(stmt.address)
         into, ctype, held = self.text(stmt.into), DTYPES[stmt.dtype].c_type, self.type_of(stmt.into.name)
-        letters, early = "lds" if shared else "ldg", "_early" if stmt.early else ""
+        letters = "lds" if shared else "ldg"
         other = scalar.literal(stmt.other, held)[0]
         if stmt.width == 1:
-            word = not early and (stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared))
-            read = f"lds<{ctype}>({address})" if shared else f"ldg{early}({address})"
+            word = stmt.dtype == "f32" or (stmt.dtype == "i32" and not shared)
+            read = f"lds<{ctype}>({address})" if shared else f"ldg({address})"
             read = f"{letters}32({address})" if word else read
             read = convert((read, ATOM), stmt.dtype, held)[0]
             if stmt.when is True:
@@ -319,7 +324,7 @@ class Printer(ExpressionPrinter):
         whole = isinstance(stmt.into, Element) and len(stmt.into.index) == len(self.shapes[stmt.into.name])
         bits = 8 * stmt.width * DTYPES[stmt.dtype].item_bytes
         widened = f"<{ctype}>" if shared and held != stmt.dtype else ""
-        read = f"{letters}{bits}{early}{widened}({'&' if whole else ''}{into}, {address});"
+        read = f"{letters}{bits}{widened}({'&' if whole else ''}{into}, {address});"
         if stmt.when is True:
             return read
         places = " = ".join(f"{into}[{lane}]" for lane in range(stmt.width))
@@ -519,7 +524,7 @@ def safe_names(kernel: Kernel) -> dict[str, str]:
     return result
 
 
-# `extern "C"` puts a kernel beside the C library's functions
+# `extern "C"` puts a kernel in one namespace with the C library
 LIBRARY = frozenset(
     re.findall(
         r"\w+",

@@ -17,7 +17,7 @@ from ..ir.diagnostic import DplcError
 from ..ir.dtypes import DtypeName
 from .kernel import CudaKernel, KernelParam, TensorView
 
-# A kernel must ask before it gets more dynamic shared memory than this.
+# A kernel must request more dynamic shared memory than this.
 DEFAULT_DYNAMIC_SMEM = 48 << 10
 # A stream that the default stream does not wait for: only what we order is ordered. CU_STREAM_NON_BLOCKING.
 NON_BLOCKING = 1
@@ -203,7 +203,7 @@ def _cell(value: int | bytes, parameter: bool) -> tuple[Any, int]:
 # ---- CUDA graphs: launches captured once on a stream, then enqueued by one call of the driver
 #
 # PyCUDA has no graphs, so these calls go to libcuda. Handles are plain numbers. A graph holds the addresses of its
-# capture, so whoever replays it keeps that memory alive.
+# capture, so the caller of `replay` keeps that memory alive.
 
 
 Enqueue = Callable[[], None]

@@ -50,7 +50,7 @@ from .kernel import Buffer, CudaKernel, Program
 # ---- one GPU: torch's primary context, loaded kernels, own streams
 #
 # All executors share one `Gpu` for each device, so a kernel of two programs is loaded once. It stays loaded while it is
-# referenced, and whoever may replay a graph of it must reference it.
+# referenced, and a holder of a graph of it must reference it.
 
 
 class DeviceError(DplcError):

@@ -93,47 +93,6 @@ template <class T> DPLC_FN void ldg128(T* d, const T* p) {
   asm("ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : DPLC_GLOBAL(p));
   memcpy(d, w, 16);
 }
-// Long before their first use: ptxas puts `.nc` loads right before it (seen on sm_90a), so these are plain and volatile.
-template <class T> DPLC_FN T ldg_early(const T* p) {
-  T v;
-  if constexpr (sizeof(T) == 8) {
-    uint64_t w;
-    asm volatile("ld.global.b64 %0, [%1];" : "=l"(w) : DPLC_GLOBAL(p) : "memory");
-    memcpy(&v, &w, 8);
-  } else if constexpr (sizeof(T) == 4) {
-    uint32_t w;
-    asm volatile("ld.global.b32 %0, [%1];" : "=r"(w) : DPLC_GLOBAL(p) : "memory");
-    memcpy(&v, &w, 4);
-  } else if constexpr (sizeof(T) == 2) {
-    uint16_t w;
-    asm volatile("ld.global.b16 %0, [%1];" : "=h"(w) : DPLC_GLOBAL(p) : "memory");
-    memcpy(&v, &w, 2);
-  } else {
-    uint32_t w;
-    asm volatile("ld.global.u8 %0, [%1];" : "=r"(w) : DPLC_GLOBAL(p) : "memory");
-    const uint8_t byte = w;
-    memcpy(&v, &byte, 1);
-  }
-  return v;
-}
-template <class T> DPLC_FN void ldg32_early(T* d, const T* p) {
-  uint32_t w;
-  asm volatile("ld.global.b32 %0, [%1];" : "=r"(w) : DPLC_GLOBAL(p) : "memory");
-  memcpy(d, &w, 4);
-}
-template <class T> DPLC_FN void ldg64_early(T* d, const T* p) {
-  uint32_t w[2];
-  asm volatile("ld.global.v2.b32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : DPLC_GLOBAL(p) : "memory");
-  memcpy(d, w, 8);
-}
-template <class T> DPLC_FN void ldg128_early(T* d, const T* p) {
-  uint32_t w[4];
-  asm volatile("ld.global.v4.b32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-               : DPLC_GLOBAL(p)
-               : "memory");
-  memcpy(d, w, 16);
-}
 
 // A place that data says: outside of its axis the kernel stops, as PyTorch's do, and never reads another tensor's memory.
 DPLC_FN void check_place(long long place, long long extent) {

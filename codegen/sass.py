@@ -64,7 +64,7 @@ def _listing(section: str) -> Listing:
     opcodes: list[str] = []
     labels: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
-    end = 0  # of what lies before the last exit: code out of line goes back from behind it
+    end = 0  # of what lies before the last exit: code out of line jumps back from after it
     for line in section.splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(opcodes)
@@ -74,7 +74,7 @@ def _listing(section: str) -> Listing:
             end = len(opcodes) if opcode == "EXIT" and guard is None else end
             target = re.search(r"\.L_x_\d+", operands)
             start = labels.get(target[0], len(opcodes)) if target and opcode.startswith("BRA") else len(opcodes)
-            # the branch to itself at the end of a kernel is no loop
+            # the branch to itself at the end of a kernel is not a loop
             if start < len(opcodes) - 1 and not start < end < len(opcodes):
                 loops.append((start, len(opcodes)))
     work = {loop: _math(opcodes[slice(*loop)]) for loop in loops}

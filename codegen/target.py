@@ -135,7 +135,7 @@ def devices() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in DEVICES.glob("*.toml")))
 
 
-# Which device stands for an architecture that is named without one.
+# The device of an architecture that is named without one.
 _BY_ARCH = {
     "sm_80": "a100",
     "sm_86": "rtx3090",
@@ -219,7 +219,7 @@ def _told(properties: Any) -> dict[str, Any]:
         "registers": getattr(properties, "regs_per_multiprocessor", 0),
         "smem": getattr(properties, "shared_memory_per_block_optin", 0),
         "l2_bytes": getattr(properties, "L2_cache_size", 0),
-        "clock": getattr(properties, "clock_rate", 0) * 1e3,  # told in kHz
+        "clock": getattr(properties, "clock_rate", 0) * 1e3,  # reported in kHz
         "dram_bytes_per_second": 2.0 * clock * 1e3 * width / 8,  # two transfers a clock, of so many bits
     }
     return {name: value for name, value in found.items() if value}

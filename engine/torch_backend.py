@@ -196,7 +196,7 @@ def _percent(share: float) -> str:
     return "100%" if share == 1 else f"{min(share, 0.999):.1%}"
 
 
-# ---- Let AOTAutograd make forward and backward graphs without gradients and in-place changes.
+# ---- Let AOTAutograd make forward and backward graphs without gradients and changes in place.
 
 
 def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
@@ -264,7 +264,7 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
     try:
         with sdpa_kernel(SDPBackend.MATH), derived():
             function: Function = wrap(graph, inputs)
-    except TorchDynamoException:  # it asks dynamo to begin again
+    except TorchDynamoException:  # it makes dynamo start again
         raise
     except (RuntimeError, AssertionError) as error:
         raise explain(error, None) from None
@@ -479,7 +479,7 @@ class GraphPart:
         options = dict(self.options)
         on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
         options.setdefault("device", "cuda" if on_gpu else "emulator")
-        options.setdefault("rows", ())  # one compile for all lengths is what was asked for
+        options.setdefault("rows", ())  # one compile for all lengths was requested
         check_options(options)
         if any(isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "cuda") for x in args):
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))

@@ -112,7 +112,7 @@ def is_int(value: Any) -> bool:
     return value.__class__ is int
 
 
-NUMBERS = (int, float)  # asked of a class: True is no number
+NUMBERS = (int, float)  # tested by class: True is not a number
 
 
 def linear(e: Expr) -> Linear:
@@ -379,7 +379,7 @@ def free_names(value: Any) -> frozenset[str]:
     """Return the names that occur in an expression or a tuple of expressions (on Tensor IR: the names of its axes)."""
     kind = value.__class__
     if kind in CLASSES:
-        memo = value._memo  # looked at here: nothing is asked more often
+        memo = value._memo  # tested here: this is the most frequent query
         return memo[_names_of] if memo is not None and _names_of in memo else _names(value)
     found = _EMPTY
     for item in value if kind is tuple else ():

@@ -158,8 +158,7 @@ class Branch(Stmt):
 class LoadFrom(Stmt):
     """`width` neighbours into as many registers; where `when` fails nothing is read and they become `other`.
 
-    f16 and bf16 widen on their way to registers of f32. early: it is wanted long before its first use, and the
-    assembler is not to put it there.
+    f16 and bf16 widen on their way to registers of f32.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("into", "dtype", "address")
@@ -169,7 +168,6 @@ class LoadFrom(Stmt):
     width: Int = 1
     when: Expr = True
     other: Expr = 0.0
-    early: Int = 0
 
 
 class CheckPlace(Stmt):

@@ -58,7 +58,7 @@ TEXTS = {
         "e = exp(d)\n"
         "s = where(less(m1, m2), add(multiply(s1, e), s2), add(s1, multiply(s2, e)))",
     ),
-    "last_largest": (  # what is no number counts as the largest
+    "last_largest": (  # a NaN counts as the largest
         ("x", "at"), {"m": -INFINITY, "p": -INFINITY},
         "m = x\n"
         "p = at",
@@ -112,7 +112,7 @@ TEXTS |= {
     for name, (_, identity, _, combine) in TEXTS.items()
 }  # fmt: skip
 NAMES = tuple(TEXTS)
-ORDERED = ("affine", f"affine{OVER_PARTS}")  # of which the elements may not change places
+ORDERED = ("affine", f"affine{OVER_PARTS}")  # of which the elements may not be reordered
 PARTS: dict[str, tuple[str, str]] = {f"{name}.{part}": (name, part) for name, text in TEXTS.items() for part in text[1]}
 
 

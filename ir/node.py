@@ -27,11 +27,11 @@ from _weakref import _remove_dead_weakref  # type: ignore[attr-defined]  # what 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
-# Aliases whose *names* are the sorts of the rule language; what they mean to the type checker stands on the right.
+# Aliases whose *names* are the sorts of the rule language; their meaning for the type checker is on the right.
 Name = str  # a binder or a use of a name
 Buffer = str  # a Name, that of memory; the first list of expressions after it has one for each dimension
 Role = str  # BLOCK THREAD REG VEC serial reduce free
-Via = str  # SYNC ASYNC TMA FETCH
+Via = str  # SYNC ASYNC TMA
 Fn = str  # the name of a scalar function
 MonoidName = str  # the name of a monoid over tuples (ir/monoids.py)
 AtomName = str  # the name of an atom (ir/atoms.py)
@@ -247,7 +247,7 @@ class NodeType(type):
 class Node(metaclass=NodeType):
     """The base of all nodes. Never constructed itself."""
 
-    _memo: ClassVar[Any]  # slots of the instance; ClassVar tells the type checker that they are no fields
+    _memo: ClassVar[Any]  # slots of the instance; ClassVar tells the type checker that they are not fields
     _contents: ClassVar[int]
     mark: ClassVar[int]
 

@@ -166,7 +166,7 @@ _EXTREMES: dict[str, Callable[[Iterable[Any]], Any]] = {"minimum": min, "maximum
 
 def value_of(e: Expr, values: Mapping[str, int]) -> int:
     """Return the value of an expression of sizes at a binding."""
-    if e.__class__ is int:  # as most extents are, and a call asks all of them
+    if e.__class__ is int:  # as most extents are, and a call needs all of them
         return e
     if e.__class__ is Size:
         return values[e.name]

@@ -17,8 +17,8 @@ from .facts.index import operate
 from .node import Expr
 from .tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes
 
-Terms = tuple[Term, ...]  # what stands at each place of the axis
-Other = Callable[[Terms], Term | None]  # what is made of terms that are the steps of a recurrence
+Terms = tuple[Term, ...]  # the value at each index of the axis
+Other = Callable[[Terms], Term | None]  # computed from terms that are the steps of a recurrence
 
 
 class RecurrenceStep(NamedTuple):

@@ -12,7 +12,7 @@ from .node import AtomName, Buffer, Dtype, Expr, Fn, Int, MonoidName, Name, Via
 from .program import Block, Stmt
 
 AXIS_ROLES = ("BLOCK", "THREAD", "REG", "VEC")
-VIAS = ("SYNC", "ASYNC", "TMA", "FETCH")
+VIAS = ("SYNC", "ASYNC", "TMA")
 
 
 class Tile(Stmt):
@@ -41,9 +41,9 @@ class Stage(Collective):
 
     Cells outside of src become zero. Axis names of the slab are labels local to the Stage. An axis without a dimension
     is gathered: the origin gives, by its label, the index of each of its elements (`k_at // 9`). via: SYNC, ASYNC
-    (cp.async), TMA, or FETCH: the threads load the box into registers, and a later Put stores it. pad: unused words
-    per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk is flipped by the named bit of the
-    row; lanes: threads that copy a row (0: as many as fit); when: a predicate for the whole copy.
+    (cp.async) or TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk
+    is flipped by the named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a predicate for
+    the whole copy.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("src",)
@@ -85,18 +85,6 @@ class Slab(Stmt):
     pad: Int = 0
     xor: tuple[Int, ...] = ()
     dtype: Dtype = "f32"
-
-
-class Put(Collective):
-    """`s = Put()`: the threads store into a slab the values that they fetched for it, `s = Stage(.., via=FETCH)`.
-
-    Fetch and Put are in the same block. Slot and predicate are those of the fetch; the values are those of global
-    memory at the fetch. A Stage(via=SYNC) is a fetch and its Put in one. Statements between fetch and Put hide the
-    latency of loads.
-    """
-
-    positional: ClassVar[tuple[str, ...]] = ()
-    dst: Name
 
 
 class Sync(Collective):
@@ -259,6 +247,6 @@ class Leave(Relay):
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (
-    Tile, Stage, Slab, Put, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, Settle, Ring, Team, Acquire, Await,
+    Tile, Stage, Slab, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, Settle, Ring, Team, Acquire, Await,
     Release, Enter, Leave,
 )  # fmt: skip

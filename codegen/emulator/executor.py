@@ -159,7 +159,7 @@ def _upload(buffer: Buffer, value: Array, notes: list[str]) -> DeviceBuffer:
 
 
 DEFAULT_BLOCKS = ("first", "last", "ragged")
-SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are asked for
+SMALL = 4096  # CUDA threads of a grid that is checked whole unless blocks are requested
 ORDERS = (0, 1, 2)  # of the threads of a block: forwards, backwards, shuffled
 
 

@@ -124,7 +124,6 @@ template <class T> DPLC_FN T ldg(const T* p DPLC_SITE) {
   dplc_read<sizeof(T)>(&v, p);
   return v;
 }
-template <class T> DPLC_FN T ldg_early(const T* p DPLC_SITE) { return ldg(p DPLC_SAME_SITE); }
 template <class T> DPLC_FN void stg(T* p, T v DPLC_SITE) {
   DPLC_STORE(p, sizeof(T), global_store, &v);
   *p = v;
@@ -145,9 +144,6 @@ template <class T> DPLC_FN void sts(uint32_t a, T v DPLC_SITE) {
   template <class T> DPLC_FN void ldg##bits(T* d, const T* p DPLC_SITE) {       \
     DPLC_ACCESS(p, bits / 8, global_load);                                      \
     dplc_read<bits / 8>(d, dplc_aligned<bits / 8>(p));                          \
-  }                                                                             \
-  template <class T> DPLC_FN void ldg##bits##_early(T* d, const T* p DPLC_SITE) { \
-    ldg##bits(d, p DPLC_SAME_SITE);                                             \
   }                                                                             \
   template <class T> DPLC_FN void lds##bits(T* d, uint32_t a DPLC_SITE) {       \
     DPLC_ACCESS(dplc_shared(a), bits / 8, shared_load);                         \

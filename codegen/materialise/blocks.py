@@ -45,7 +45,7 @@ from ...ir.ranges import decide, interval
 from ...ir.sizes import lowest
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_statement
-from ...ir.tile import Put, Stage, Sync, Wait
+from ...ir.tile import Stage, Sync, Wait
 from .expressions import (
     axes_of,
     conjunction,
@@ -247,20 +247,10 @@ def _copy(
     held = Held(fresh(low, f"{stmt.dst}_cp"), axes, low.dtypes[stmt.dst])
     into = register_of(low, held)
     lanes = [Element(held.name, (*map(Var, axes), lane)) for lane in range(width)] if width > 1 else [into]
-    early = int(stmt.via == "FETCH")
-    load = LoadFrom(into, held.dtype, source, width, conjunction([when, inside]), early=early)
+    load = LoadFrom(into, held.dtype, source, width, conjunction([when, inside]))
     stores = nest(low, axes, guarded(when, (StoreTo(held.dtype, to, tuple(lanes)),)))
     shape = (*extents(low, axes), *([width] if width > 1 else []))
-    loads = (Registers(held.name, held.dtype, shape), *nest(low, axes, (load,)))
-    if stmt.via == "FETCH":
-        low.fetched[stmt.dst] = stores
-        return loads
-    return (*loads, *stores)
-
-
-def lower_put(low: Lowering, stmt: Put, at: Place) -> Block:
-    """Return the stores of a fetch. Both are in one block, so its registers and addresses are still there."""
-    return low.fetched.pop(stmt.dst)
+    return (Registers(held.name, held.dtype, shape), *nest(low, axes, (load,)), *stores)
 
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
@@ -461,7 +451,6 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     If: lower_if,
     For: lower_for,
     tile.Stage: lower_stage,
-    tile.Put: lower_put,
     tile.Sync: lower_sync,
     tile.Wait: lower_wait,
     tile.Combine: lower_combine,

@@ -267,7 +267,7 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
         return e
     names = free_names(e)
     if names.isdisjoint(low.env) and names.isdisjoint(fixed) and not contents(e) & _CHANGES:
-        return e  # a sum of names, as most places are
+        return e  # a sum of names, as most indices are
     return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
 
 

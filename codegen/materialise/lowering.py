@@ -95,7 +95,7 @@ def substitute_variables(block: Block, images: dict[str, Expr]) -> Block:
 Path = tuple[int, ...]
 Key = tuple[Path, int]  # a statement: the path of its block, its position
 LowerBlock = Callable[..., Block]  # of `blocks`, which knows all statements
-Heard = list[tuple[Path, Block]]  # for those who ask: the path of each statement and what became of it, inner first
+Heard = list[tuple[Path, Block]]  # on request: the path of each statement and what became of it, inner first
 
 
 class Place(NamedTuple):
@@ -228,11 +228,10 @@ class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
     dtypes: of buffers and slabs. slabs: the register with the address of each, and its first byte. repeats: how many
-    loops of any kind are around the current statement. commits: the last copies of groups. fetched: by slab, the
-    stores that its next Put is. maps: tensor maps, by their description. rings, relays: the register with the address
-    of the mbarriers of each, and the depth of a ring. tidied: what was simplified under the current ranges;
-    simplified: that and the cells, by ranges. in_products: fragments that asynchronous products read and no Settle
-    covers yet.
+    loops of any kind are around the current statement. commits: the last copies of groups. maps: tensor maps, by their
+    description. rings, relays: the register with the address of the mbarriers of each, and the depth of a ring. tidied:
+    what was simplified under the current ranges; simplified: that and the cells, by ranges. in_products: fragments that
+    asynchronous products read and no Settle covers yet.
     """
 
     def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
@@ -257,7 +256,6 @@ class Lowering:
         self.slabs: dict[str, tuple[str, int]] = {}
         self.commits: frozenset[Key] = frozenset()
         self.group = 1
-        self.fetched: dict[str, Block] = {}
         self.boxes: Boxes | None = None
         self.maps: dict[tuple[str, tuple[int, ...], int], str] = {}
         self.mbarriers: list[InitBarrier] = []

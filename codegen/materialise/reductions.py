@@ -368,7 +368,7 @@ class _ScanWork(RegisterSteps):
             for n in range(1, extent):
                 here = self.at(self.whole, {axis: n})
                 self.fold(others, here, so_far, here)
-                # a register that has taken over what stands before is itself what the next one takes over
+                # a register that holds the fold up to here is the start of the next one
                 found = self.totals({axis: n})
                 if self.total is not None:
                     self.fold(rest, so_far, so_far, found)

@@ -159,7 +159,7 @@ def accumulate_first(low: Lowering, stmt: Accumulate, at: Place, accumulator: Ac
     for axis in repeated:
         first = both(first, Binary("==", Var(axis), 0))
     steps: list[Stmt] = []
-    if isinstance(val, Call):  # a name for what stands on both sides of the select
+    if isinstance(val, Call):  # a name for what is on both sides of the select
         name = fresh(low, stmt.val.name if isinstance(stmt.val, Var) else f"{stmt.acc}_next")
         steps.append(Define(name, held.dtype, val))
         val = Var(name)

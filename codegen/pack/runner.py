@@ -477,7 +477,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if wanted.plan:
             print(plan(OpenPack(path), wanted.only))
             return 0
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no worker is left behind
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no worker is left
         results = measure(path.resolve(), wanted.minutes, wanted.out, wanted.memory, wanted.limit, wanted.only)
     except DplcError as error:
         print(error.render(), file=sys.stderr)

@@ -34,7 +34,7 @@ BATCH, MOST_RUNS, LEAST_RUNS = 20, 200, 10
 WARM_UP = 0.015  # seconds of runs that do not count
 SECONDS = 0.3  # of one timing, at most, once LEAST_RUNS are there
 WITHIN = 0.01  # half of the 95% interval of the median, over the median
-WARM_SECONDS = 2e-3  # of runs one behind the other
+WARM_SECONDS = 2e-3  # of consecutive runs
 TOGETHER, SHORT = 10, 1e-4  # so many runs shorter than this are enqueued by one call
 Run = Callable[[], None]
 

@@ -35,7 +35,7 @@ _NAMES = {getattr(torch, name): short for short, name in DTYPES.items() if hasat
 
 # Words of the text syntax: a value of this name would not read back.
 _WORDS = """
-    BLOCK THREAD REG VEC serial reduce free SYNC ASYNC TMA FETCH kernel graph none true false inf nan match let where
+    BLOCK THREAD REG VEC serial reduce free SYNC ASYNC TMA kernel graph none true false inf nan match let where
     prefer pick rewrite example gives because on in by for if else each inside with load pass and or not rule
 """
 _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
@@ -286,7 +286,7 @@ class _Converter:
     def types(self, node: Any) -> tuple[TensorType, ...]:
         given = node.meta.get("val")
         tensors = given if isinstance(given, (list, tuple)) else (given,)
-        if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not asked for is empty
+        if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not requested is empty
             tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
             raise DplcError(f"torch op '{_aten(node)}' gives no tensor", self.where(node))

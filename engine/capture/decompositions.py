@@ -463,7 +463,7 @@ POOLS: dict[Callable[..., Any], str] = {
     adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
 }
 
-# Resizes whose places PyTorch's formula takes by the scale alone.
+# Resizes whose indices PyTorch's formula computes from the scale alone.
 RESIZES = (
     *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",

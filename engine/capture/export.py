@@ -40,10 +40,10 @@ from .fx_rewrites import as_tensors, indexed, leaving_autocast, storages, switch
 from .places import SourcePlaces, caller
 from .signature import Fixed, ObjectOutput, OutputTemplate, Results, check_kind, mould, tensors_of
 
-# ---- Torch function modes: record what the factories of a `-c` text made, replay it, and note where each call stands.
+# ---- Torch function modes: record what the factories of a `-c` text made, replay it, locate each call.
 
 
-KEY = "dplc"  # under which FX nodes carry the number of their place
+KEY = "dplc"  # under which FX nodes carry the number of their location
 
 FACTORIES = frozenset((
     torch.arange, torch.bernoulli, torch.empty, torch.empty_strided, torch.eye, torch.full, torch.linspace,
@@ -51,7 +51,7 @@ FACTORIES = frozenset((
     torch.randint, torch.randint_like, torch.randn, torch.randn_like, torch.randperm, torch.scalar_tensor, torch.tensor,
     torch.tril_indices, torch.triu_indices, torch.zeros,
 ))  # fmt: skip
-# Random and in place: a factory too, whose value lands in a tensor that is already there.
+# Random and in place: a factory too, whose value is written to an existing tensor.
 FILLERS = frozenset((
     torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
     torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
@@ -116,7 +116,7 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
 
     def __init__(self, places: SourcePlaces, outermost: CodeType):
         super().__init__()
-        self.last: int | None = None  # where the latest call stands: an error of torch's own may not say
+        self.last: int | None = None  # location of the latest call: torch's own errors may not name it
         self._places, self._outermost = places, outermost
         self.guards: GuardLocations | None = None  # where lengths are known at a call
 
@@ -371,7 +371,7 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
             return DplcError(what, span, hint=hint)
     if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
         return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
-    text = text.replace("'FakeTensor'", "'Tensor'")  # what stands for a tensor while it is traced
+    text = text.replace("'FakeTensor'", "'Tensor'")  # the class of a tensor that is traced
     hint = None
     if isinstance(error, NameError) and error.name:
         hint = did_you_mean(error.name, ("torch", "nn", "F", "math"))
@@ -428,7 +428,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
     except Exception as error:
         raise explain(error, places.of_error(error) or next((place(node, places) for node in changes), None)) from None
-    finally:  # an error within a `vmap` leaves its levels behind
+    finally:  # an error within a `vmap` does not remove its levels
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     for output in functional.graph_signature.output_specs:
         of_input = output.kind.name == "USER_INPUT_MUTATION"

@@ -359,7 +359,7 @@ def _exit(region: Any) -> None:
     region.__exit__(None, None, None)
 
 
-torch.fx.node.has_side_effect(_enter)  # not dead, though nobody reads what they give
+torch.fx.node.has_side_effect(_enter)  # not dead, although their results are not read
 torch.fx.node.has_side_effect(_exit)
 
 
@@ -482,7 +482,7 @@ def _taking_tensors(user: Any) -> Iterator[Any]:
 
 
 FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
-WIDER = 16  # times as far goes each range behind it
+WIDER = 16  # each following range is this many times as large
 
 
 class Lengths:

@@ -39,7 +39,7 @@ class SourcePlaces:
             code = frame.f_code
             if code.co_filename not in sources:
                 self._source(code)
-            if sources[code.co_filename] is not None:  # asked about dozens of frames for every call of torch
+            if sources[code.co_filename] is not None:  # queried for dozens of frames for every call of torch
                 key = (code, frame.f_lasti)
                 if key not in self._numbers:
                     self._numbers[key] = len(self._seen)

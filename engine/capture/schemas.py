@@ -44,7 +44,7 @@ def _wanted(schema: Any, name: str) -> bool:
     if (name.startswith("_") and name not in _PRIVATE) or any(word in name for word in _FOREIGN):
         return False
     if schema.is_mutable or any(argument.is_out or argument.name == "generator" for argument in schema.arguments):
-        return False  # in place, into a buffer of the caller's, or random
+        return False  # in place, into a buffer of the caller, or random
     if any(argument.name == "device" and not argument.has_default_value() for argument in schema.arguments):
         return False  # `to.device`, which is `to.dtype` once the device is left out
     return any("Tensor" in str(result.type) for result in schema.returns)

@@ -100,7 +100,7 @@ def parse(text: str) -> ParsedText:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            # of the same length: places stay what they are
+            # of the same length: positions do not change
             return _compile(source, ast.parse(_RANGE.sub(r"\1, ", source.text), NAME))
     except SyntaxError as error:
         raise DplcError(f"syntax error: {error.msg}", _syntax_span(source, error)) from None

@@ -72,7 +72,7 @@ from .memory_model import (
     wavefronts,
 )
 
-# ---- Atoms that some machines have no instruction for: the assembler makes them of others, which the atom's row tells.
+# ---- Atoms that some machines have no instruction for: the assembler emulates them by others, given in the atom's row.
 
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
@@ -217,7 +217,7 @@ class _Counter:
         self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: DTYPE_BYTES[p.dtype] for p in (*kernel.ins, *kernel.outs)}
-        self.varying: frozenset[str] = frozenset()  # what is not the same in every turn of the innermost loop
+        self.varying: frozenset[str] = frozenset()  # what differs between iterations of the innermost loop
         self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
         self.followed = block
         self.idle = False  # some guard let no thread pass
@@ -266,7 +266,7 @@ class _Counter:
 
     def loop(self, loop: Loop, times: float, mask: Any) -> None:
         start, stop, step = (self.value(e) for e in (loop.start, loop.stop, loop.step))
-        turns, outside = 1, self.turns  # one turn of a loop that data decides
+        turns, outside = 1, self.turns  # one iteration of a loop whose length depends on data
         if not (start is None or stop is None or step is None):
             each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
             turns = int(each[mask].max(initial=0))
@@ -460,7 +460,7 @@ class _Counter:
         return depends
 
 
-# ---- Instruction counts as plain data, kept beside a measured time, so that any later model can be compared with it.
+# ---- Instruction counts as plain data, stored with a measured time, so that later models can be compared with it.
 
 
 Features = dict[str, Any]

@@ -235,7 +235,7 @@ class Pricing:
 
     # ---- tiles
     #
-    # A search asks this for thousands of kernels, tile by tile. All that sides do not change is computed before: tiles
+    # A search needs this for thousands of kernels, by tile. All that sides do not change is computed before: tiles
     # have at most two of them, and a product over some axes is a number times one of four (of no side, the first, the
     # second, both).
 

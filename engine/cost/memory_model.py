@@ -19,7 +19,7 @@ from ...ir.facts.layout import IDLE, SECTOR, lanes_at_once, warp_wavefronts
 LANES, LINE = 32, 128
 
 
-FAR = np.iinfo(np.int64).max  # stands where a lane is idle
+FAR = np.iinfo(np.int64).max  # marks an idle lane
 
 
 def busy_warps(mask: Any) -> float:
@@ -57,10 +57,10 @@ def least(mask: Any, size: int, unit: int) -> float:
     return float(np.ceil(mask.sum(axis=1) * size / unit).sum())
 
 
-# ---- What L1 serves: sectors that the straight-line code of a block has asked for before, by any of its warps.
+# ---- What L1 serves: sectors that the straight-line code of a block has requested before, by any warp.
 #
 # Loads and copies of less than 16 bytes go through it (cp.async.ca); copies of 16 bytes and of boxes do not. What an
-# earlier turn of a loop asked for may be gone.
+# earlier iteration of a loop requested may be evicted.
 
 
 WORD = 4  # bytes
@@ -96,8 +96,8 @@ class FirstCache:
 
 # ---- How long one block takes by itself: its instructions and accesses, and what it waits for in between.
 #
-# Loads of one straight-line piece are issued together and waited for once; a barrier or the next turn of a loop begins
-# a new piece. Copies that are ahead of their use by some turns of a ring are waited for in that many turns. Latencies
+# Loads of one straight-line piece are issued together and waited for once; a barrier or the next iteration begins
+# a new piece. A copy that is some iterations ahead of its use is waited for that many iterations later. Latencies
 # are of the order that published micro-benchmarks of Ampere and Hopper give, not measured here.
 
 
@@ -105,7 +105,7 @@ SHARED_CYCLES = 30  # a load from shared memory
 BARRIER_CYCLES = 30  # all warps of a block, once they are there
 CLUSTER_CYCLES = 200  # all blocks of a cluster: a round trip to another multiprocessor
 L2_SHARE = 0.4  # of the latency of memory: what is read in a loop is mostly in L2
-ASSEMBLER_UNROLLS = 4  # turns of a loop without barriers that the assembler has in flight by itself
+ASSEMBLER_UNROLLS = 4  # iterations of a loop without barriers that the assembler overlaps by itself
 
 
 @dataclass(eq=False)

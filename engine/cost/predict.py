@@ -32,7 +32,7 @@ from .memory_model import LANES, Waits, alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
-UNHIDDEN = 0.02  # of what every other resource does beside the busiest: nothing overlaps wholly
+UNHIDDEN = 0.02  # share of all but the busiest resource: nothing overlaps completely
 RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
 
 
@@ -114,8 +114,8 @@ def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
             longest += times * busiest
             bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
     waves = full + bool(rest)
-    # the first loads of the first wave and the last stores of the last have nothing to hide behind; those of all waves
-    # have nothing, and of every ring that a block fills anew, where no other block is on its multiprocessor
+    # nothing hides the first loads of the first wave and the last stores of the last; with one block
+    # on a multiprocessor nothing hides those of any wave, or of any ring that a block fills again
     ends = max(1.0, launch.waits.fills * waves) if resident == 1 else 1.0
     fixed = fixed_seconds(target, ends)
     return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)), longest)
@@ -147,7 +147,7 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
 
 # The model held against measurements: does it rank the variants of a kernel as a GPU does, and how far off is it?
 #
-# Kendall's tau over pairs of variants: 1 where every pair is ordered alike, 0 where the model is no help, -1 where it
+# Kendall's tau over pairs of variants: 1 where all pairs have one order, 0 where the model does not help, -1 where it
 # is always wrong; ties on one side count for neither (tau-b, Kendall, "The treatment of ties in ranking problems",
 # 1945).
 

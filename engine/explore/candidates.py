@@ -85,7 +85,7 @@ def chosen(
         found = made.candidates()
         for note in made.notes:
             tell(note)
-        if found[0].problem:  # even by the rules, whose own error tells more
+        if found[0].problem:  # even by the rules, whose own error says more
             return None
         return _planned(found[0], values)
 
@@ -126,7 +126,7 @@ def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None =
 
 
 STEP = "candidate"  # the label of the decision
-SOLUTION, BY_RULES = "(solution)", "(rules)"  # in the place of a rule: what is not a rule's own decision
+SOLUTION, BY_RULES = "(solution)", "(rules)"  # instead of a rule name, for decisions that no rule made
 TOP = 4
 
 

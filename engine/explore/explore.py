@@ -76,7 +76,7 @@ def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[s
         tell(f"the program is not explored: {error}")
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic of egglog is no Exception
+    except BaseException as error:  # a panic of egglog is not an Exception
         if os.environ.get(STRICT, "0") not in ("", "0"):
             raise
         tell(
@@ -86,7 +86,7 @@ def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[s
     return otherwise()
 
 
-# ---- A program cut into regions that a search can take in whole: at values that are stored whatever happens.
+# ---- A program cut into regions small enough for a search: at values that are stored in any case.
 #
 # These are what is read across a contraction (the residual stream), what goes from one contraction through
 # something that is not linear into another one, and what is folded and read under an index map. Where a region is still
@@ -272,9 +272,9 @@ def is_leaf(term: Any) -> bool:
     return term.__class__ in (Input, Const) or (term.__class__ is Index and not operands(term))
 
 
-# ---- What the lowering really makes of kernels: scheduled by the rules, counted, and priced by the model.
+# ---- The result of lowering kernels: scheduled by the rules, counted, and priced by the model.
 #
-# Kernels of one structure are lowered once. This is how extraction asks what can be lowered: not by a list of forms,
+# Kernels of one structure are lowered once. This is how extraction finds what can be lowered: not by a list of forms,
 # but by doing it.
 
 
@@ -347,7 +347,7 @@ def _bytes(kernel: Kernel) -> float:
     return float(at_hint(buffer_bytes(kernel)))
 
 
-# ---- What the model expects of a region's kernels, held against what the lowering makes of them.
+# ---- The model's price of a region's kernels, compared with the price of the lowered kernels.
 #
 # The best solution's kernels are lowered and priced as they are then; that changes what is best, until the best one is
 # made of kernels that were lowered. The estimate of a kernel is an optimistic price, so little is overlooked; where it
@@ -402,7 +402,7 @@ class Trial:
     def lower(self, found: PricedSolution) -> None:
         """Correct the prices of the kernels of a solution by lowering them with the rules."""
         extraction = self.extraction
-        count = itertools.count(1)  # nobody sees the names of weights that loading computes
+        count = itertools.count(1)  # the names of weights that loading computes are not visible
         rebuilder = Rebuilder(extraction, found, self.problem, self.stand_ins, lambda hint: f"{hint}{next(count)}_")
         made = rebuilder.rebuild()
         outs = tuple(Output(f"out{n}_", axes(term), term) for n, term in enumerate(made.roots.values()))

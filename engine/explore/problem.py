@@ -120,7 +120,7 @@ class Problem:
     masks: list[int] = field(default_factory=list)
     packs: list[Pack] = field(default_factory=list)
     means: list[Mean] = field(default_factory=list)
-    # what the numbers stand for; no part of the key
+    # the meaning of the numbers; not part of the key
     terms: list[Term] = field(default_factory=list)
     axes: list[Axis] = field(default_factory=list)
     leaf_terms: list[Term] = field(default_factory=list)

@@ -32,7 +32,7 @@ MOST_OPERANDS = 3
 # ---- The dtypes of the values of a rule: what its pattern implies, and what its template needs beyond that.
 #
 # Operands of a function have one dtype by the laws of the IR, so a pattern says that some values share theirs. Where a
-# template brings values together that the pattern does not, the e-graph is asked; so no rule changes a dtype there.
+# template brings values together that the pattern does not, the e-graph is queried; so no rule changes a dtype there.
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class Dtypes:
         self.needed: list[tuple[Kind, Kind]] = []
         self.floats: list[Kind] = []
         self.sums: dict[Kind, Kind] = {}
-        self.asked: dict[str, str] = {}  # what a template asks, and the variable that holds the answer
+        self.asked: dict[str, str] = {}  # a query of a template, and the variable that holds the answer
 
     def of_variable(self, name: str) -> Kind:
         """Return the dtype of the value of a variable."""
@@ -177,7 +177,7 @@ class RuleText:
         self.constants: set[int] = set()
         self.functions: dict[str, tuple[Kind, ...]] = {}  # function variable -> dtypes of its operands and result
         self.count = 0
-        self.lets: dict[str, Any] = {p.name: p.default for p in rule.parameters}  # names that stand for their text
+        self.lets: dict[str, Any] = {p.name: p.default for p in rule.parameters}  # names and their text
         self.answers: set[str] = set()
         self.local: dict[str, Typed] = {}  # the values that the template has defined
 
@@ -462,8 +462,8 @@ def variable(name: str) -> str:
 
 # ---- Fusion rules as edge permissions: which operations may compute what they read.
 #
-# A rule `op(.., mat(v), ..) => op(.., v, ..)` permits the operation to take in a value that folds something;
-# `mat(v) => v` permits every reader to take in a value that does not. Extraction decides where that pays.
+# A rule `op(.., mat(v), ..) => op(.., v, ..)` permits the operation to absorb a value that contains a reduction;
+# `mat(v) => v` permits every reader to absorb a value that does not. Extraction decides where that pays.
 
 
 CONSTRUCTORS: dict[type[s.ValueTerm], str] = {

@@ -23,7 +23,7 @@ from ..kernels.kernels import Prepared
 from .problem import EGraph, Problem
 from .solution import BETTER, Extraction, Group, PricedSolution, Solution
 
-DESCENTS_OF_GREEDY = 4  # descents of the greedy search in turn: the last ones gain nothing
+DESCENTS_OF_GREEDY = 4  # descents of the greedy search, one after another: the last ones gain nothing
 PATIENCE_OF_BEAM = 24  # expansions of a search without progress
 WORTH_KEEPING = 1.3  # of the best: what is worse leads nowhere better
 NEAR_BEST = 1.03  # of the best: from here descents go everywhere

@@ -26,7 +26,7 @@ from .rules_as_egglog import Permissions
 # values move them to the leaves, as lifting does; a reduction whose axis would be captured gets fresh ones.
 
 
-SPELLINGS = 20  # bits for the place of a spelling: budgets allow far fewer
+SPELLINGS = 20  # bits for the index of a spelling: budgets allow far fewer
 Under = tuple[tuple[int, int], ...]  # ((axis, mask it is seen as), ...): only where it is another one
 
 
@@ -445,7 +445,7 @@ class Extraction:
             if kernel is not None and not kernel.touched & delta:
                 table[group] = kernel
                 total += kernel.price.seconds
-        # what stays is added first, so that what is too dear is seen after few kernels
+        # unchanged kernels are added first, so that too high a price is seen early
         for group in [group for group, kernel in table.items() if kernel is NOTHING]:
             if total >= bound and bound < math.inf:
                 return PricedSolution(solution, math.inf, {})

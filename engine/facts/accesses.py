@@ -15,7 +15,6 @@ from ...ir.facts.layout import (
     VECTOR_BYTES,
     WORD,
     address,
-    copy_shape,
     is_vector,
     params,
     ranges_of,
@@ -194,7 +193,7 @@ def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...
 
 # ---- two axes that are one index
 
-Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that it stands in
+Coefficients = dict[str, dict[Any, int]]  # of each name, in every sum that contains it
 
 
 @statement_fact
@@ -313,8 +312,7 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
         values = math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
         count += -(-values // words.get(Var(load.dst), 1))
-    fetched = [copy_shape(site.kernel, stage) for stage in found.stages if stage.via == "FETCH"]
-    return count + sum(shape.width * -(-shape.rows * shape.chunks // shape.threads) for shape in fetched)
+    return count
 
 
 @statement_fact
@@ -484,7 +482,7 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
     return THOUSANDTHS * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]
 
 
-# ---- Facts about operands that a product reads through a window: a place is made of an axis and a loop together.
+# ---- Facts about operands that a product reads through a window: an index combines an axis and a loop.
 
 
 @statement_fact

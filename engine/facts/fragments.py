@@ -342,8 +342,8 @@ def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
 def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
-    # through what stands before the loop too: a scale of the column is not part of the row, nor is its guard; a sum
-    # that was folded under a guard of the column is no row's own, for a thread beyond the last column has none of it
+    # also through statements before the loop: a scale of the column is not part of the row, nor is its guard; a sum
+    # that was folded under a guard of the column is not a row's: a thread past the last column lacks it
     variations = Variations(site.kernel.body, guarded=True)
     varying = [variations.of(_reads(stmt)) & inside for stmt in body]
     for slab in slabs:
@@ -466,7 +466,7 @@ def stays_apart(site: Any, acc: Var, condition: Expression) -> bool:
     if not axes <= axis_names(site):
         return False
     tainted, before = {acc.name}, 0
-    while len(tainted) > before:  # what a loop's turn makes, the next one reads
+    while len(tainted) > before:  # an iteration reads what the one before it wrote
         before = len(tainted)
         if not all(_apart(*each, axes, tainted, condition) for each in _guarded(site.kernel.body, ())):
             return False

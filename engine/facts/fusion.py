@@ -26,7 +26,7 @@ from .structure import upper_bound
 
 # ---- Operands of products that no slab can hold: what computing them in every warp costs.
 #
-# An operand goes through shared memory where a block reads each element of it from one place. One that is made of
+# An operand goes through shared memory where a block reads each element of it at one index. One computed from
 # several elements of a stored value (a rotation of halves, a window) is computed by the threads that multiply it, from
 # L2.
 
@@ -468,7 +468,7 @@ def multiplied(site: Any, y: Value) -> bool:
     return False
 
 
-# ---- Facts about values that climb: `x` is what is stored, `y` what would be stored in its place.
+# ---- Facts about values that climb: `x` is stored, `y` would be stored instead.
 
 
 @tensor_fact
@@ -519,7 +519,7 @@ def left(site: Any, x: Value, y: Value) -> float:
     return cost.traffic_seconds(size, site.target) + cost.issue_seconds(again, site.target)
 
 
-# ---- Facts of rules that move a factor behind a product, before fusion: whether that pays.
+# ---- Facts of rules that move a factor after a product, before fusion: whether that pays.
 
 
 def _flow(site: Any, v: Any) -> Any:

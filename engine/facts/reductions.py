@@ -139,7 +139,7 @@ def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
     return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
 
 
-# ---- Facts about folds of what stands up to a place.
+# ---- Facts about folds of the elements up to an index.
 
 
 @statement_fact

@@ -355,26 +355,17 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 
 @statement_fact
 def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Return whether a load stays in its slab, and reads the zero fill of it where a condition fails."""
+    """Return whether a load stays in its slab, and reads the zero fill of it where a part of a condition fails."""
     plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
-    if isinstance(stage, Stage) and stage.gathered:
-        parts = [part for part in conjuncts(condition) if not _always(site, part)]
-        return all(_beyond_source(site, plain, part) for part in parts) and in_slabs(site, (plain,))
-    if condition.__class__ is not Binary or condition.op != "<":
-        return False
-    return _beyond_source(site, plain, condition) and in_slabs(site, (plain,))
+    parts = [part for part in conjuncts(condition) if not _always(site, part)]
+    gathered = isinstance(stage, Stage) and stage.gathered
+    ordered = gathered or all(part.__class__ is Binary and part.op == "<" for part in parts)
+    return ordered and all(_beyond_source(site, plain, part) for part in parts) and in_slabs(site, (plain,))
 
 
 def _always(site: Any, condition: Any) -> bool:
     known = ranges_of(site.kernel)
     return decide(tidy(condition, known), known) is True
-
-
-@statement_fact
-def parts_zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Return whether a load reads the zero fill of its slab where a part of a condition fails that may fail."""
-    parts = [part for part in conjuncts(condition) if not _always(site, part)]
-    return all(zero_filled(site, load, part) for part in parts) and in_slabs(site, (replace(load, when=True),))
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:

@@ -32,7 +32,7 @@ from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
-from ...ir.tile import Put, Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import Slab, Stage, Sync, Tile, Wait
 from ..language.evaluate import (
     AxisList,
     Expression,
@@ -56,7 +56,7 @@ def axis_names(site: Any) -> frozenset[str]:
     return frozenset(axis.name for axis in site.tile.axes) if site.tile else frozenset()
 
 
-# ---- what stands in a run
+# ---- the statements of a run
 
 
 @fact("loops(run, name?) -> [name]", TILE)
@@ -90,7 +90,7 @@ def only_copies(body: Block) -> bool:
 
     More threads may run it together.
     """
-    return only(body, Load, Let, Stage, Put, Sync, Wait)
+    return only(body, Load, Let, Stage, Sync, Wait)
 
 
 @statement_fact
@@ -257,7 +257,7 @@ def copied_once(site: Any, copies: StatementList) -> bool:
 def writes(body: Block, bufs: NameList) -> bool:
     """Return whether a run stores to a buffer, or copies to a slab, of a list."""
     found = summary(body)
-    copied = {Var(s.dst) for s in found.stages} | {Var(s.dst) for s in found.puts}
+    copied = {Var(s.dst) for s in found.stages}
     return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
 
 
@@ -461,7 +461,7 @@ def _bounds_axes(condition: Any) -> bool:
     return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
 
 
-# ---- Facts about values that are chosen among by the place alone: the pieces of a stack.
+# ---- Facts about values that are selected by the index alone: the pieces of a stack.
 
 
 @statement_fact

@@ -291,7 +291,7 @@ def subsets(items: ValueList) -> tuple[Any, ...]:
     return tuple(itertools.islice(found, SUBSETS))
 
 
-# ---- Facts about fusing folds of what stands up to each place, as running sums are: `v` and `y` as in `fusion.py`.
+# ---- Facts about fusing folds of the elements up to each index, such as running sums: `v` and `y` as in `fusion.py`.
 
 
 @tensor_fact

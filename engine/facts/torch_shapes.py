@@ -264,9 +264,9 @@ def clipped(index: Any, n: int, default: int) -> int:
     return place if place >= 0 else 0
 
 
-# ---- Facts of level torch about axes: which index stands at which dimension.
+# ---- Facts of level torch about axes: which index is at which dimension.
 #
-# `axes(x)` makes one unnamed axis per dimension of x; the others rearrange such lists, which stand in brackets as
+# `axes(x)` makes one unnamed axis per dimension of x; the others rearrange such lists, which are in brackets as
 # `os..`.
 
 
@@ -586,9 +586,9 @@ def _part(view: View, term: Term) -> View:
     return View(view.name, dtype(term), shape, term, dims)
 
 
-# ---- Facts of level torch about windows: places of convolutions and pools.
+# ---- Facts of level torch about windows: indices of convolutions and pools.
 #
-# A window along a dimension is p*stride + k*dilation - padding for the p-th window and its k-th place. Settings are
+# A window along a dimension is p*stride + k*dilation - padding for the p-th window and its k-th element. Settings are
 # lists with an element for each dimension, or with one element for all of them.
 
 
@@ -621,7 +621,7 @@ def met(
     return condition
 
 
-# ---- adaptive pools: part p of n places cut into m is p*n // m .. ceil((p + 1)*n / m)
+# ---- adaptive pools: part p of n elements cut into m is p*n // m .. ceil((p + 1)*n / m)
 
 
 @torch_fact

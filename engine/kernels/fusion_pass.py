@@ -116,7 +116,7 @@ def called(value: Term, names: Mapping[Term, str]) -> str:
     return names.get(value) or f"{made}({inside})"
 
 
-# Fusion rules, told apart by what they do with `mat`. A rule is recognised by its two sides; there is no other way in.
+# Fusion rules, distinguished by what they do with `mat`. A rule is recognised by its two sides alone.
 #
 # h = mat(v)                          =>  h = v                        inline: not worth storing for any reader
 # y = op(.., mat(v), ..)              =>  y = op(.., v, ..)            fuse: y's kernel computes v
@@ -259,17 +259,17 @@ class Fusion:
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], Refusal] = {}
-        self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was asked
+        self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was tried
         self.climbed: dict[tuple[Any, Any], Fused] = {}
         self.shared: list[Fused] = []
         self.called = None if asked is None else called_in(graph)
-        # the operation that is asked, and the open values that its kernel would hold, for the facts of the rules
+        # the operation that is tried, and the open values that its kernel would hold, for the facts of the rules
         self.reader: Any = None
         self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
         self.folded = 0  # mask of the axes that reductions of this kernel fold
         self.space = 0  # mask of the axes the reader runs over
         self.value: Any = None  # the open value in question
-        self.top: Any = None  # the value that a climbing store has come to
+        self.top: Any = None  # the value that a climbing store has reached
         self.refused: Refusal | None = None
         self.owners: dict[Any, int] = {}
         self.evaluations: dict[Any, int] = {}

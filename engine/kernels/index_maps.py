@@ -80,7 +80,7 @@ class Resolver:
         return self._resolve((value, self._order({axis: e for axis, e in places.items() if axis in axes(value)})))
 
     def _resolve(self, task: tuple[Any, Substitution]) -> Term:
-        # An explicit stack: a chain of ten thousand operations is no deeper than one.
+        # An explicit stack: a chain of ten thousand operations does not recurse.
         stack = [task]
         while stack:
             key = stack[-1]
@@ -206,8 +206,8 @@ def holds_terms(e: Any) -> bool:
 # ---- Renamings pushed to the leaves, before any rule looks.
 #
 # Where two values meet, one of them may be read under other axis names: `multiply(exp_1[j], exp_2)`. A renaming costs
-# nothing, but it stands between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
-# see through it. So a value takes the names of its readers, down to what is stored. Where readers ask for different
+# nothing, but it is between an operation and its operand, and a rule that says `multiply(exp(x), exp(y))` would not
+# see through it. So a value takes the names of its readers, down to what is stored. Where readers need different
 # names it keeps its own: pushing would compute it once for each.
 
 
@@ -360,7 +360,7 @@ def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
     return better, new
 
 
-# ---- At how many places a kernel would compute values for one element of another.
+# ---- The number of elements that a kernel would compute for one element of another value.
 
 
 Below = dict[Any, frozenset[tuple[Any, ...]]]  # the indices at which each value is read: an expression for each axis
@@ -423,12 +423,12 @@ def _moved(below: Below, view: dict[Any, Any]) -> Below:
     return {value: frozenset([tuple(map(read, place)) for place in places]) for value, places in below.items()}
 
 
-# ---- Outputs over the loops of the folds that they are made of.
+# ---- Outputs over the loops of the folds that they are computed from.
 #
-# A reshape moves nothing: its elements stand in memory as those of what it cuts anew. Where it cuts an axis that a fold
-# varies with (the groups of a group norm, say), a loop over the pieces would fold anew for each, so the fold's values
-# were stored and read again. An output that is made of such a reshape is computed over the axes before the cut; its
-# places in memory are the same, and what runs a program gives results torch's shapes anyway.
+# A reshape moves nothing: its elements have the memory order of its operand. Where it cuts an axis that a fold
+# varies with (the groups of a group norm, say), a loop over the pieces would fold again for each, so the fold's values
+# were stored and read again. An output of such a reshape is computed over the axes before the cut; its
+# addresses are the same, and the runtime gives results torch's shapes anyway.
 
 
 MOST = 4  # axes whose orders are tried: 24
@@ -506,11 +506,11 @@ def _moved_region(region: Sequence[Term], digits: dict[Axis, Expr]) -> Term:
 
 # Results side by side: values that read one computed value at ranges of one of its axes, as q, k, v read one matmul.
 #
-# Such values share a kernel though their extents differ. It runs over the places of the whole; what they have in
+# Such values share a kernel though their extents differ. It runs over the indices of the whole; what they have in
 # common is computed for each, and each value is stored where its own range is.
 
 
-Range = tuple[Any, int]  # the axis of a value, and the place of the whole where it starts
+Range = tuple[Any, int]  # the axis of a value, and the index of the whole where it starts
 
 
 def translation(e: Any) -> Range | None:
@@ -543,7 +543,7 @@ class Parts:
     """The kernel's axis along the whole, and for each value where it finds that and where it is stored."""
 
     axis: Axis
-    places: tuple[Mapping[Axis, Any], ...]  # for each value: {its own axis: the place of it, over `axis`}
+    places: tuple[Mapping[Axis, Any], ...]  # for each value: {its own axis: its index, over `axis`}
     ranges: tuple[tuple[int, int], ...]
 
 

@@ -220,7 +220,7 @@ class Kernels:
                 if operand not in beside:
                     continue
                 if len(beside[operand]) != len(mine) or (term.__class__ is Remap and term.x is not operand):
-                    return True  # or it says itself at which place something is read
+                    return True  # or it states itself at which index something is read
                 places = dict(term.map) if term.__class__ is Remap else {}
                 for axis, own in zip(beside[operand], mine, strict=True):
                     place = places.get(axis, axis)
@@ -491,10 +491,10 @@ class Candidate:
         }  # fmt: skip
 
 
-# ---- Algebra that pays because of the kernels that result: asked before fusion, of the program as it stands.
+# ---- Algebra that pays because of the resulting kernels: tried before fusion, on the program as it is.
 #
-# Every rule sees the whole program, so that a guard may ask who reads a value. Where rules fire, the program is built
-# anew once; a rule does not see what another one made.
+# Every rule sees the whole program, so that a guard may query readers of a value. After firings the program is rebuilt
+# once; a rule does not see the result of another one.
 
 
 def commute(

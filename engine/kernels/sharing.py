@@ -192,7 +192,7 @@ def _params(kernel: Kernel) -> tuple[Param, ...]:
 
 # ---- What a kernel will be, before it is lifted: equal summaries become kernels that differ in names only.
 #
-# A search asks for the price of thousands of kernels, most of which it has seen in another layer. A summary is the
+# A search needs the price of thousands of kernels, most of which it has seen in another layer. A summary is the
 # terms of a kernel as plain data, operands first, with axes, buffers and terms by the order in which they are met.
 
 

@@ -36,7 +36,7 @@ from .typed_slots import calls, every, is_variable, names, names_in, parts, targ
 # Checks of axes on torch: every axis of a value is in the bracket of the result or reduced.
 
 
-Axes = dict[str, s.Syntax]  # free axes, and a place where each stands
+Axes = dict[str, s.Syntax]  # free axes, and one location of each
 
 
 def dangling_axes(subject: CheckedRule) -> Findings:
@@ -199,7 +199,7 @@ PATTERN_MISSES = (
     "is not in its domain", "the rule says nothing about", "has no field", "two values for",
     " is not ", " is no list", "a list of ",
 )  # fmt: skip
-# What an example may set beside the parameters of its rule.
+# What an example may set in addition to the parameters of its rule.
 SETTINGS = {
     "tensor": ("weights",),  # the inputs whose values are known before the program runs
     **dict.fromkeys(("module", "loop", "tile", "kernel"), ("target",)),  # the device that is compiled for, as text
@@ -613,7 +613,7 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
             finding.check, finding.rule = check.__name__, rule.family or rule.name
             found.setdefault(
                 (finding.span, finding.severity), finding
-            )  # one place, one problem: the first says it best
+            )  # one problem for each location: the first is the clearest
     return sorted(found.values(), key=lambda f: (f.span.line, f.span.column) if f.span else (0, 0))
 
 

@@ -212,7 +212,7 @@ class _Steps:
 # Declarations with parameters that rules of one file share.
 #
 # `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules. A name of
-# a form that is no parameter belongs to the rule: the rule reads it as if the statements stood there.
+# a form that is no parameter belongs to the rule: the rule reads it as if it contained the statements.
 #
 # `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules. A group declares conditions and
 # their reasons once. Its rules may read the group's `let`s.

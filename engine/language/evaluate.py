@@ -79,7 +79,7 @@ def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
     return question
 
 
-# The registry of facts: pure, typed questions that rules ask about a program.
+# The registry of facts: pure, typed queries of rules about a program.
 #
 # @every_fact
 # def ceildiv(a: int, b: int) -> int: ...
@@ -88,7 +88,7 @@ def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
 # A fact whose first parameter is `site` gets the site, then the arguments. It returns numbers, booleans, names,
 # expressions, axes, captured statements or records, never a statement that it built (tests run every fact under a guard
 # that checks this). Sorts in signatures: int num bool name expr axis stmt text any, `[x]` a list, `x*` any number of
-# further arguments, `?` behind an optional one.
+# further arguments, `?` after an optional one.
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def facts_of(level: str) -> dict[str, Fact]:
     return _facts_of(level, len(FACTS))
 
 
-@functools.cache  # every clause of every rule asks
+@functools.cache  # every clause of every rule queries it
 def _facts_of(level: str, known: int) -> dict[str, Fact]:
     return {name: entry for (at, name), entry in FACTS.items() if at == level}
 
@@ -213,7 +213,7 @@ _COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
-_OF_WHOLE_NUMBERS = {  # most of what rules ask: nothing of it is open
+_OF_WHOLE_NUMBERS = {  # most queries of rules: they contain no open name
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip

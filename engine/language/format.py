@@ -19,7 +19,7 @@ from .typed_slots import plain, rebuilt
 
 REASONS = 48  # the column of `else`, where all guards of a rule are shorter
 FURTHEST = 72  # it moves on for longer ones, up to here
-WIDTH = 140  # a reason of a guard that does not fit stands below it
+WIDTH = 140  # a reason of a guard that does not fit is on the line below
 
 
 def format_rule(rule: Rule) -> str:
@@ -183,8 +183,8 @@ def _quoted(text: str) -> str:
 
 # Rule files in one layout: the canonical text of every line, with the comments and blank lines of its author.
 #
-# A logical line is one that the parser reads: brackets may span lines, and an `else` may stand below its guard. The
-# canonical text has as many logical lines in the same order, so comments keep their places without a second parser.
+# A logical line is one that the parser reads: brackets may span lines, and an `else` may be below its guard. The
+# canonical text has as many logical lines in the same order, so comments keep their positions without a second parser.
 
 
 _TOKEN = re.compile(r'(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comment>#.*)')
@@ -287,7 +287,7 @@ def _break(line: str, least: int) -> int:
     """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
     depth = place = 0
     position = 0
-    opened = line.startswith(" " * least)  # a line that goes on stands in brackets
+    opened = line.startswith(" " * least)  # a line that continues is in brackets
     while position < min(len(line), WIDTH):
         token = _TOKEN.match(line, position)
         depth += (token is not None and token.lastgroup == "open") - (token is not None and token.lastgroup == "close")

@@ -22,7 +22,7 @@ from .evaluate import Expressions
 from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
 from .typed_slots import calls
 
-# The pipelines in the order they run, and the levels of the rules that may stand in each.
+# The pipelines in the order they run, and the levels of the rules that each may contain.
 PIPELINES: dict[str, tuple[str, ...]] = {
     "torch": ("torch",),
     "tensor": ("tensor",),
@@ -143,7 +143,7 @@ def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: in
                 )  # fmt: skip
             if (
                 earlier is not None
-            ):  # said again by a later file: new parameters, the old place unless it says otherwise
+            ):  # said again by a later file: new parameters, the old position unless it gives another
                 step = replace(step, group=earlier.step.group)
                 if not written.places:
                     found[step.label] = replace(earlier, step=step)
@@ -255,7 +255,7 @@ def default_pipeline(rule: Rule) -> str:
     return rule.level
 
 
-# The order of a pipeline is file order unless a line gives another place. A wish that cannot be met is an error.
+# The order of a pipeline is file order unless a line gives another position. One that cannot be met is an error.
 
 
 _Edge = tuple[str, str, _PipelineEntry]  # the first label runs before the second, because the line says so

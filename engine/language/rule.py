@@ -80,9 +80,9 @@ class Rule:
     override: bool = False
     family: str | None = None
     words: tuple[str, ...] = ()  # what may be names of numbers
-    written: Sequence[s.Syntax] = ()  # the clauses as they stand in the file, where they were elaborated
+    written: Sequence[s.Syntax] = ()  # the clauses as in the file, where they were elaborated
     covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
-    wherever_legal: bool = False  # somebody asks for it (`--prefer`): it fires though it would not pay
+    wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
 
     @cached_property
@@ -129,7 +129,7 @@ class RuleFile:
     rules: tuple[Rule, ...]
     pipelines: tuple[s.Pipeline, ...]
     without: tuple[s.Without, ...]
-    further: Source | None = None  # examples of its rules, in a file beside it
+    further: Source | None = None  # examples of its rules, in a file next to it
     numbers: tuple[s.NumberOf, ...] = ()
     facts: tuple[s.FactOf, ...] = ()
 
@@ -167,7 +167,7 @@ class RuleSet:
         self.facts = facts_of_files(facts, self._literals, REMEMBERED)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
-        self.written: dict[str, Rule] = {}  # those that read numbers or ask such facts, as they stand
+        self.written: dict[str, Rule] = {}  # those that read numbers or query such facts, as written
         for file in self.files:
             for rule in self.in_force(file.rules):
                 self._declare(rule)
@@ -253,7 +253,7 @@ class RuleSet:
                 (f"first at {earlier.location}",),
                 f"write `override rule {rule.name}` to replace it",
             )
-        if earlier is not None:  # the replacement stands in the pass of what it replaces
+        if earlier is not None:  # the replacement is in the pass of what it replaces
             rule = replace(rule, file=earlier.file)
         self.written.pop(rule.name, None)
         if not self._words.isdisjoint(rule.words):

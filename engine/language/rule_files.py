@@ -156,7 +156,7 @@ def _read(lines: Sequence[str], node: eq.VariedExample) -> s.Nodes:
         raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
 
 
-@lru_cache(maxsize=512)  # an editor asks again at every key
+@lru_cache(maxsize=512)  # an editor queries again at every key
 def _program(text: str) -> s.Nodes:
     (found,) = parse(Source("edited", text))
     assert isinstance(found, s.ExamplesOf)
@@ -190,7 +190,7 @@ def parse_stored(source: Source) -> s.Nodes:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
         return _decoded(json.loads(path.read_text(encoding="utf-8")), source)  # type: ignore[no-any-return]
     except (BuildError, OSError, ValueError, LookupError, TypeError):
-        return elaborated(parser.parse(within_limits(source)))  # no place to write, or an entry that was damaged
+        return elaborated(parser.parse(within_limits(source)))  # no writable folder, or a damaged entry
 
 
 MODULES = (

@@ -271,7 +271,7 @@ def axes_and_loops(statements: s.Nodes | s.Syntax) -> Iterator[tuple[str, s.Synt
 AXES = ("BLOCK", "THREAD", "REG", "VEC")
 LOOPS = ("serial", "reduce", "free", "VEC")
 WITHIN, SPLIT = "within", "split"
-Held = frozenset[str]  # names that a loop of the template binds: they stand for themselves
+Held = frozenset[str]  # names that a loop of the template binds: they are not replaced
 
 
 class SplitTemplate:

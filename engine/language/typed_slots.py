@@ -57,7 +57,7 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-# The positions of a pattern or a template: every place of an expression or a name, with its sort.
+# The positions of a pattern or a template: every position of an expression or a name, with its sort.
 #
 # They follow from the node classes (on torch from the ATen schemas), so the checks of scopes and sorts know no op by
 # name. An unknown op, or a field that an op does not have, is reported on the way.

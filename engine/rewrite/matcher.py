@@ -38,7 +38,7 @@ class Writer:
         self.depth = self.loops = 0
         self.fail = "return"
         self.count = 0
-        self.inner: list[tuple[int, str]] | None = None  # functions in the function: where they stand, their names
+        self.inner: list[tuple[int, str]] | None = None  # functions in the function: their positions and names
         self._constants: dict[Any, str] = {}
 
     def put(self, line: str) -> None:

@@ -42,8 +42,8 @@ class RewriteStep:
     rule: Rule
     before: Any
     after: Any
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, where somebody traces
-    folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, where somebody traces
+    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, in a trace
+    folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, in a trace
     operands: tuple[Any, ...] = field(default=(), compare=False)  # of a torch op: the values of its tensors
     origin: str = ""  # of a torch op that a template made: the user's op
 
@@ -218,7 +218,7 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
     """
     hidden = {*parameters, "target", "true", "false"}
     found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
-    named = {name: text for name, text in found.items() if "?" not in text}  # places of a torch rule have no names
+    named = {name: text for name, text in found.items() if "?" not in text}  # indices of a torch rule have no names
     return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
 
 
@@ -469,7 +469,7 @@ class Trace:
 
     prefix: str = "t"
     events: list[Event] = field(default_factory=list)
-    asked: frozenset[str] = frozenset()  # rules whose refusals are told, whatever else happened in their pass
+    asked: frozenset[str] = frozenset()  # rules whose refusals are reported, whatever else happened in their pass
 
     def at(self, stage: str) -> Trace:
         """Label all following events with this stage (torch, tensor, fusion, loop, tile, kernel)."""

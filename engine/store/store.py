@@ -381,7 +381,7 @@ UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that 
 PATIENCE = 30.0  # seconds that a tuner waits for another one
 APPLICATION = 0x64706C63  # "dplc", in the header of the file
 VERSION = 1
-# entry, attempt: the record as JSON. The other columns are for look-ups; `place` is that of the entry.
+# entry, attempt: the record as JSON. The other columns are for look-ups; `place` is the position of the entry.
 TABLES = (
     """CREATE TABLE entries (
         id INTEGER PRIMARY KEY, kernel TEXT NOT NULL, device TEXT NOT NULL, arch TEXT NOT NULL, family TEXT NOT NULL,

@@ -52,7 +52,7 @@ from .whole_programs import TooLarge
 # ---- Where a program of Tensor IR is about real numbers: the elements of its outputs that depend on nothing else.
 #
 # An equation between real numbers says nothing of an element that divides by zero on its way; of all others it does.
-# Which they are is computed as a program computes: a mark beside every value, set where the value is no number, carried
+# They are found by running the program with a mark for every value, set where the value is not a number, carried
 # along by the same reductions and index maps.
 
 
@@ -75,7 +75,7 @@ def real_places(graph: TensorGraph, data: Any) -> list[Any]:
         marks[term] = _either(([own[term]] if term in own else []) + _below(term, marks))
     outs = tuple(Output(out.name, out.axes, marks[out.value]) for out in graph.outs)
     marked = TensorGraph(graph.name, (*graph.ins, *own.values()), outs)  # type: ignore[arg-type]
-    return [~bad for bad in meaning.run(marked, {**data, **given})]  # the data too: places are looked up in it
+    return [~bad for bad in meaning.run(marked, {**data, **given})]  # the data too: it is read at indices
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
@@ -132,7 +132,7 @@ def _either(marks: Iterable[Term]) -> Term:
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest late atoms
-LARGEST_WORK = 1 << 22  # elements of a tile times turns of its loops
+LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
 LARGEST_TURNS = 4000  # of all loops, for one thread
 ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 

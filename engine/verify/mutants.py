@@ -202,7 +202,7 @@ def _first_line(node: s.Syntax) -> str:
     return node.span.source.line(node.span.line).split("#")[0].strip()
 
 
-# ---- Guards that no known program violates: they may ask nothing, or nobody has shown what they are for.
+# ---- Guards that no known program violates: they may be redundant, or lack an example.
 
 
 def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterator[Finding]:

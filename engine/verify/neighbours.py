@@ -17,7 +17,6 @@ from ...ir.tile import (
     Combine,
     CombineTuple,
     Mma,
-    Put,
     Settle,
     Stage,
     Sync,
@@ -213,7 +212,7 @@ def dropped(kernel: Kernel, dice: Dice) -> Kernel:
         kernel,
         dice,
         lambda statement: (),
-        (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Settle, Put),
+        (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Settle),
     )
 
 

@@ -29,7 +29,7 @@ from .torch_subjects import NoSubject, limit_of, retyped, sample
 
 COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
 RIGHT, REFUSED, WRONG, CRASHED, ABSENT, UNTRIED = "right", "refused", "wrong", "error", "-", "untried"
-# The first of them that one of an op's programs gave stands for all.
+# The first one that a program of an op gave represents all.
 WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)
 
 

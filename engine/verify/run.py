@@ -434,7 +434,7 @@ def failed(verdicts: Iterable[RuleVerdict], thin: Collection[str] = ()) -> list[
     return [verdict for verdict in found if verdict.result != "thin" or verdict.rule not in thin]
 
 
-# Programs drawn for a rule, as a strategy of Hypothesis: for tests of one's own, beside what `dplc check` compares.
+# Programs drawn for a rule, as a strategy of Hypothesis: for own tests, in addition to `dplc check`.
 #
 # @given(dplc.programs_of("my_rules.rw", "product_of_exponentials")) def test_mine(text): ...
 

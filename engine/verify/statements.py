@@ -274,7 +274,7 @@ class KernelChecker(StatementChecker):
     def __init__(self, rules: RuleSet, tiles: StatementChecker):
         super().__init__(rules)
         self.tiles, self.machine = tiles, target_named(MACHINES[0])
-        self._tile_program: dict[Program, Program] = {}  # {Kernel IR: the Tile IR that it was made of}
+        self._tile_program: dict[Program, Program] = {}  # {Kernel IR: the Tile IR that it was lowered from}
 
     def read(self, text: str, origin: str) -> Subject:
         return self.subject(read_program(text, origin)[1], origin)

@@ -57,7 +57,7 @@ ASKED = (
     Asked("006", ("chunk_reduce",), ("chunk_reduce",)),
     Asked("006", ("chunk_reduce",), ("chunk_reduce",), TEAMS, True),
     Asked("011", ("tma_copy",), ("tma_copy",)),
-    Asked("012", ("tma_copy", "swizzle", "split_inner_for_swizzle"), ("swizzle", "split_inner_for_swizzle")),
+    Asked("012", ("tma_copy", "split_inner_for_swizzle"), ("split_inner_for_swizzle",)),
     Asked("014", ("pad_smem",), ("pad_smem",)),
     Asked("015", ("pipeline_k_outer",), ("pipeline_k_outer",)),
 )

@@ -11,7 +11,7 @@ from ..loop import For, If, Load, Store
 from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
 from ..substitute import substitute_expr
-from ..tile import Acquire, Put, Stage, Sync, Wait
+from ..tile import Acquire, Stage, Sync, Wait
 from .structure import summary
 
 Slot = Expr | None  # None: any slot
@@ -46,9 +46,9 @@ class _Walk:
         if isinstance(stmt, Sync):
             self.copied, self.accessed = set(), set()
         elif isinstance(stmt, Wait) and self.asynchronous:
-            self.copied.add(None)  # what was asked for before is written now
-        elif isinstance(stmt, Stage | Put) and stmt.dst == self.slab:
-            self.copy(stmt.slot if isinstance(stmt, Stage) else None)
+            self.copied.add(None)  # what was requested before is written now
+        elif isinstance(stmt, Stage) and stmt.dst == self.slab:
+            self.copy(stmt.slot)
         elif isinstance(stmt, Load | Store) and stmt.buf == self.slab:
             self.access(stmt.idx[0] if self.depth > 1 else 0)
         elif isinstance(stmt, For):

@@ -538,8 +538,8 @@ def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
 # Four numbers locate the elements of a matrix in shared memory. In slabs of 128-byte rows with the swizzle
 # of TMA, a line of the matrix (a row of a, a column of b) runs along such a row of the slab, or across the rows:
 #
-# along:  element (line, place) at  start + line // 8 * stride + line % 8 * 128 + place*item
-# across: the same at  start + line // 64 * leading + line % 64 * item + place // 8 * stride + place % 8 * 128
+# along:  element (line, column) at  start + line // 8 * stride + line % 8 * 128 + column*item
+# across: the same at  start + line // 64 * leading + line % 64 * item + column // 8 * stride + column % 8 * 128
 #
 # The swizzle then takes its bits from the sum. Across, elements have 2 bytes. The emulator reads matrices by these
 # numbers; `across` has been compared with no manual and no hardware.

@@ -23,7 +23,6 @@ from ..tile import (
     Combine,
     CombineTuple,
     Mma,
-    Put,
     Scan,
     ScanTuple,
     Slab,
@@ -60,7 +59,6 @@ class Summary:
     combines = Kinds[Combine | CombineTuple](Combine, CombineTuple)
     scans = Kinds[Scan | ScanTuple](Scan, ScanTuple)
     stages = Kinds[Stage](Stage)
-    puts = Kinds[Put](Put)
     lets = Kinds[Let](Let)
     guards = Kinds[If](If)
     merges = Kinds[Merge](Merge)

@@ -198,7 +198,7 @@ class _Nest:
         value = as_kind(evaluate(stmt.val, self.env), self.dtypes[stmt.acc])
         if mask is not None:
             value = np.where(mask, value, start_value(stmt.fn, self.dtypes[stmt.acc]))
-        if added:  # the reductions between: a value that does not vary with one is folded as often as it turns
+        if added:  # the reductions between: a value that does not vary with one is folded once an iteration
             inner = value.shape[max(value.ndim - self.depths[stmt.acc], 0) :]
             value = np.broadcast_to(value, (*self.shape[:added], *(1,) * (self.depths[stmt.acc] - len(inner)), *inner))
             for _ in range(added):

@@ -33,7 +33,6 @@ from ..tile import (
     CombineTuple,
     Enter,
     Mma,
-    Put,
     Relay,
     Release,
     Ring,
@@ -299,7 +298,7 @@ def settled(acc: str, group: ThreadGroup) -> None:
 
 # ---- products and rings
 #
-# They stand together because a product that is still running keeps its slot from being released.
+# They are together because the slot of a running product must not be released.
 
 
 class BlockProducts(BlockFolds):
@@ -513,7 +512,7 @@ class _Blocks(BlockProducts):
         if isinstance(stmt, If):
             yield from self.block(stmt.body, path, group, both(mask, evaluate(stmt.cond, group.env)))
             return
-        if isinstance(stmt, Team):  # its threads run it, beside this
+        if isinstance(stmt, Team):  # its threads run it, concurrently with this
             return
         if mask is not None and not np.all(mask):
             raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
@@ -534,8 +533,6 @@ class _Blocks(BlockProducts):
                 self.stage(stmt, group)
                 if group.team:
                     group.queue.clear()  # an Await waits for it
-            elif isinstance(stmt, Put):
-                self.put(stmt, group)
             elif isinstance(stmt, Relay):
                 self.relay(stmt, group)
             elif isinstance(stmt, RingStep):

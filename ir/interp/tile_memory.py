@@ -19,7 +19,7 @@ from ..loop import Load, Store
 from ..node import Expr, nodes
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Put, Ring, Stage, Team, Tile
+from ..tile import Ring, Stage, Team, Tile
 from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
 
 # ---- groups of threads between two barriers
@@ -43,15 +43,13 @@ class RelayTurns(NamedTuple):
 class ThreadGroup:
     """Threads that run together between two barriers.
 
-    queue: copies that they issued and did not wait for. held: values that they fetched into registers for a slab and
-    did not store to it. team: whether they belong to a Team rather than to the axes.
+    queue: copies that they issued and did not wait for. team: whether they belong to a Team rather than to the axes.
     """
 
     threads: np.ndarray
     env: dict[str, Any]
     program: Any = None
     queue: list[Callable[[], bool]] = field(default_factory=list)
-    held: dict[str, Callable[[], object]] = field(default_factory=dict)
     issued: int = 0  # TMA copies in program order
     waited: int = 0
     answer: Any = None
@@ -282,9 +280,7 @@ class BlockMemory:
 
     def stage(self, stmt: Stage, group: ThreadGroup) -> None:
         if stmt.when is not True and not self.uniform(stmt.when, group):
-            if stmt.via == "FETCH":
-                self.hold(stmt, nothing, group)
-            elif stmt.via != "SYNC":
+            if stmt.via != "SYNC":
                 group.queue.append(nothing)  # an empty copy still counts for Wait
             return
         slot = int(self.uniform(stmt.slot, group))
@@ -303,21 +299,7 @@ class BlockMemory:
         if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
-        if stmt.via == "FETCH":
-            self.hold(stmt, lambda: self.land(slab, copied, values), group)
-        else:
-            self.copy(stmt, slab, copied, values, group)
-
-    def hold(self, stmt: Stage, put: Callable[[], object], group: ThreadGroup) -> None:
-        """Hold a box in registers until its Put."""
-        if stmt.dst in group.held:
-            raise ScheduleError(f"{stmt.dst} is fetched again before its Put")
-        group.held[stmt.dst] = put
-
-    def put(self, stmt: Put, group: ThreadGroup) -> None:
-        if stmt.dst not in group.held:
-            raise ScheduleError(f"{stmt.dst}: a Put of what was not fetched")
-        group.held.pop(stmt.dst)()
+        self.copy(stmt, slab, copied, values, group)
 
     def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
         """Store values by the threads themselves, at once."""
@@ -495,7 +477,7 @@ def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarr
 # ---- scheduling: groups of threads run to the next barrier in random order
 
 
-# Yields a statement that waits for other threads, with the values of the group, or with POLL where it asks again.
+# Yields a statement that waits for other threads, with the values of the group, or with POLL where it tests again.
 Program = Generator[tuple[Any, Any], Any, None]
 POLL = object()
 

@@ -171,10 +171,10 @@ SETTLED: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 
 # Fields that torch requires and Torch IR leaves out, because they say how and not what.
 _REQUIRED = {"BatchNorm": {"cudnn_enabled": False}, "InstanceNorm": {"cudnn_enabled": False}}
-_OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no place
+_OF_ALL = ("Median", "Nanmedian")  # without a dimension they name no index
 # What reads and writes files or the memory of another tensor: a program of another author must not.
 NO_VALUES = frozenset(("FromFile", "Resize", "ResizeAs", "Set"))
-# What torch's own functions ask for without a look: it ends with a signal for dimensions that are not there.
+# What torch's own functions read unchecked: a missing dimension ends the process with a signal.
 _TRANSFORMS = ("FftC2c", "FftR2c", "FftC2r")
 
 
@@ -186,7 +186,7 @@ def aten_names() -> dict[str, str]:
     registered = (name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
     names = {name.removeprefix("aten::").split(".")[0] for name in registered}
     functional = (name for name in names if not name.endswith("_") or name.startswith("__"))
-    # private ones first, so that a public one takes the place of its private namesake
+    # private ones first, so that a public one replaces its private namesake
     return {op_name(name): name for name in sorted(functional, key=lambda name: (not name.startswith("_"), name))}
 
 
@@ -221,7 +221,7 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
             IndexError,
             ValueError,
             TypeError,
-        ) as error:  # as torch refuses values: a place that is not there
+        ) as error:  # as torch refuses values: an index out of range
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DplcError(f"`{print_torch_op(statement)}`: torch refuses it", notes=(why,)) from None
     return [values[out.name] for out in graph.outs]
@@ -248,7 +248,7 @@ def call(op: str, args: Mapping[str, Any]) -> Any:
         return args["self"][args["index"]]
     if op == "ViewAsReal":  # a conjugate is taken when it is read, and has no pairs before
         return torch.view_as_real(args["self"].resolve_conj())
-    if op == "Imag" and not args["self"].is_complex():  # rules ask for it of either factor of a product
+    if op == "Imag" and not args["self"].is_complex():  # rules query it for both factors of a product
         return torch.zeros_like(args["self"])
     if op in ("View", "UnsafeView") and "size" in args:  # values have no strides that a view could depend on
         return args["self"].reshape(args["size"])

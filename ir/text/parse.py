@@ -37,7 +37,7 @@ _FILE = (
 _CLAUSES = ("match", "let", "pick", "split", "guards", "join", "require", "prefer", "rewrite", "example", "gives")
 _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
-# A line that is a condition: a question that is asked, or two things that are compared.
+# A line that is a condition: a query or a comparison.
 _CONDITION = re.compile(r"(?=\S)((?:not )?\w+\([^#]*?\)|[^#=]*?[\w)\]] (?:[<>]=?|==|!=|in) [^#]*?)\s*(?:#.*)?$")
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
@@ -121,7 +121,7 @@ def _slip_of_token(source: Source, error: UnexpectedToken, line: int) -> DplcErr
         return DplcError("unexpected `because`", here, (), "write `else`")
     if kind == "STRING" and re.match(r"\s*(require|prefer|pass|one|without|number)\b", source.line(line)):
         return _reason_alone(source, line, column, here)
-    if kind == "_INDENT":  # the token stands at the end of the line before
+    if kind == "_INDENT":  # the token is at the end of the line before
         below = next((n for n in range(line + 1, len(source.text.splitlines()) + 1) if source.line(n).strip()), line)
         return _too_far_in(source, line, below)
     return None

@@ -30,7 +30,6 @@ from ..tile import (
     Enter,
     Leave,
     Mma,
-    Put,
     Relay,
     Release,
     Ring,
@@ -298,28 +297,6 @@ class _TileCheck(Check):
         if isinstance(stmt, Team):
             self.block(stmt.body, scope)
         super().statement(stmt, scope)
-
-    def block(self, block: Block, scope: Scope) -> None:
-        super().block(block, scope)
-        self.fetches(block)
-
-    def fetches(self, block: Block) -> None:
-        """Check that each fetch has one Put, later in its own block, and no other fetch for its slab before that."""
-        held: dict[str, Stage] = {}
-        for stmt in block:
-            if isinstance(stmt, Put):
-                if held.pop(stmt.dst, None) is None:
-                    self.report(stmt, f"nothing was fetched for `{stmt.dst}` in this block")
-                continue
-            for inner in nodes((stmt,), Stage):
-                if inner.via == "FETCH" and inner.dst in held:
-                    self.report(inner, f"`{inner.dst}` is fetched again before its Put")
-            if isinstance(stmt, Stage) and stmt.via == "FETCH":
-                held[stmt.dst] = stmt
-                if not free_names((stmt.slot, stmt.when)) <= self.fixed:
-                    self.report(stmt, "the slot or predicate of a fetch is no matter of axes and loops")
-        for stmt in held.values():
-            self.report(stmt, f"`{stmt.dst}` is fetched and not put in this block")
 
     def store(self, stmt: Store) -> None:
         """Check a store as in Loop IR, unless it writes to a slab: threads may write slabs word by word."""

@@ -154,14 +154,14 @@ def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
         {(k.name, rule) for k in each for rule in k.comment.partition("rules:")[2].partition("grid")[0].split()}
         for each in kernels
     )
-    assert before <= after and {rule for _, rule in after - before} == {"unguard"}
+    assert before <= after and {rule for _, rule in after - before} == {"zero_filled"}
 
 
 def test_the_trace_says_what_a_size_left_open() -> None:
-    """A rule that numbers alone would have let fire is no silence: a sum over a size is not fetched a chunk ahead."""
+    """A rule that would have fired for a number is reported: chunks of a sum over a size are not shared by blocks."""
     size = dplc.Dim("s", 1, 4096, hint=512)
-    halves = torch.randn(64, 8).half(), torch.randn(8, 63).half()
-    program = dplc.compile(lambda x, y: x @ y, halves, dynamic={"x": {1: size}, "y": {0: size}}, rows=())
+    factors = torch.randn(64, 8), torch.randn(8, 63)
+    program = dplc.compile(lambda x, y: x @ y, factors, dynamic={"x": {1: size}, "y": {0: size}}, rows=())
     assert program.trace is not None and "left open by sizes" in repr(program.trace)
     told = program.trace.render(1)
     assert re.search(r"left open by a size at matmul: \w+: .*s.*\(s: 1\.\.4096 hint 512\)", told), told

@@ -37,15 +37,6 @@ ORDERED = {
             As = Stage(A, origin=(0), slab=(i:32@0), depth=3, slot=(k + 2) % 3, via=ASYNC)
             a = load As[k % 3, t]
     """,
-    "fetched before the loop's end": """
-        for k in 0..8 serial:
-            As = Stage(A, origin=(0), slab=(i:32@0), via=FETCH)
-            Sync()
-            As = Put()
-            Sync()
-            a = load As[t]
-            Sync()
-    """,
 }
 
 UNORDERED = {
@@ -109,12 +100,6 @@ UNORDERED = {
         for k in 0..2 serial:
             As = Stage(A, origin=(0), slab=(i:32@0), depth=2, slot=(k + 1) % 2)
             Sync()
-    """,
-    "put after the barrier": """
-        As = Stage(A, origin=(0), slab=(i:32@0), via=FETCH)
-        Sync()
-        As = Put()
-        a = load As[t]
     """,
     "written before a barrier": """
         As = Stage(A, origin=(0), slab=(i:32@0))

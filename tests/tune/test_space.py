@@ -70,8 +70,8 @@ def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     found = space(MATMUL, "blockify_launch", "register_tile")
     walk = found.default()
     fired = [d.rule for d in walk.schedule]
-    tileified = len(rewritten) - len(fired)
-    assert rewritten[tileified:] == fired and tileified <= 3
+    undecided = ("tileify", "tileify_chain", "drop_zero_load")  # always right, so no candidate differs by them
+    assert [rule for rule in rewritten if rule not in undecided] == fired
     before = len(rewritten)
     many = 0
     for state, _ in found.states(walk.genome):
@@ -153,7 +153,7 @@ def test_tma_can_be_chosen_with_what_it_opens() -> None:
 
     made = found.walk(by_tma)
     rules = [decision.rule for decision in made.schedule]
-    assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and {"swizzle", "split_inner_for_swizzle"} & set(rules)
+    assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and "split_inner_for_swizzle" in rules
     assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
     assert replay(Scheduler(toolchain(), MACHINE), kernels(BOXED)[0], made.schedule) == made.tile
     predicted = predict(instruction_counts(made.kernels[0]), MACHINE).seconds

@@ -184,7 +184,16 @@ def test_a_program_that_a_rule_makes_wrong_is_no_success(
 
 
 def test_candidates_are_told_with_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
-    line = ("tune", "-c", "torch.randn(64, 256) @ torch.randn(256, 64)", "--tries", "14", "--target", "h200", "--no-db")
+    line = (
+        "tune",
+        "-c",
+        "torch.randn(333, 256) @ torch.randn(256, 777)",
+        "--tries",
+        "14",
+        "--target",
+        "h200",
+        "--no-db",
+    )
 
     def told(*options: str) -> tuple[str, list[str]]:
         with pytest.raises(SystemExit) as stop:

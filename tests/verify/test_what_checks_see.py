@@ -252,4 +252,4 @@ def test_a_slab_that_a_team_fills_is_no_input_and_what_a_product_reads_is_read()
 def test_a_local_rule_is_seen_through_the_rules_that_use_it() -> None:
     checker, rule = Checkers(load()).of("loop"), load().rule("split_digits")
     used = [checker.check(rule, subject).locals for subject in checker.examples([rule])]
-    assert "digit_of_place" in set().union(*used)
+    assert "digits_of_load" in set().union(*used)

@@ -85,7 +85,7 @@ STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there 
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Pins = Mapping[str, Mapping[str, Any]]
-Fired = tuple[CompiledRule, Match, Program]  # the match stands in this program
+Fired = tuple[CompiledRule, Match, Program]  # the program of the match
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Pins | None = None, check: bool = False):
         self.rules, self.check = rules, check
         self._compiled: dict[str, CompiledRule] = {}
-        self._own = object()  # stands for this engine where a kernel remembers which ones found it canonical
+        self._own = object()  # identifies this engine where a kernel remembers which ones found it canonical
         self._canonical: dict[bool, list[CompiledRule]] = {}
         self._steps: weakref.WeakKeyDictionary[PassStep, CompiledPass] = weakref.WeakKeyDictionary()
         self.pins: Pins = dict(pins or {})
@@ -196,7 +196,7 @@ class Engine:
             step = self.step(step, parameters)
         rules = self.compiled(step)
         if trace is None and not rules.possible(program):
-            return program  # nobody asks why
+            return program  # the reason is not needed
         run = _Run(self, step, rules, target, trace, set() if done is None else done)
         return run.over(program)
 
@@ -217,7 +217,7 @@ class Engine:
             made = compiled.rewrite(program, match)
         except NotComputed:
             raise
-        except MISTAKES as error:  # the template asks something of what it got that this has not
+        except MISTAKES as error:  # the template needs something of its operands that this one lacks
             why = str(error) or type(error).__name__
             place = compiled.rule.rewrite[0].span if compiled.rule.rewrite else compiled.rule.span
             raise DplcError(f"rule `{compiled.rule.name}`: its template cannot be built here: {why}", place) from error
@@ -298,7 +298,7 @@ class _Run:
     target: Target
     trace: Trace | None
     done: set[str]
-    log: list[Fired] | None = None  # for those who ask
+    log: list[Fired] | None = None  # on request
     told: set[tuple[str, str]] = field(default_factory=set)  # what sizes left open, by kernel
 
     def over(self, program: Program) -> Program:
@@ -306,7 +306,7 @@ class _Run:
         for _ in range(REPEAT_FUEL):
             before = program
             program = self.sweep(program, skip)
-            # a pattern over several kernels may have a new place further up
+            # a pattern over several kernels may match earlier now
             again = self.compiled.repeat and program is not before
             if not again or all(rule.rule.level != "module" for rule, _ in self.compiled.rules):
                 return program
@@ -368,7 +368,7 @@ class _Run:
                     seen.unchanged(rule.rule)
         return None
 
-    # ---- what the trace hears
+    # ---- events of the trace
     def open_of_sizes(self, unit: str, evidence: list[Evidence]) -> None:
         """Tell what sizes left undecided, once for each kernel and pass."""
         for line in dict.fromkeys(line for seen in evidence for line in seen.left_open):
@@ -400,7 +400,7 @@ class _Run:
         assert self.trace is not None
         reasons = [seen.best(rule.rule) for (rule, _), seen in zip(self.compiled.rules, evidence, strict=True)]
         best = max(reasons, key=lambda refusal: refusal.depth)
-        asked = self.engine.pins.keys() | self.trace.asked  # whom the user names, hears of it in any case
+        asked = self.engine.pins.keys() | self.trace.asked  # rules that the user names are reported in any case
         for reason in reasons:
             if reason is best or reason.rule.name in asked:
                 self.trace.add(Skip(self.trace.prefix, self.step.shown(reason.rule), reason.rule.name, name, reason))
@@ -410,7 +410,7 @@ class _Run:
 
 
 Shaped = dict[str, list[str]]  # the labels of the passes that changed each kernel, by its name
-Decide = Callable[[PassStep, Program], Program | None]  # what a pass makes of a program; None: what it does by default
+Decide = Callable[[PassStep, Program], Program | None]  # the result of a pass; None: its default
 
 
 def run_pipeline(

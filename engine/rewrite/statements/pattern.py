@@ -47,7 +47,7 @@ class RuleExpressions(Expressions):
 
     def __init__(self, level: str, symbolic: bool = False):
         super().__init__(level, symbolic)
-        self.questions: dict[s.Syntax, int] = {}  # of comprehensions, numbered: the same one twice is asked once
+        self.questions: dict[s.Syntax, int] = {}  # of comprehensions, numbered: equal ones are evaluated once
         self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
 
     def compile(self, node: s.Syntax) -> Closure:
@@ -421,7 +421,7 @@ def compile_pattern(
     maker = StatementMatcher(expressions, given, evidence)
     items = _statements(statements)
     end = maker.items(items, "block", "start", False, True)
-    maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no place
+    maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no location
     maker.finish(end)
     root = _root(items[0]) if items else None
     return Pattern(maker.compile("match", title), root, sum(cls.mark for cls in maker.needs), tuple(maker.symbols))

@@ -202,7 +202,7 @@ class Names:
 
     def __init__(self, site: Site, env: Environment):
         self.site, self.bound = site, [value.name for value in env.values() if value.__class__ is Var]
-        self.used: set[str] | None = None  # computed when the first name is asked for
+        self.used: set[str] | None = None  # computed when the first name is needed
 
     def fresh(self, hint: str) -> Var:
         if self.used is None:

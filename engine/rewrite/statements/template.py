@@ -37,7 +37,7 @@ from .site import NAMES, Site, names_at, unused
 Change = Callable[[Block, Environment], Block]
 
 
-# Finds a local rule by its name and place: a function from (block, arguments, environment) to a block.
+# Finds a local rule by its name and location: a function from (block, arguments, environment) to a block.
 Locals = Callable[[str, Span], Callable[[Block, tuple[Any, ...], Environment], Block]]
 
 

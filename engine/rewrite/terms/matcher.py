@@ -202,7 +202,7 @@ class ValueMatcher(Matcher):
                 self.extent(item, self.symbols[item.name].text)
         self.own[name] = f"({''.join(f'{self.symbols[item.name].text}, ' for item in items)})"
 
-    # ---- values read at places
+    # ---- values read at an index
     def places(self, term: c.ReadTerm, x: str) -> None:
         """Match `x[i, k + 1]`: every axis of x, in the order of its left side or its own, is read at these indices."""
         if not isinstance(term.x, c.NameTerm):

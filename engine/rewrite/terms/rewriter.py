@@ -251,7 +251,7 @@ class Rewriter:
         self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
         self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
         self.firings = 0
-        self.recent: deque[tuple[Rule, Any, Any]] = deque(maxlen=RECENT)  # a Step is made of one when it is shown
+        self.recent: deque[tuple[Rule, Any, Any]] = deque(maxlen=RECENT)  # converted to a Step when it is shown
         self.limit = 10_000
 
     def rewrite(self, root: Term) -> Term:

@@ -282,7 +282,7 @@ class Lowered:
     bounds: tuple[Bound, ...] = ()
 
 
-# Slices of a concatenated list: a reader of one slice reads the whole at its place.
+# Slices of a concatenated list: a reader of one slice reads the whole at its offset.
 #
 # A rule that computes all tensors of a list at once has a line `Stacked(j, xs[os..]) = y[os..]`.
 
@@ -312,7 +312,7 @@ def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: f
     return tuple(new[root] for root in roots)
 
 
-# The error for a torch op that no rule lowers: its name, the place, the reason of every candidate, the next step.
+# The error for a torch op that no rule lowers: its name, the location, the reason of every candidate, the next step.
 
 
 TOLD_TEXT = 200  # characters of a program that a message repeats
@@ -491,7 +491,7 @@ class TorchLowering:
         self.references: dict[View, Var] = {}  # what templates call values
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
         self.wholes: set[Term] = set()
-        # two results of one op (values and places of a sort) share what both need
+        # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View] = {}
         self.several_before: dict[Any, Producer] = {}  # ops of templates that give several tensors
 
@@ -513,7 +513,7 @@ class TorchLowering:
     def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
         """Replace the inputs of known value that are a formula, and the inputs without elements, by values."""
         for view in tuple(self.inputs):
-            if 0 in view.shape:  # no element of it is ever read: any number stands for them
+            if 0 in view.shape:  # no element of it is ever read: any number represents them
                 nowhere = (None,) * len(view.shape)
                 self.env[view.name] = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
                 self.inputs.remove(view)
@@ -661,7 +661,7 @@ class TorchLowering:
             return known
         if known is not None:
             again = View(statement.dst, known.dtype, known.shape, known.term, known.dims)
-            self.references[again] = self._reference(known)  # what is made of it is made once, too
+            self.references[again] = self._reference(known)  # what is computed from it is computed once, too
             return again
         self.depth += 1
         view = self.made_before[key] = self.lower(self.call(statement, call.origin))

@@ -23,10 +23,10 @@ from ...language.evaluate import CONSTANTS, RESERVED, Environment
 # Torch values as terms, and axes that have no name yet.
 
 
-# Ops that read a value which is no term itself: one of several results, a part of complex numbers.
+# Ops that read a value which is not a term itself: one of several results, a part of complex numbers.
 READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
 
-Entry = Any  # what stands at one position of a bracket: an index expression over unnamed axes, or a deferred term
+Entry = Any  # the content of one position of a bracket: an index expression over unnamed axes, or a deferred term
 
 
 class NotApplicable(Exception):
@@ -129,7 +129,7 @@ class Lowers(Protocol):
     def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer: ...
 
 
-# Unnamed axes stand in index expressions as leaves; `?` keeps them apart from every axis of a program.
+# Unnamed axes are leaves of index expressions; `?` keeps them apart from every axis of a program.
 _UNNAMED = [Axis(f"?{n}") for n in range(64)]
 
 

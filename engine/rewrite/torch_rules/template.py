@@ -30,7 +30,7 @@ from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, Vi
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
 #
 # First every position gets an unnamed axis or an index expression over such axes. Then each axis takes the name of a
-# position it stands at: a computed value's before an input's, the newest first, and never one that another axis of this
+# position: a computed value's before an input's, the newest first, and never one that another axis of this
 # firing took. Otherwise it gets a fresh name. Then the terms are built.
 
 

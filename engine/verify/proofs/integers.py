@@ -44,9 +44,7 @@ class Integers:
         self.parameters = {p.name: p for p in rule.parameters}
         self.facts = facts_of(rule.level)
         self.unknowns: dict[str, Any] = {}
-        self.conditions: dict[
-            str, tuple[str, ...]
-        ] = {}  # a condition of the pattern: the names in whose scope it stands
+        self.conditions: dict[str, tuple[str, ...]] = {}  # a condition of the pattern: the names in its scope
         self.holding: set[str] = set()  # conditions that a guard says always hold
 
     def unknown(self, name: str) -> Any:
@@ -249,7 +247,7 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 # ---- Asking Z3. Its effort is limited by what it does, not by the clock: a question has the same answer anywhere.
 
 
-FIRST = 200_000  # Z3's units for a question as it stands, about a tenth of a second
+FIRST = 200_000  # Z3's units for a query as written, about a tenth of a second
 EACH = 2_000_000  # for a question about one choice of parameters
 ALL = 20_000_000  # for one rule
 SMALL = 9  # extents of a counterexample, if there is one so small

@@ -24,7 +24,7 @@ from .integers import COMPARED, Integers, Proof, Refuted, Solver, SolverEffort, 
 # digit, and proved to be one.
 
 
-# ---- Where the runs of a rule stand: under which loops, axes and conditions, and with what put in for their indices.
+# ---- The context of the runs of a rule: loops, axes and conditions, and what replaces their indices.
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Claim:
     olds: tuple[Old, ...]
     before: RunOccurrence
     after: tuple[RunOccurrence, ...]
-    turns: tuple[tuple[Turn, ...], ...]  # of each place, those that matter here
+    turns: tuple[tuple[Turn, ...], ...]  # of each position, those that matter here
     once: bool = True
 
     @property
@@ -345,10 +345,10 @@ def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[s
         yield found
 
 
-# ---- The claims about loops and axes, decided; what Z3 refutes is counted turn by turn before it is reported.
+# ---- The claims about loops and axes, decided; what Z3 refutes is counted by iteration before a report.
 
 
-CELLS = 4096  # turns of a counterexample that are counted one by one
+CELLS = 4096  # iterations of a counterexample that are counted one by one
 GUESSES = 48  # inverses that are tried for one claim
 Scope = dict[str, Any]
 

@@ -28,15 +28,17 @@ MATMUL, RAGGED, ROW, NT = (
 ODD_ROW = "softmax 5x97"
 TMA = ("pipeline_predicated",), ("tma_copy",)
 BOXES = (), ("tma_copy",)
-FETCHED = ("double_buffer",), ("register_prefetch",)
-FETCHED_RING = ("async_copy",), ("register_prefetch",)
 PEELED = ("pipeline_predicated",), ()
 SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
 ODD_MATMUL, FLAT = "matmul 3x70x40", "a large pointwise kernel"
 
-GLOBAL_GUARDS = """require only_staged(body)                        else "an unguarded global load could leave its buffer"
-require in_slabs(body)                           else "an unguarded load could leave its slab"
+STAGED = """require in_slabs(body)                           else "an unguarded load could leave its slab"
+let loop = size(body) == 1 and size(loops(body, reduce)) > 0
+require zero_product(body, c) or loop and only_staged(body) and read_under(body, c)
+"""
+ANYWHERE = """let loop = size(body) == 1 and size(loops(body, reduce)) > 0
+require zero_product(body, c) or loop and read_under(body, c)
 """
 
 
@@ -82,8 +84,8 @@ MUTANTS = (
     Mutant("rows of a block left out", "rows_per_block", "i:R=THREAD", "i:1=THREAD", "softmax 300x64"),
     Mutant("elements of vectors left out", "vector_reduce", "k:V=VEC", "k:1=VEC", MATMUL),
     Mutant("permuted rows not read alike", "permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
-    Mutant("guard lifted though the product is not zero", "zero_filled", "require zero_product(body, c) ", "require 0 < 1 ", "exponentials of the end"),
-    Mutant("guard lifted over global loads", "unguard", GLOBAL_GUARDS, "require K > 0 else \"-\"\n", RAGGED, (("stage_inputs",), ())),
+    Mutant("guard lifted though the product is not zero", "zero_filled", "require zero_product(body, c) or", "require 0 < 1 or", "exponentials of the end"),
+    Mutant("guard lifted over global loads", "zero_filled", STAGED, ANYWHERE, RAGGED, (("stage_inputs",), ())),
     Mutant("split-K leaves chunks out", "split_matmul_k", "ko:ceildiv(KO, S)=serial", "ko:1=serial", "matmul 5x24x600"),
     Mutant("swizzled rows not read alike", "split_inner_for_swizzle", "load s.dst[z, x // w, i.., x % w]", "load s.dst[z, x % (C // w), i.., x // (C // w)]", MATMUL, SWIZZLED),
     Mutant("elements of a chunk left out", "chunk_matmul_k", "k:BK=reduce", "k:1=reduce", MATMUL),
@@ -107,9 +109,6 @@ MUTANTS = (
     Mutant("slices leave elements out", "slice_matmul_k", "k:K // W=reduce", "k:1=reduce", MATMUL, SLICED),
     Mutant("every slice stores", "slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
     Mutant("strips of a row left out", "strip_flat", "v:V=REG", "v:1=REG", FLAT),
-    Mutant("prefetch: no barrier before the work", "register_prefetch", "        Sync()\n        stages[k := k + 1]", "        stages[k := k + 1]", MATMUL, FETCHED_RING),
-    Mutant("prefetch: the same chunk again", "register_prefetch", "stages[k := k + 1]..", "stages[k := k]..", MATMUL, FETCHED),
-    Mutant("prefetch: the slab is overwritten while it is read", "register_prefetch", "        rest..\n        each s in stages:\n            s.dst = Put()\n", "        each s in stages:\n            s.dst = Put()\n        rest..\n", RAGGED, FETCHED),
     Mutant("rows of a thread left out", "rows_per_thread", "i_r:R=REG", "i_r:1=REG", "a row sum computed for each element"),
 )  # fmt: skip
 

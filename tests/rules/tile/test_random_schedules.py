@@ -24,9 +24,9 @@ from dplc.ir.tile import Tile
 PASSES = (
     "tileify", "collapse", "chunk_matmul_k", "split_matmul_k", "cooperative_reduce", "blockify_launch", "chunk_reduce",
     "register_row", "reuse", "rows_per_block", "stage_inputs", "register_tile", "slice_matmul_k", "strip_flat",
-    "unguard", "zero_filled", "warp_tile", "permute_register_tile", "permute_register_tile", "double_buffer", "tma_copy",
+    "zero_filled", "warp_tile", "permute_register_tile", "permute_register_tile", "double_buffer", "tma_copy",
     "split_inner_for_swizzle", "async_copy", "pad_smem", "permute_stage", "vector_reduce", "near_copies", "xor_smem",
-    "pipeline_predicated", "pipeline_k_outer", "register_prefetch", "scalar", "mark_unroll", "vector_axis", "snake", "residency",
+    "pipeline_predicated", "pipeline_k_outer", "scalar", "mark_unroll", "vector_axis", "snake", "residency",
 )  # fmt: skip
 SUBJECTS = (
     "matmul 40x72x50", "matmul transposed 64x64x64", "relu(matmul(x + bias, w)) 17x33x65", "gated matmul 20x32x24",
