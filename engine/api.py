@@ -28,7 +28,7 @@ from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
 from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
-from .ruleset import check_setting, exactly, toolchain
+from .ruleset import toolchain
 from .run.dispatch import BoundCall, Calls, Rows, settled
 from .run.inputs import (
     Frozen,
@@ -360,13 +360,10 @@ def compile_options(
         UsageError, DplcError: for an option without a meaning.
     """
     chosen, compiler = choices(device, rules, target, settings, ordinal, exact)
-    tools, machine = compiler.tools, compiler.target
-    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
-    from .explore.candidates import chosen as best  # forty modules, for which an opened page does not wait
-    from .explore.candidates import remembered
+    schedules = stored_schedules(compiler.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait
 
-    search = best(tools, machine, schedules=schedules) if explore else None
-    choose = remembered(schedules, tools, machine, search, tell)
+    choose = remembered(best if explore else None, tell)
     return chosen, replace(compiler, trace=Trace() if trace else None, schedules=schedules, explore=choose)
 
 
@@ -393,9 +390,8 @@ def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compila
         from .explore.candidates import remembered
 
         told = list[str]()
-        tuned = remembered(schedules, compiler.tools, compiler.target, None, told.append)
         trace = Trace() if compiler.trace is not None else None
-        found = replace(compiler, trace=trace, explore=tuned).compile(part)
+        found = replace(compiler, trace=trace, explore=remembered(None, told.append)).compile(part)
         logged(told, found)
         return found if then is None else then(found)
 
@@ -442,15 +438,7 @@ def choices(
         rules = rules.rules
     check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules)
-    settings = {tools.rules.plain(name): values for name, values in (settings or {}).items()}
-    if settings:
-        tools = toolchain(tools.rules, settings)
-    if exact:
-        tools = toolchain(exactly(tools.rules), settings)
-    for name, values in settings.items():
-        for parameter, value in values.items():
-            check_setting("settings", name, parameter, value, tools.rules)
+    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings, exact)
     return chosen, Compiler(tools, target_for(chosen, target, ordinal))
 
 

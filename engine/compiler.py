@@ -182,12 +182,14 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Values:
-    """A program as values, before anything is stored. origins: the torch op of each term; results: torch's types.
+    """Program in Tensor IR before fusion, with the compiler that lowered it.
 
-    lowered: the same before algebra, where a search starts: rules that look at profit take ways from it.
+    origins: the torch op of each term; results: types of the outputs in PyTorch; lowered: the program before algebra,
+    where a search starts, because rules that compare costs remove alternatives from it.
     """
 
     captured: Capture
+    compiler: Compiler
     lowered: TensorGraph
     graph: TensorGraph
     origins: dict[Any, TorchOp]
@@ -234,7 +236,7 @@ class Compiler(Scheduler):
             settled = uncut_outputs(push_renamings(lowered.graph, lowered.origins))
             graph = self.simplified(settled, lowered.origins)
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
-        return Values(folded, settled, graph, lowered.origins, results, lowered.bounds)
+        return Values(folded, self, settled, graph, lowered.origins, results, lowered.bounds)
 
     def simplified(self, settled: TensorGraph, origins: dict[Any, TorchOp]) -> TensorGraph:
         """Return values after algebra. origins: the torch op of each term."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,19 +110,32 @@ class Toolchain:
         return {f"{rule}.{name}": value for rule, values in self._pinned().items() for name, value in values.items()}
 
 
-def toolchain(rules: Iterable[Path | str] | RuleSet | None = None, settings: Settings | None = None) -> Toolchain:
-    """Return the built-in rules with the user's as overrides, checked.
+def toolchain(
+    rules: Iterable[Path | str] | RuleSet | None = None,
+    settings: Settings | Iterable[str] | None = None,
+    exact: bool = False,
+) -> Toolchain:
+    """Return the built-in rules with the user's as overrides, checked. The last few toolchains are kept.
 
-    settings: values of parameters; `{rule: {"prefer": False}}` lets a rule fire wherever it is legal (`--prefer RULE`).
-    Raises DplcError for a rule file that does not check.
+    Args:
+        settings: values of parameters, or texts `RULE.PARAM=VALUE`. `{rule: {"prefer": False}}` lets a rule fire
+            wherever it is legal (`--prefer RULE`).
+        exact: leave out the rules that reorder floating point, on every level.
 
-    The last few are kept: rules are compiled once for all compiles of a process that use them.
+    Raises:
+        DplcError: for a rule file that does not check.
+        UsageError: for an unknown rule or parameter, and for a value of another kind.
     """
     load_facts()
     if isinstance(rules, RuleSet):
-        return _kept(rules, settings or {}, ())
-    paths = tuple(str(path) for path in rules or ())
-    return _kept(load(paths) if paths else _built_in(), settings or {}, paths)
+        tools = _kept(rules, {}, ())
+    else:
+        paths = tuple(str(path) for path in rules or ())
+        tools = _kept(load(paths) if paths else _built_in(), {}, paths)
+    if not settings and not exact:
+        return tools
+    found = exactly(tools.rules) if exact else tools.rules
+    return _kept(found, read_settings(settings or (), found), ())
 
 
 def exactly(rules: RuleSet) -> RuleSet:
@@ -171,9 +184,16 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
     return tools
 
 
-def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
-    """Read `RULE.PARAM=VALUE` texts. Raises UsageError for an unknown rule or parameter, or a value not constant."""
+def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, dict[str, Any]]:
+    """Return the settings of parameters. Raises UsageError as `toolchain` does."""
     out: dict[str, dict[str, Any]] = {}
+    if isinstance(given, Mapping):
+        for name, values in given.items():
+            out[rules.plain(name)] = dict(values)
+            for parameter, value in values.items():
+                _check_parameter("settings", rules.plain(name), parameter, rules)
+                _check_kind("settings", rules.plain(name), parameter, value, rules)
+        return out
     for text in given:
         left, equals, value = text.partition("=")
         name, dot, parameter = left.strip().partition(".")
@@ -181,14 +201,14 @@ def read_settings(given: Iterable[str], rules: RuleSet) -> dict[str, dict[str, A
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
         what = f"--prefer {name}" if parameter == PREFER else f"--set {text}"
-        check_parameter(what, name, parameter, rules)  # before the value is parsed: a wrong name is reported first
+        _check_parameter(what, name, parameter, rules)  # before the value is parsed: a wrong name is reported first
         constant = _constant(text, value.strip())
-        check_setting(what, name, parameter, constant, rules)
+        _check_kind(what, name, parameter, constant, rules)
         out.setdefault(name, {})[parameter] = constant
     return out
 
 
-def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> None:
+def _check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> None:
     """Raise UsageError unless there is such a rule with such a parameter. what: how the message begins."""
     if name not in rules.rules:
         raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
@@ -199,12 +219,8 @@ def check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> Non
         raise UsageError(message, None, notes, did_you_mean(parameter, known))
 
 
-def check_setting(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
-    """Raise UsageError unless there is such a rule with such a parameter, of the kind of the value.
-
-    what: how the message begins.
-    """
-    check_parameter(what, name, parameter, rules)
+def _check_kind(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
+    """Raise UsageError for a value of another kind than the parameter. what: how the message begins."""
     wrong = wrong_kind(rules.rules[name], parameter, value) if parameter != PREFER else None
     if wrong is not None:
         raise UsageError(f"{what}: {wrong[0]}", hint=wrong[1])

@@ -142,7 +142,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
         made = options.compile(captured)
     elif dump.level == "tensor":
         settled = push_renamings(dump.graph)
-        values = Values(captured, settled, options.simplified(settled, {}), {}, _types(dump.outs))
+        values = Values(captured, options, settled, options.simplified(settled, {}), {}, _types(dump.outs))
         made = options.compile_values(values, watch)
     elif dump.level == "loop":
         made = options.compile_plan(captured, None, plan_of(dump), watch)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from ...ir.diagnostic import UsageError, did_you_mean
@@ -23,7 +24,7 @@ from ..capture.text import capture_text
 from ..compiler import STAGES, Compilation, Compiler
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
-from ..ruleset import exactly, read_settings, toolchain
+from ..ruleset import toolchain
 from ..run.dispatch import Row, narrowed
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
@@ -57,16 +58,14 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
     compiler = compiler_for(flags, device)
-    tools, machine = compiler.tools, compiler.target
     if not flags.no_db and flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
-    schedules = stored_schedules(tools, flags.db, not flags.no_db)
+    schedules = stored_schedules(compiler.tools, flags.db, not flags.no_db)
     fusing = None
     if schedules is not None or flags.explore:
-        from ..explore.candidates import chosen, remembered
+        from ..explore.candidates import best, remembered
 
-        choose = chosen(tools, machine, schedules=schedules, tell=print_remark) if flags.explore else None
-        fusing = remembered(schedules, tools, machine, choose, print_remark)
+        fusing = remembered(partial(best, tell=print_remark) if flags.explore else None, print_remark)
     trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
     return replace(compiler, trace=trace, schedules=schedules, explore=fusing)
 
@@ -78,9 +77,7 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
     sm_80. Rules and policy numbers for one device are in force only if the target is that device.
     """
-    tools, settings = toolchain(flags.rules), flags.pinned
-    rules = exactly(tools.rules) if flags.exact else tools.rules
-    tools = toolchain(rules, read_settings(settings, rules)) if settings or flags.exact else tools
+    tools = toolchain(flags.rules, flags.pinned, flags.exact)
     return Compiler(tools, target_for(choose_device(device), flags.target))
 
 

@@ -90,7 +90,7 @@ def tune(flags: Flags) -> None:
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
     fusing = fusing_of(flags, flags.top)
-    tools = fusing.tools
+    tools, target = fusing.compiler.tools, fusing.compiler.target
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in search.free or ():
         if tools.rules.plain(name) not in labels:
@@ -99,7 +99,7 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     gc.freeze()  # torch is large, and looked through for garbage again and again
     tried_so_far = Candidates(flags.verbose)
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
-    with evaluator_for(fusing.target, search) as evaluator, kept as store, bars() as show:
+    with evaluator_for(target, search) as evaluator, kept as store, bars() as show:
 
         def heard(run: SearchProgress, tried: Tried) -> None:
             tried_so_far.heard(run, tried)
@@ -134,7 +134,7 @@ def fusing_of(flags: Flags, top: int) -> Fusing:
     values = compiler.values(captured_row(replace(flags, seed=0)))
     if top > 1 and not available():
         print_remark(HINT)
-    return Fusing(values, compiler.tools, compiler.target, top)
+    return Fusing(values, top)
 
 
 class Candidates:
@@ -384,7 +384,7 @@ def fuse(flags: Flags) -> None:
     compiler = compiler_for(flags, device)
     captured, elapsed = captured_text(flags, values=flags.run)
     options = ExplorationOptions(top=max(flags.top, flags.candidate or 1))
-    made = exploration(compiler.values(captured), compiler.tools, compiler.target, options)
+    made = exploration(compiler.values(captured), options)
     with progress("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError
 from ...ir.program import Kernel
 from ...ir.sizes import has_sizes
 from ..compiler import Compiler, Explore, Values
@@ -21,8 +20,7 @@ from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import Shaped
 from ..rewrite.terms.rewriter import rewrite_graph
 from ..rewrite.trace import program_key
-from ..ruleset import Toolchain
-from ..schedule.scheduling import ScheduleStore, StoredSchedules, figures
+from ..schedule.scheduling import StoredSchedules, figures
 from ..schedule.space import FusionVariant
 from ..store.store import FUSING, PROGRAM, Decision, Schedule, TuningKey, tools_of
 from .explore import Exploration, ExplorationOptions, KernelPricer, or_else
@@ -30,26 +28,21 @@ from .saturate import available
 from .stored_solutions import NotProved, StoredSolution, proved, written
 
 
-def exploration(
-    values: Values,
-    tools: Toolchain,
-    target: Target,
-    options: ExplorationOptions | None = None,
-    schedules: ScheduleStore | None = None,
-) -> Exploration:
+def exploration(values: Values, options: ExplorationOptions | None = None) -> Exploration:
     """Return the exploration of a program, not begun yet; of exact values if the tools are (`tools.exactly`).
 
-    schedules: those of a store: a kernel is priced under the one that it would get.
+    A kernel is priced under the schedule that the compiler would give it, which may come from a store.
     """
+    compiler = values.compiler.untraced
+    tools, target = compiler.tools, compiler.target
     start = rewrite_graph(values.lowered, tools.exactly.algebra, target, None, values.origins)
     ordered = commute(values.graph, tools.commuting, target, None, values.origins)
-    pricer = lowering(tools, target, schedules)
-    return Exploration(start, tools, target, pricer, values.known, values.origins, options, ordered)
+    return Exploration(start, tools, target, lowering(compiler), values.known, values.origins, options, ordered)
 
 
-def replayed(values: Values, tools: Toolchain, target: Target, remembered: Iterable[StoredSolution]) -> Candidate:
+def replayed(values: Values, remembered: Iterable[StoredSolution]) -> Candidate:
     """Return the candidate of recorded solutions, proved by the rules in force. Raises NotProved."""
-    made = exploration(values, tools, target)
+    made = exploration(values)
     made.remembered = {one.region: one for one in remembered}
     found = made.candidate((0,) * len(made.problems), "remembered")
     if found.problem:
@@ -66,56 +59,30 @@ def warn(note: str) -> None:
     warnings.warn(f"dplc: {note}", ExplorationWarning, stacklevel=2)
 
 
-def chosen(
-    tools: Toolchain,
-    target: Target,
-    options: ExplorationOptions | None = None,
-    number: int = 1,
-    schedules: ScheduleStore | None = None,
-    tell: Callable[[str], None] = warn,
-) -> Explore:
-    """Return the choice of a candidate for compile, by its number; 1 is the best. Raises UsageError if there is none.
+def best(
+    values: Values, options: ExplorationOptions | None = None, tell: Callable[[str], None] = warn
+) -> Candidate | None:
+    """Return the best candidate of a program for its compile, with its plan.
 
-    Compile requests the best one without knowing it. If the search fails, `tell` receives the reason, and the rules
-    decide.
+    If the search fails, `tell` receives the reason, and the result is None: the rules decide.
     """
 
-    def best(values: Values) -> Candidate | None:
-        made = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules)
-        found = made.candidates()
+    def search() -> Candidate | None:
+        made = exploration(values, options or ExplorationOptions(top=1))
+        found = made.candidates()[0]
         for note in made.notes:
             tell(note)
-        if found[0].problem:  # even by the rules, whose own error says more
+        if found.problem:  # even by the rules, whose own error says more
             return None
-        return _planned(found[0], values)
+        plan = found.plan(values.results)  # a plan that fails does so here, where the rules can still decide
+        return replace(found, plan=lambda *_: plan)
 
-    def choose(values: Values) -> Candidate | None:
-        if number == 1:
-            return or_else(lambda: best(values), lambda: None, tell)
-        found = exploration(values, tools, target, options or ExplorationOptions(top=number), schedules).candidates()
-        if not 0 < number <= len(found):
-            raise UsageError(f"there is no candidate {number}", notes=(f"{len(found)} were found",))
-        if found[number - 1].problem:
-            raise UsageError(f"candidate {number} cannot be lowered: {found[number - 1].problem}")
-        return found[number - 1]
-
-    return choose
+    return or_else(search, lambda: None, tell)
 
 
-def _planned(candidate: Candidate, values: Values) -> Candidate:
-    """Return the candidate with its plan made already: a failure is met here, where the rules can still decide."""
-    plan = candidate.plan(values.results)
-    return replace(candidate, plan=lambda *_: plan)
-
-
-def lowering(tools: Toolchain, target: Target, schedules: ScheduleStore | None = None) -> KernelPricer:
-    """Return the pricer of loop nests, which schedules them: by a stored schedule if there is one."""
-
-    def scheduled(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        compiler = Compiler(tools, target, schedules=schedules)
-        return compiler.kernel_ir(compiler.tiles(kernels, Shaped())[0])
-
-    return KernelPricer(scheduled, target)
+def lowering(compiler: Compiler) -> KernelPricer:
+    """Return the pricer of loop nests, which the compiler schedules."""
+    return KernelPricer(lambda kernels: compiler.kernel_ir(compiler.tiles(kernels, Shaped())[0]), compiler.target)
 
 
 # Ways of fusing as decisions: the candidates of exploration for a search, and the one it chose as data in the store.
@@ -130,10 +97,11 @@ SOLUTION, BY_RULES = "(solution)", "(rules)"  # instead of a rule name, for deci
 TOP = 4
 
 
-def key_of_program(values: Values, tools: Toolchain, target: Target) -> TuningKey:
+def key_of_program(values: Values) -> TuningKey:
     """Return the key under which a store holds the candidate of a program."""
+    target, rules = values.compiler.target, values.compiler.tools.rules
     name = program_key(values.lowered, values.known)
-    return TuningKey(name, target.name, target.arch, tools.rules.digest, tools_of(target), PROGRAM)
+    return TuningKey(name, target.name, target.arch, rules.digest, tools_of(target), PROGRAM)
 
 
 class Fusing:
@@ -144,18 +112,15 @@ class Fusing:
     is known only at a call, because exploration counts elements.
     """
 
-    def __init__(
-        self, values: Values, tools: Toolchain, target: Target, top: int = TOP,
-        tensors: Callable[[], Mapping[str, Any]] = dict,
-    ):  # fmt: skip
-        self.values, self.tools, self.target, self.tensors = values, tools, target, tensors
+    def __init__(self, values: Values, top: int = TOP, tensors: Callable[[], Mapping[str, Any]] = dict):
+        self.values, self.compiler, self.tensors = values, values.compiler, tensors
         self.top = top if available() and not has_sizes(values.captured.graph) else 1
         self._built: dict[tuple[str, ...], int] = {}
 
     @functools.cached_property
     def exploration(self) -> Exploration:
         with collections_paused():
-            made = exploration(self.values, self.tools, self.target, ExplorationOptions(top=self.top))
+            made = exploration(self.values, ExplorationOptions(top=self.top))
             _ = made.problems
         return made
 
@@ -192,7 +157,7 @@ class Fusing:
         Raises DplcError for one that cannot be lowered, or that is an earlier one again.
         """
         if way == 0:
-            kernels = Compiler(self.tools, self.target).fused(self.values)[1].kernels
+            kernels = self.compiler.untraced.fused(self.values)[1].kernels
         else:
             made = or_else(lambda: self.candidate(way), lambda: None, warn)
             if made is None or made.problem:
@@ -233,7 +198,7 @@ class Fusing:
         return (*solutions, *fusing, *uses)
 
 
-def replayed_schedule(schedule: Schedule, values: Values, tools: Toolchain, target: Target) -> Candidate | None:
+def replayed_schedule(schedule: Schedule, values: Values) -> Candidate | None:
     """Return a stored choice, proved by the rules in force; None for the choice of the rules.
 
     Raises NotProved or DplcError.
@@ -245,30 +210,27 @@ def replayed_schedule(schedule: Schedule, values: Values, tools: Toolchain, targ
         found = [msgspec.convert(decision.parameters, StoredSolution) for decision in solutions]
     except msgspec.ValidationError as error:
         raise NotProved(f"it is no solution: {error}") from None
-    return replayed(values, tools, target, found)
+    return replayed(values, found)
 
 
-def remembered(
-    schedules: StoredSchedules | None, tools: Toolchain, target: Target, otherwise: Explore | None = None,
-    tell: Callable[[str], None] = lambda line: None,
-) -> Explore | None:  # fmt: skip
-    """Return the choice for compile if there is a store: the tuned fusion, else the choice of `otherwise`.
+def remembered(otherwise: Explore | None = None, tell: Callable[[str], None] = lambda line: None) -> Explore:
+    """Return a function that chooses the tuned fusion of a program from the compiler's store.
 
-    Without a store, or where it holds no program, this is `otherwise`, and costs nothing.
+    Without a store, or if the store has no valid entry for the program, the function returns the choice of `otherwise`.
     """
-    if schedules is None or not schedules.store.has_family(PROGRAM, target.name, target.arch):
-        return otherwise
 
     def choose(values: Values) -> Candidate | None:
-        wanted = key_of_program(values, tools, target)
-        for entry in schedules.store.valid(schedules.store.exact(wanted), wanted):
-            try:
-                found = replayed_schedule(entry.tuned.schedule, values, tools, target)
-            except (NotProved, DplcError) as error:
-                tell(f"the remembered candidate of fusion is not taken: {error}")
-                continue
-            tell(f"candidate of fusion from the store: {figures(entry)}")
-            return found
+        schedules, target = values.compiler.schedules, values.compiler.target
+        if isinstance(schedules, StoredSchedules) and schedules.store.has_family(PROGRAM, target.name, target.arch):
+            wanted = key_of_program(values)
+            for entry in schedules.store.valid(schedules.store.exact(wanted), wanted):
+                try:
+                    found = replayed_schedule(entry.tuned.schedule, values)
+                except (NotProved, DplcError) as error:
+                    tell(f"the remembered candidate of fusion is not taken: {error}")
+                    continue
+                tell(f"candidate of fusion from the store: {figures(entry)}")
+                return found
         return otherwise(values) if otherwise is not None else None
 
     return choose

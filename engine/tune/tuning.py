@@ -37,7 +37,7 @@ from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Shaped
-from ..ruleset import Toolchain, exactly, read_settings, toolchain
+from ..ruleset import Toolchain, toolchain
 from ..run.inputs import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Scheduler, replay
 from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space
@@ -302,7 +302,7 @@ def tune_program(
             found.way, found.kernels, found.score, found.checked = way, decided, score, checked
     if store is not None and len(space.ways) > 1:
         best = found.score.seconds
-        found.before = store.get(key_of_program(fusing.values, fusing.tools, fusing.target))
+        found.before = store.get(key_of_program(fusing.values))
         if best is not None and default.seconds is not None and found.checked:
             rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
             details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
@@ -315,7 +315,9 @@ def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
     """Return the decisions of a program. They exclude fusion if the caller names the free passes without it."""
     free = options.free
     ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
-    return ProgramSpace(fusing.tools, ways, fusing.target, None if free is None else free - {CANDIDATE})
+    return ProgramSpace(
+        fusing.compiler.tools, ways, fusing.compiler.target, None if free is None else free - {CANDIDATE}
+    )
 
 
 def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
@@ -355,8 +357,8 @@ def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """Compile a fusion variant with the best schedules."""
     chosen = fusing.candidate(way) if way else None
-    options = Compiler(fusing.tools, fusing.target, None, Winners(schedules), lambda _: chosen)
-    return options.compile(fusing.values.captured)
+    compiler = replace(fusing.compiler.untraced, schedules=Winners(schedules), explore=lambda _: chosen)
+    return compiler.compile(fusing.values.captured)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:
@@ -387,7 +389,7 @@ def store_variant(fusing: Fusing, way: int, rules: set[str], tuned: Tuned, store
         schedule = fusing.written(way, rules)
     except NotProved:  # its saturation ran out of time
         return False
-    key = key_of_program(fusing.values, fusing.tools, fusing.target)
+    key = key_of_program(fusing.values)
     return store.put(key, msgspec.structs.replace(tuned, schedule=schedule))
 
 
@@ -465,7 +467,7 @@ def program_of(
 
     Raises DplcError for a program that the rules cannot compile.
     """
-    fusing = Fusing(compiler.values(captured), compiler.tools, compiler.target, top, tensors)
+    fusing = Fusing(compiler.values(captured), top, tensors)
     built: dict[int, tuple[Kernel, ...]] = {}
     for way, named in enumerate(fusing.ways()):
         try:
@@ -625,10 +627,8 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 
 def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
-    tools = toolchain([Path(path) for path in job.rules])
-    rules = exactly(tools.rules) if job.exact else tools.rules
-    tools, machine = toolchain(rules, read_settings(job.settings, rules)), find_target(job.target)
-    tools, machine = tools.at(machine), tools.on(machine)
+    compiler = Compiler(toolchain(job.rules, job.settings, job.exact), find_target(job.target))
+    tools, machine = compiler.tools, compiler.target
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")

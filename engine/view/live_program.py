@@ -23,7 +23,7 @@ from ..capture.capture import Capture
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule import RuleSet, read_rules
 from ..rewrite.trace import Firing, Trace, show
-from ..ruleset import exactly, read_settings, toolchain
+from ..ruleset import toolchain
 from .provenance import Column, source_and_torch
 from .records import (
     Effects,
@@ -164,9 +164,8 @@ class LiveProgram:
         if switches.without:
             text = "".join(f"without {name}\n" for name in sorted(switches.without))
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
-        rules = exactly(rules) if self.exact else rules
-        settings = read_settings((*self.given, *switches.settings), rules)
-        return Compiler(toolchain(rules, settings), self.target, Trace())
+        tools = toolchain(rules, (*self.given, *switches.settings), self.exact)
+        return Compiler(tools, self.target, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
@@ -348,5 +347,5 @@ class BackgroundJobs:
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
         compiler = self.made.compiler.untraced
-        fusing = Fusing(compiler.values(self.captured), compiler.tools, compiler.target, 1)
+        fusing = Fusing(compiler.values(self.captured), 1)
         return search_record(fusing, tries, report) | {"each": tries}

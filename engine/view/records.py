@@ -505,7 +505,7 @@ def egraph_record(captured: Capture, compiler: Compiler) -> Record:
     """
     from ..explore.candidates import exploration
 
-    made = exploration(compiler.values(captured), compiler.tools, compiler.target)
+    made = exploration(compiler.values(captured))
     found = made.candidates()
     names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
     distinct: dict[int, Record] = {}

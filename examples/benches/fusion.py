@@ -26,7 +26,7 @@ import torch.nn.functional as F
 import torch_kernels
 from torch import nn
 
-from dplc.codegen.target import Target, target
+from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration, lowering
@@ -34,7 +34,7 @@ from dplc.engine.explore.explore import Exploration, ExplorationOptions, is_leaf
 from dplc.engine.explore.search import Effort
 from dplc.engine.kernels.fusion_pass import FusionDecisions
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.ruleset import Toolchain, toolchain
+from dplc.engine.ruleset import toolchain
 from dplc.ir.facts.dataflow import Dataflow
 from dplc.ir.tensor import Reduce, Remap, operands, postorder
 
@@ -159,12 +159,14 @@ def three(kernels: int, size: float, microseconds: float) -> str:
     return f"{kernels} | {size / 1e6:,.0f} | {microseconds:,.1f}"
 
 
-def fewest(values: Values, tools: Toolchain, machine: Target, than: int) -> str:
+def fewest(values: Values, than: int) -> str:
     """The figures of a candidate of fewer kernels than so many, if there is one: found as if launches were dear."""
-    costly = replace(machine, launch_seconds=DEAR)
-    dear = exploration(values, tools, costly, ExplorationOptions(top=MOST, effort=LONG)).candidates()
-    usual = exploration(values, tools, machine, ExplorationOptions(top=MOST)).candidates()
-    lowered = lowering(tools, machine)
+    costly = replace(values.compiler.target, launch_seconds=DEAR)
+    dear = exploration(
+        replace(values, compiler=Compiler(values.compiler.tools, costly)), ExplorationOptions(top=MOST, effort=LONG)
+    ).candidates()
+    usual = exploration(values, ExplorationOptions(top=MOST)).candidates()
+    lowered = lowering(values.compiler)
     found = []
     for candidate in (c for c in (*usual, *dear) if not c.problem):
         told = [lowered.kernel(kernel) for kernel in candidate.plan().kernels]
@@ -193,10 +195,10 @@ def row(case: Case, device: str, torch_too: bool) -> str:
     captured = capture(program, inputs)
     values = Compiler(tools, machine).values(captured)
     start = time.process_time()
-    made = exploration(values, tools, machine)
+    made = exploration(values)
     best = made.candidates()[0]
     taken = time.process_time() - start
-    few = fewest(values, tools, machine, best.kernels)
+    few = fewest(values, best.kernels)
     rules = made.by_rules()
     by = ", ".join(f"`{rule}`" for rule in best.rules) or ("the rules" if best.label == "rules" else "other cuts")
     columns = [name, figures(unfused(made)), figures(rules), figures(best), few, by, f"{taken:.1f}"]
@@ -250,7 +252,7 @@ def speed(name: str, device: str) -> str:
         captured = capture(nn.Sequential(*SPEEDS[name]()), (torch.randn(4096, 4096),))
     values = Compiler(tools, machine).values(captured)
     start = time.process_time()
-    made = exploration(values, tools, machine)
+    made = exploration(values)
     made.candidates()
     taken = time.process_time() - start
     ops = sum(not is_leaf(term) for term in postorder(out.value for out in made.graph.outs))

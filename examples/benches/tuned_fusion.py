@@ -37,9 +37,7 @@ def row(name: str, tries: int) -> str:
     """A program: default order, tuned as the rules cut it, tuned with candidates, and which one was chosen."""
     values = Compiler(toolchain(), MACHINE).values(capture_text(PROGRAMS[name], 0))
     wishes = SearchOptions(budget=Budget(tries=tries))
-    alone, both = (
-        tune_program(Fusing(values, toolchain(), MACHINE, top), PredictingEvaluator(), wishes) for top in (1, 4)
-    )
+    alone, both = (tune_program(Fusing(values, top), PredictingEvaluator(), wishes) for top in (1, 4))
     figures = [micro(alone.default.seconds), micro(alone.score.seconds), micro(both.score.seconds)]
     line = f"| {name} | {' | '.join(figures)} | {both.label} | {both.checked or 'no'} |"
     print(line, file=sys.stderr, flush=True)

@@ -37,7 +37,7 @@ def checked(
     chosen: list[Candidate] = []
 
     def explore(values: Values) -> Candidate:
-        made = exploration(values, tools(), H100, ExplorationOptions(top=12))
+        made = exploration(values, ExplorationOptions(top=12))
         made.lowering = shared_lowering()
         chosen.append(pick(made.candidates()))
         return chosen[0]

@@ -74,11 +74,11 @@ def values(text: str, exact: bool = False) -> Values:
 @functools.cache
 def shared_lowering() -> Any:
     """Kernels are lowered once for all tests."""
-    return lowering(tools(), H100)
+    return lowering(Compiler(tools(), H100))
 
 
 def explored(text: str, exact: bool = False, **options: Any) -> Exploration:
-    made = exploration(values(text, exact), tools().exactly if exact else tools(), H100, ExplorationOptions(**options))
+    made = exploration(values(text, exact), ExplorationOptions(**options))
     made.lowering = shared_lowering()
     return made
 

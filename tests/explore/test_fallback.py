@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from drawing import draws
-from exploring import H100, assert_right, exploration_of, explored, random_data, shared_lowering, tools, values
+from exploring import H100, assert_right, exploration_of, explored, random_data, shared_lowering, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dplc
 from dplc.engine.compiler import Values
 from dplc.engine.cost.kernel_estimate import impossible
-from dplc.engine.explore.candidates import ExplorationWarning, Fusing, chosen
+from dplc.engine.explore.candidates import ExplorationWarning, Fusing, best
 from dplc.engine.explore.explore import STRICT, Exploration, KernelPricer
 from dplc.engine.explore.search import EgraphSearch
 from dplc.ir.diagnostic import DplcError
@@ -98,17 +99,18 @@ def test_a_failure_leaves_the_rules_and_a_note(monkeypatch: pytest.MonkeyPatch) 
     with pytest.warns(ExplorationWarning, match="somebody searched too far"):
         compiled = dplc.compile(row, (x,), explore=True, device="emulator", db=False)
     assert np.allclose(compiled(x), row(x), atol=1e-6)
-    fusing = Fusing(values(f"{FOUR}.softmax(-1)"), tools(), H100)
+    fusing = Fusing(values(f"{FOUR}.softmax(-1)"))
     with pytest.warns(ExplorationWarning):
         assert [way.label for way in fusing.ways()] == ["rules"]
 
 
 def test_a_plan_that_fails_leaves_the_rules_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.explore.candidates._planned", fail)
+    found = Exploration.candidates
+    monkeypatch.setattr(Exploration, "candidates", lambda made: [replace(one, plan=fail) for one in found(made)])
     monkeypatch.setenv(STRICT, "0")
     told: list[str] = []
     given: Values = values(f"{FOUR}.softmax(-1)")
-    assert chosen(tools(), H100, tell=told.append)(given) is None
+    assert best(given, tell=told.append) is None
     assert len(told) == 1 and "IndexError" in told[0]
 
 

@@ -44,7 +44,7 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
             correct(self, kernel, lowered)
 
         monkeypatch.setattr(Extraction, "correct", told)
-        made = exploration(Compiler(tools(), H100).values(subject_of(of, case).capture()), tools(), H100)
+        made = exploration(Compiler(tools(), H100).values(subject_of(of, case).capture()))
         made.lowering = shared_lowering()
         made.candidates()
     return seen

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from tiny_models import LENGTH, compiled, of_transformers, source, tokens
 
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compilation, Compiler
-from dplc.engine.explore.candidates import chosen
+from dplc.engine.explore.candidates import best
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.benching import emulator
 from dplc.engine.models.compiling import ModelRunner, ModelShape, compile_model
@@ -29,7 +31,7 @@ def seconds(compilation: Compilation) -> float:
 def test_an_explored_model_is_predicted_to_be_faster_and_is_right(name: str) -> None:
     tools, machine = toolchain(), target("sm_80")
     notes: list[str] = []
-    choose = chosen(tools, machine, tell=notes.append)
+    choose = partial(best, tell=notes.append)
     made = compile_model(source(name), ModelShape(length=LENGTH), Compiler(tools, machine, explore=choose))
     assert notes == [] and made.compilation.prepared == ()
     assert seconds(made.compilation) < seconds(compiled(name).compilation)

@@ -7,6 +7,7 @@ import math
 import signal
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compiler
-from dplc.engine.explore.candidates import chosen
+from dplc.engine.explore.candidates import best
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
@@ -71,7 +72,7 @@ def check(
     machine = tools.on(target(TARGETS[program.seed // 2 % 2]))
     with at_most(SECONDS):
         captured, eager = captured_program(program)
-        choose = chosen(tools, machine, SMALL) if explored else None
+        choose = partial(best, options=SMALL) if explored else None
         if emulator:
             compiled = Compiled(Compiler(tools, machine, explore=choose).compile(captured), "emulator")
     if emulator:

@@ -20,13 +20,13 @@ from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import (
     SOLUTION,
     Fusing,
-    chosen,
+    best,
     exploration,
     key_of_program,
     remembered,
     replayed,
 )
-from dplc.engine.explore.explore import Exploration
+from dplc.engine.explore.explore import Exploration, ExplorationOptions
 from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.trace import program_key
@@ -67,9 +67,7 @@ def right(text: str, compilation: Any) -> bool:
 def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
     with open_store(path, tools.rules) as store:
-        found = tune_program(
-            Fusing(values(TWO), tools, MACHINE), PredictingEvaluator(), wishes(6, "register_tile"), store
-        )
+        found = tune_program(Fusing(values(TWO)), PredictingEvaluator(), wishes(6, "register_tile"), store)
     assert found.label == "candidate 1" and found.gain > 1.5 and found.kept
     assert found.checked == "emulator, the program whole" and len(found.kernels) == 1
     other = tmp_path / "other.sqlite"  # an export is all that it takes
@@ -78,10 +76,8 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
         mine.add(import_lines(tmp_path / "share.jsonl"))
     schedules = stored_schedules(tools, other)
     plain = Compiler(tools, MACHINE).compile(capture(TWO))
-    for otherwise in (None, chosen(tools, MACHINE, schedules=schedules)):  # compile, and compile --explore
-        again = Compiler(
-            tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, otherwise)
-        ).compile(capture(TWO))
+    for otherwise in (None, best):  # compile, and compile --explore
+        again = Compiler(tools, MACHINE, schedules=schedules, explore=remembered(otherwise)).compile(capture(TWO))
         assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
         (origin,) = again.origins
         assert origin.source == "store" and origin.seconds == pytest.approx(found.score.seconds)
@@ -89,7 +85,7 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
 
 
 def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
-    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    fusing = Fusing(values(NORM))
     found = tune_program(fusing, PredictingEvaluator(), SearchOptions(budget=Budget(tries=10), check=False))
     assert len(found.space.built) == len(found.space.ways) > 2
     for way in found.space.built:
@@ -120,7 +116,7 @@ def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.M
         return whole(self, ranks, label)
 
     monkeypatch.setattr(Exploration, "candidate", counted)
-    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    fusing = Fusing(values(NORM))
     space = tuning.space_of(fusing, SearchOptions(free=ONLY))
     assert len(space.ways) > 2 and not built and space.free == frozenset()
     space.default(0)
@@ -134,31 +130,32 @@ def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
     text = "torch.softmax(torch.randn(16, 64), -1) @ torch.randn(64, 32)"
     with open_store(path, tools.rules) as store:
-        found = tune_program(Fusing(values(text), tools, MACHINE), PredictingEvaluator(), wishes(4), store)
+        found = tune_program(Fusing(values(text)), PredictingEvaluator(), wishes(4), store)
     assert found.way == 0 and found.kept
     schedules = stored_schedules(tools, path)
 
     def never(values: Values) -> Any:
         raise AssertionError("it was remembered")
 
-    choose = remembered(schedules, tools, MACHINE, never)
-    assert choose is not None and choose(values(text)) is None
+    compiler = Compiler(tools, MACHINE, schedules=schedules)
+    assert remembered(never)(compiler.values(capture(text))) is None
     with pytest.raises(AssertionError):
-        choose(values(TWO))
+        remembered(never)(compiler.values(capture(TWO)))
 
 
 def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
-    before = {c.signature: c.predicted_us for c in exploration(values(TWO), tools, MACHINE).candidates()}
+    before = {c.signature: c.predicted_us for c in exploration(values(TWO)).candidates()}
     with open_store(path, tools.rules) as store:
         tune_program(
-            Fusing(values(TWO), tools, MACHINE, top=1),
+            Fusing(values(TWO), top=1),
             PredictingEvaluator(),
             SearchOptions(budget=Budget(tries=60)),
             store,
         )
-    after = chosen(tools, MACHINE, number=2, schedules=stored_schedules(tools, path))(values(TWO))
-    assert after is not None and after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
+    compiler = Compiler(tools, MACHINE, schedules=stored_schedules(tools, path))
+    after = exploration(compiler.values(capture(TWO)), ExplorationOptions(top=2)).candidates()[1]
+    assert after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
@@ -168,10 +165,10 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
 
     tools = toolchain()
     with open_store(tmp_path / "t.sqlite", tools.rules) as store:
-        fusing = Fusing(values(TWO), tools, MACHINE)
+        fusing = Fusing(values(TWO))
         found = tune_program(fusing, PredictingEvaluator(), wishes(50), store, heard)
         assert found.run.interrupted and found.run.tries == 5 and found.kept
-        assert store.get(key_of_program(fusing.values, tools, MACHINE)) is not None
+        assert store.get(key_of_program(fusing.values)) is not None
         assert store.counts()["attempts"] >= 3
 
 
@@ -182,7 +179,7 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
         return ("", "an output differs") if way else checked(fusing, way, kernels)
 
     monkeypatch.setattr(tuning, "checked_whole", wrong)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(4))
+    found = tune_program(Fusing(values(TWO)), PredictingEvaluator(), wishes(4))
     assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
 
 
@@ -192,14 +189,14 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
 @functools.cache
 def solution() -> StoredSolution:
     """The candidate of NORM whose product comes before the scaling."""
-    fusing = Fusing(values(NORM), toolchain(), MACHINE)
+    fusing = Fusing(values(NORM))
     way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     (found,) = [d for d in fusing.written(way, ()) if d.rule == SOLUTION]
     return msgspec.convert(json.loads(json.dumps(found.parameters)), StoredSolution)
 
 
 def test_a_solution_is_proved_again() -> None:
-    made = replayed(values(NORM), toolchain(), MACHINE, [solution()])
+    made = replayed(values(NORM), [solution()])
     assert not made.problem and right(
         NORM, Compiler(toolchain(), MACHINE, explore=lambda _: made).compile(capture(NORM))
     )
@@ -208,9 +205,9 @@ def test_a_solution_is_proved_again() -> None:
 def test_without_its_rules_nothing_is_proved() -> None:
     bare = msgspec.structs.replace(solution(), rules=())
     with pytest.raises(NotProved, match="do not make it equal"):
-        replayed(values(NORM), toolchain(), MACHINE, [bare])
+        replayed(values(NORM), [bare])
     with pytest.raises(NotProved, match="no recorded solution"):
-        replayed(values(TWO), toolchain(), MACHINE, [solution()])
+        replayed(values(TWO), [solution()])
 
 
 def _swapped(nodes: Any) -> Any:
@@ -236,7 +233,7 @@ def test_what_somebody_wrote_into_a_store_is_not_believed(change: Any, said: str
     """Data of a store that was imported: another program, nodes that are none, text for egglog to run."""
     made = msgspec.structs.replace(solution(), **change(solution()))
     with pytest.raises(NotProved, match=said):
-        replayed(values(NORM), toolchain(), MACHINE, [made])
+        replayed(values(NORM), [made])
 
 
 def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
@@ -245,12 +242,10 @@ def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
     schedule = (Decision("candidate", SOLUTION, bad.region, msgspec.to_builtins(bad)),)
     tuned = Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
     with open_store(path, tools.rules) as store:
-        store.put(key_of_program(values(NORM), tools, MACHINE), tuned)
+        store.put(key_of_program(values(NORM)), tuned)
     told: list[str] = []
     schedules = stored_schedules(tools, path)
-    made = Compiler(
-        tools, MACHINE, schedules=schedules, explore=remembered(schedules, tools, MACHINE, None, told.append)
-    ).compile(capture(NORM))
+    made = Compiler(tools, MACHINE, schedules=schedules, explore=remembered(None, told.append)).compile(capture(NORM))
     assert made.plan.kernels == Compiler(tools, MACHINE).compile(capture(NORM)).plan.kernels
     assert len(told) == 1 and "not taken" in told[0]
 
@@ -307,8 +302,8 @@ def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
 ) -> None:
     path, first = tmp_path / "t.sqlite", rules(tmp_path)
     tools = toolchain(first)
-    wanted = key_of_program(values(NORM, tools), tools, MACHINE)
-    fusing = Fusing(values(NORM, tools), tools, MACHINE)
+    wanted = key_of_program(values(NORM, tools))
+    fusing = Fusing(values(NORM, tools))
     way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     schedule = fusing.written(way, ["register_tile"])
     with open_store(path, first) as store:
@@ -328,8 +323,8 @@ def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
     mine.write_text("override " + text[text.index("\nrule ") + 1 : text.index("\nexample")] + "\n")
     first, path = load([mine]), tmp_path / "t.sqlite"
     tools = toolchain(first)
-    fusing = Fusing(values(TWO, tools), tools, MACHINE)
-    wanted = key_of_program(fusing.values, tools, MACHINE)
+    fusing = Fusing(values(TWO, tools))
+    wanted = key_of_program(fusing.values)
     for rules_used, kept in ((["register_tile"], False), (["snake"], True)):
         with open_store(path, first) as store:
             tuned = Tuned(fusing.written(0, rules_used), 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
@@ -392,11 +387,11 @@ def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.
 
 def test_a_program_that_no_egraph_takes_in_is_tuned_as_the_rules_cut_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.explore.problem.MOST_AXES", 2)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(3))
+    found = tune_program(Fusing(values(TWO)), PredictingEvaluator(), wishes(3))
     assert found.space.ways == ("rules",) and found.checked
 
 
 def test_no_candidate_without_egglog(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.explore.candidates.available", lambda: False)
-    found = tune_program(Fusing(values(TWO), toolchain(), MACHINE), PredictingEvaluator(), wishes(3))
+    found = tune_program(Fusing(values(TWO)), PredictingEvaluator(), wishes(3))
     assert found.space.ways == ("rules",) and found.label == "rules"

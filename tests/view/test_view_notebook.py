@@ -25,7 +25,7 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.ruleset import toolchain
 values = Compiler(toolchain(), target()).values(capture_text("torch.exp(torch.randn(64))"))
-exploration(values, toolchain(), target()).by_rules()
+exploration(values).by_rules()
 """
 
 
