@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -188,11 +188,16 @@ def describe(compiled: CompiledCase, registers: dict[str, int] | None = None) ->
 
 
 WORKERS = 2
+Build = Callable[[CudaKernel, str], "Assembled"]  # assembles a kernel for an architecture. Raises BuildError
 
 
 class Assembled(msgspec.Struct, kw_only=True):
-    """Figures of an assembled kernel, named as in `KernelRecord`. All but the first two need nvdisasm."""
+    """Assembled kernel. cubin: what the driver loads.
 
+    The other fields are figures, named as in `KernelRecord`. All but the first two need nvdisasm.
+    """
+
+    cubin: bytes = b""
     registers: int
     spill_bytes: int
     instructions: int | None = None
@@ -216,26 +221,32 @@ def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Callable[[str], 
     """
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
-    with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(zip(kernels, pool.map(lambda kernel: tried(kernel, arch), kernels.values()), strict=True))
+    found = dict(each_assembled(kernels, arch))
     registers = {text: one.registers for text, one in found.items() if isinstance(one, Assembled)}
     for compiled in suite:
         if compiled.compilation is not None:
             describe(compiled, registers)
             for kernel, record in zip(compiled.compilation.program.kernels, compiled.record.kernels, strict=True):
                 one = found[kernel.text]
-                if isinstance(one, BuildError):
-                    compiled.record.error = one.render()
-                else:
+                if isinstance(one, Assembled):
                     note_assembled(record, one)
+                else:
+                    compiled.record.error = one.render()
 
 
-def tried(kernel: CudaKernel, arch: str) -> Assembled | BuildError:
-    """Assemble a kernel. Returns the error of the assembler if it rejects the kernel."""
-    try:
-        return assembled(kernel, arch)
-    except BuildError as error:
-        return error
+def each_assembled(
+    kernels: Mapping[str, CudaKernel], arch: str, build: Build | None = None
+) -> Iterator[tuple[str, Assembled | DplcError]]:
+    """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
+
+    def tried(kernel: CudaKernel) -> Assembled | DplcError:
+        try:
+            return (build or assembled)(kernel, arch)
+        except DplcError as error:
+            return error
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        yield from zip(kernels, pool.map(tried, kernels.values()), strict=True)
 
 
 def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
@@ -245,7 +256,7 @@ def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
 
 
 def assembled(kernel: CudaKernel, arch: str) -> Assembled:
-    """Assemble a kernel, or read its figures from the cache. Raises BuildError."""
+    """Assemble a kernel, or read the result from the cache. Raises BuildError."""
 
     def build(product: Path) -> None:
         assembly = assemble(text, arch)
@@ -254,22 +265,22 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
             what = f"the assembler did not report on kernel `{kernel.name}`"
             raise BuildError(what, "", "report this defect of dplc", INTERNAL)
         spilled = resources.spill_stores + resources.spill_loads
-        found = Assembled(registers=resources.registers, spill_bytes=spilled)
+        found = Assembled(cubin=assembly.cubin, registers=resources.registers, spill_bytes=spilled)
         if find_nvdisasm():
             listing = disassemble(assembly.cubin)[kernel.name]
             found.instructions = sum(op != "NOP" for op in listing.opcodes)
             found.has_loop, found.widths = listing.has_loop, listing.widths()
             found.ffma_share = round(listing.share("FFMA"), 4)
-        product.write_bytes(msgspec.json.encode(found))
+        product.write_bytes(msgspec.msgpack.encode(found))
 
     text = device_text([kernel])
     headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
     tools = (assembler(), find_nvdisasm() or "")
-    path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".json", build)
-    return msgspec.json.decode(path.read_bytes(), type=Assembled)
+    path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".msgpack", build)
+    return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
 
 
 def note_assembled(record: KernelRecord, found: Assembled) -> None:
     """Fill in the figures of an assembled kernel."""
-    for name in found.__struct_fields__:
+    for name in found.__struct_fields__[1:]:
         setattr(record, name, getattr(found, name))

@@ -8,7 +8,6 @@ import random
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from ...codegen.arrays import as_numpy
-from ...codegen.build import HEADERS, assemble, device_text
-from ...codegen.cache import cached, digest
-from ...codegen.compiler import BuildError
+from ...codegen.build import HEADERS
+from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import CudaKernel, Program
@@ -29,12 +27,21 @@ from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import INTERNAL, DplcError
+from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ...ir.sizes import Binding
 from ..bench.bench import provenance
-from ..bench.cases import Assembled, assembler, import_everything, kernel_record, note_assembled, tried, with_rules
+from ..bench.cases import (
+    Assembled,
+    Build,
+    assembler,
+    each_assembled,
+    import_everything,
+    kernel_record,
+    note_assembled,
+    with_rules,
+)
 from ..bench.records import BenchRecord, CaseRecord, Totals
 from ..bench.running import Clock, measured_run
 from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
@@ -122,11 +129,12 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
     program, dtype = subject.program, subject.plan.dtype
     launches = Counter(kernel.name for kernel in program.kernels)
     cases = []
-    for place, text in enumerate(program.distinct_kernels()):
+    kernels = {kernel.text: kernel for kernel in program.distinct_kernels()}
+    found = each_assembled(kernels, target.arch) if assemble else zip(kernels, [None] * len(kernels), strict=True)
+    for place, (text, made) in enumerate(found):
         tell("assembling and predicting" if assemble else "predicting", place, len(launches))
-        made = tried(text, target.arch) if assemble else None
-        registers = made.registers if isinstance(made, Assembled) else None
-        case = row(kernel_record(subject.units[text.name], text, target, registers), launches[text.name], dtype)
+        kernel, registers = kernels[text], made.registers if isinstance(made, Assembled) else None
+        case = row(kernel_record(subject.units[kernel.name], kernel, target, registers), launches[kernel.name], dtype)
         if isinstance(made, Assembled):
             note_assembled(case.kernels[0], made)
         elif made is not None:
@@ -271,7 +279,6 @@ def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> A
 # the model predicts from, so that `dplc model fit` needs the results alone.
 
 
-WORKERS = 2
 SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
 DRAWN = 24  # random schedules of which these are chosen
 SLOWEST = 16.0  # of them, predicted, over the default
@@ -287,17 +294,6 @@ PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
 
 Say = Callable[[str], None]
-
-
-class Image(FrozenRecord, frozen=True):
-    """Binary that the driver loads for a kernel, and the registers of a thread; None if no assembler reported them."""
-
-    cubin: bytes
-    registers: int | None
-    spill_bytes: int = 0
-
-
-Build = Callable[[CudaKernel, str], Image]
 
 
 class CaseFile(FrozenRecord, frozen=True, kw_only=True):
@@ -361,30 +357,14 @@ class PackReport:
     refused: dict[str, DplcError] = field(default_factory=dict)
 
 
-def assembled(kernel: CudaKernel, arch: str) -> Image:
-    """Return the cubin of a kernel. Raises BuildError."""
-
-    def build(product: Path) -> None:
-        made = assemble(device_text([kernel]), arch)
-        found = made.kernels.get(kernel.name)
-        if found is None:
-            raise BuildError(f"the assembler did not report on kernel `{kernel.name}`", "", "report it", INTERNAL)
-        spills = found.spill_stores + found.spill_loads
-        product.write_bytes(msgspec.msgpack.encode(Image(made.cubin, found.registers, spills)))
-
-    headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
-    entry = cached("packed", [device_text([kernel]), *headers, assembler(), kernel.name, arch], ".msgpack", build)
-    return msgspec.msgpack.decode(entry.read_bytes(), type=Image)
-
-
 def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], compiler: Compiler, command: str,
-    candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
+    candidates: int = 0, build: Build | None = None, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
     """Write a pack.
 
     candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES schedules each.
-    build: builds the driver's binary of a kernel. A case that cannot be compiled is left out and reported. Raises
+    build: assembles a kernel. A case that cannot be compiled is left out and reported. Raises
     DplcError for an error that is not due to a case.
     """
     packed, made, target = PackReport(), list[_Made](), compiler.target
@@ -467,32 +447,28 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
         yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
 
 
-def _images(made: list[_Made], target: Target, packed: PackReport, build: Build, say: Say) -> dict[str, Image]:
+def _images(
+    made: list[_Made], target: Target, packed: PackReport, build: Build | None, say: Say
+) -> dict[str, Assembled]:
     """Return {text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
     kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
     of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
     say(f"assembling {len(kernels)} kernels")
-
-    def tried(kernel: CudaKernel) -> Image | DplcError:
-        try:
-            return build(kernel, target.arch)
-        except DplcError as error:
-            return error
-
-    images: dict[str, Image] = {}
-    with ThreadPoolExecutor(WORKERS) as pool:
-        for text, found in zip(kernels, pool.map(tried, kernels.values()), strict=True):
-            if isinstance(found, Image):
-                images[text] = found
-            else:
-                packed.refused[of[text]] = found
+    images: dict[str, Assembled] = {}
+    for text, found in each_assembled(kernels, target.arch, build):
+        if isinstance(found, Assembled):
+            images[text] = found
+        else:
+            packed.refused[of[text]] = found
     return images
 
 
 # ---- records -------------------------------------------------------------------------------------
 
 
-def _record(one: _Made, target: Target, images: Mapping[str, Image], constants: dict[str, NDArray[Any]]) -> CaseFile:
+def _record(
+    one: _Made, target: Target, images: Mapping[str, Assembled], constants: dict[str, NDArray[Any]]
+) -> CaseFile:
     """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
     case, program, captured = one.subject.case, one.program, one.compilation.captured
     launches = zip(one.kernels, program.kernels, strict=True)
@@ -532,7 +508,7 @@ def _texts(program: Program) -> str:
 
 
 def _write(
-    file: IO[bytes], head: Mapping[str, Any], made: Sequence[_Made], images: Mapping[str, Image],
+    file: IO[bytes], head: Mapping[str, Any], made: Sequence[_Made], images: Mapping[str, Assembled],
     constants: Mapping[str, NDArray[Any]],
 ) -> None:  # fmt: skip
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:

@@ -25,11 +25,12 @@ from dplc.codegen.pack.contents import OpenPack
 from dplc.codegen.pack.runner import ResultsFile, plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
+from dplc.engine.bench.cases import Assembled
 from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.bench.suites import Suite, read_suite
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
-from dplc.engine.models.benching import Image, PackReport, PickedSuite, pack
+from dplc.engine.models.benching import PackReport, PickedSuite, pack
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -84,11 +85,12 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
     """A pack for the mock driver. spoiled: the n-th kernel gets the n-th fault, "" for none."""
     left = list(spoiled)
 
-    def build(kernel: CudaKernel, arch: str) -> Image:
+    def build(kernel: CudaKernel, arch: str) -> Assembled:
         old, new = SPOILED.get(left.pop(0) if left else "", ("", ""))
         assert old in kernel.text
         text = kernel.text.replace(old, new, 1) if old else kernel.text
-        return Image(build_host(host_text([replace(kernel, text=text)])).read_bytes(), 32)
+        image = build_host(host_text([replace(kernel, text=text)])).read_bytes()
+        return Assembled(cubin=image, registers=32, spill_bytes=0)
 
     with path.open("wb") as file:
         return pack(file, suites, Compiler(toolchain(), target("h200")), "dplc bench", candidates, build)
