@@ -28,7 +28,7 @@ from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import policy
 from .language.rule_files import collections_paused
 from .rewrite.statements.driver import Shaped, Unheard, check_settings, unheard
-from .rewrite.terms.rewriter import TermEvidence, rewrite_graph
+from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Event, Trace
@@ -45,7 +45,7 @@ class Compilation:
 
     compiler: with the rules, the target and the trace; timings: milliseconds per stage. tensor is the program after
     algebra, plan the same cut into launches (in Loop IR). tile, kernels and cuda_kernels hold every kernel once,
-    however often the program launches it; launched says which, for every launch. origins: of their schedules; empty
+    however often the program launches it; steps are the launches. origins: of their schedules; empty
     without a store. since: the stage at which it began; earlier stages are absent.
     """
 
@@ -57,7 +57,7 @@ class Compilation:
     kernels: tuple[Kernel, ...]
     cuda_kernels: tuple[CudaKernel, ...]
     program: Program
-    launched: tuple[int, ...]
+    steps: Steps
     timings: dict[str, float] = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
     prepared: tuple[Prepared, ...] = ()  # weights that loading computes from others
@@ -65,7 +65,6 @@ class Compilation:
     since: str = "torch"
     bounds: tuple[Bound, ...] = ()  # of indices, before a run on the emulator
     made_from: Mapping[Term, TorchOp] = field(default_factory=dict, repr=False)  # the torch op of values
-    steps: Steps | None = None
 
     def __repr__(self) -> str:  # in short: the stages of a model take minutes to write
         return f"<Compilation for {self.target.name}: {len(self.launched)} launches of {len(self.kernels)} kernels>"
@@ -83,6 +82,11 @@ class Compilation:
     def events(self) -> list[Event]:
         """The events of the trace, none without one."""
         return self.trace.events if self.trace is not None else []
+
+    @property
+    def launched(self) -> tuple[int, ...]:
+        """The index of the kernel of each launch."""
+        return tuple(step.index for step in self.steps.steps)
 
     @property
     def predicted_seconds(self) -> float:
@@ -111,8 +115,7 @@ class Compilation:
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
-            assert self.steps is not None
-            made, _ = launch_plan(self.plan, self.steps, self.kernels, cuda, self.captured.kinds, sizes)
+            made = launch_plan(self.plan, self.steps, self.kernels, cuda, self.captured.kinds, sizes)
             made = replace(made, aliases=self.program.aliases)
             if len(self._bound) >= BINDINGS:
                 del self._bound[next(iter(self._bound))]
@@ -122,7 +125,6 @@ class Compilation:
     @property
     def buffers(self) -> Buffers:
         """Buffers that its launches read and write; extents may depend on sizes."""
-        assert self.steps is not None
         return buffers_of(self.plan, self.steps, self.captured.kinds)
 
     @cached_property
@@ -238,11 +240,13 @@ class Compiler(Scheduler):
         results = tuple(TensorType(out.dtype, out.shape) for out in folded.graph.outs)
         return Values(folded, self, settled, graph, lowered.origins, results, lowered.bounds)
 
-    def simplified(self, settled: TensorGraph, origins: dict[Any, TorchOp]) -> TensorGraph:
-        """Return values after algebra. origins: the torch op of each term."""
-        evidence = TermEvidence() if self.trace is not None else None
-        graph = rewrite_graph(settled, self.tools.algebra, self.target, evidence, origins)
-        trace_algebra(self.trace, evidence, settled, graph, self.tools.algebra.rules)
+    def simplified(
+        self, settled: TensorGraph, origins: dict[Any, TorchOp], algebra: TermRules | None = None
+    ) -> TensorGraph:
+        """Return values after algebra. origins: the torch op of each term; algebra: by default that of the rules."""
+        evidence, algebra = TermEvidence() if self.trace is not None else None, algebra or self.tools.algebra
+        graph = rewrite_graph(settled, algebra, self.target, evidence, origins)
+        trace_algebra(self.trace, evidence, settled, graph, algebra.rules)
         return graph
 
     def fused(self, values: Values) -> tuple[TensorGraph, Plan]:
@@ -317,10 +321,10 @@ class Compiler(Scheduler):
                 watch.made("kernel", kernels)
         with watch.stage("cuda"):
             cuda = cuda_of(kernels, shaped, sizes)
-            program, launched = launch_plan(plan, launches, kernels, cuda, captured.kinds)
+            program = launch_plan(plan, launches, kernels, cuda, captured.kinds)
         return Compilation(
-            captured, self, graph, plan, tile, kernels, cuda, program, launched, watch.timings, origins, prepared,
-            unheard(heard, tools.settings, tools.rules) if heard is not None else (), steps=launches,
+            captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins, prepared,
+            unheard(heard, tools.settings, tools.rules) if heard is not None else (),
         )  # fmt: skip
 
 
@@ -331,8 +335,8 @@ def launch_plan(
     cuda: tuple[CudaKernel, ...],
     kinds: Mapping[str, str],
     sizes: Binding = AT_HINTS,
-) -> tuple[Program, tuple[int, ...]]:
-    """Return the launches in order with the buffers they touch, and the index of each launch's kernel.
+) -> Program:
+    """Return the launches in order with the buffers they touch.
 
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
@@ -351,7 +355,7 @@ def launch_plan(
             tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
         ),
     )
-    return with_arena(program), tuple(step.index for step in made.steps)
+    return with_arena(program)
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

@@ -61,7 +61,6 @@ from .capture.fx_rewrites import (
 )
 from .capture.places import is_library
 from .capture.signature import odd_layout
-from .schedule.scheduling import predictions
 
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
@@ -154,9 +153,8 @@ class Shares:
 
     def add_compiled(self, compilation: Any, ops: int) -> None:
         """Count a part that was compiled. compilation: a `Compilation`; ops: of the part."""
-        each = predictions(compilation.kernels, compilation.target)
         self.ops += ops
-        self.seconds += sum(each[kernel].seconds for kernel in compilation.launched)
+        self.seconds += compilation.predicted_seconds
 
     def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
         """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""

@@ -181,14 +181,21 @@ def capture(
     input_names = tuple(names[index] for index in positions)
     sized = declared(dynamic, input_names, tensors) if dynamic else {}
     exported = export(call, tensors, input_names, weights, places, dynamic=sized)
-    conversion = convert(exported, input_names, places, sized)
+    converted = partial(convert, input_names=input_names, places=places, dynamic=sized)
+    conversion = converted(exported)
     given = dict(zip(conversion.inputs, tensors, strict=True))
     by_position = dict(zip(positions, conversion.inputs, strict=True))
     given_as = {name: Pairs(name) if name in conversion.complexes else name for name in conversion.inputs}
     arguments = tuple(
         given_as[by_position[index]] if index in by_position else Fixed(leaf) for index, leaf in enumerate(leaves)
     )
-    result = finish(conversion, given, Signature((spec, arguments), exported.results), keep_inputs=True)
+    signature = Signature((spec, arguments), exported.results)
+    written = exported.written
+
+    def own() -> Conversion | None:
+        return None if written is None else converted(written())
+
+    result = finish(conversion, given, signature, True, own)
     strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}
     return replace(result, strides=strided) if strided else result
 
@@ -198,12 +205,13 @@ def finish(
     given: Mapping[str, Any],
     signature: Signature,
     keep_inputs: bool,
+    own: Callable[[], Conversion | None],
     reference: Sequence[Any] | None = None,
 ) -> Capture:
     """Return the capture of a conversion, without unread weights.
 
     Unread inputs are left out unless `keep_inputs` holds. The graph omits outputs without elements: the signature holds
-    them.
+    them. own: returns the conversion of the user's own ops, None if none was decomposed.
     """
     graph = _of_full_outputs(conversion.graph)
     if reference is not None:
@@ -220,7 +228,7 @@ def finish(
         tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
         signature.of_outputs(conversion.graph.outs, conversion.complex_outs),
         None if reference is None else tuple(parts_of(t) if t.is_complex() else t for t in reference),
-        written=functools.cache(functools.partial(_written, conversion, given)),
+        written=functools.cache(partial(_written, own, given)),
     )
     check_dtypes(result)
     return result
@@ -234,15 +242,15 @@ def _tensors(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]
     return {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
 
 
-def _written(conversion: Conversion, given: Mapping[str, Any]) -> tuple[TorchGraph, Mapping[str, Any]] | None:
+def _written(
+    own: Callable[[], Conversion | None], given: Mapping[str, Any]
+) -> tuple[TorchGraph, Mapping[str, Any]] | None:
     """Return the program of the user's own ops, and its tensors; None if it is the captured one, or not expressible."""
-    if conversion.written is None:
-        return None
     try:
-        own = conversion.written()
+        conversion = own()
     except DplcError:
         return None
-    return _of_full_outputs(own.graph), _tensors(own, given)
+    return None if conversion is None else (_of_full_outputs(conversion.graph), _tensors(conversion, given))
 
 
 def check_dtypes(captured: Capture) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -69,8 +68,7 @@ class Conversion:
     """Torch IR with its origin.
 
     inputs: the name of every user input in order, used or not. complexes: inputs that are given as the pairs of complex
-    numbers; complex_outs: indices of such outputs. written: where ops were decomposed, the conversion of the user's own
-    ops.
+    numbers; complex_outs: indices of such outputs.
     """
 
     graph: TorchGraph
@@ -80,7 +78,6 @@ class Conversion:
     kinds: dict[str, str] = field(default_factory=dict)
     complexes: tuple[str, ...] = ()
     complex_outs: frozenset[int] = frozenset()
-    written: Callable[[], Conversion] | None = None
 
 
 def dtype_name(dtype: Any) -> str:
@@ -96,11 +93,7 @@ def convert(
     input_names: preferred names of the user inputs, in order; dynamic: their dimensions that are sizes. Raises
     DplcError for an op that Torch IR cannot express: random, sized by the values of a tensor, or not an ATen op.
     """
-    found = _Converter(exported, input_names, places, dynamic).run()
-    written = exported.written
-    return (
-        found if written is None else replace(found, written=lambda: convert(written(), input_names, places, dynamic))
-    )
+    return _Converter(exported, input_names, places, dynamic).run()
 
 
 class _Converter:

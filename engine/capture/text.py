@@ -39,7 +39,7 @@ from ...ir.sizes import AT_HINTS, Binding
 from .capture import Capture, finish
 from .convert import Conversion, convert
 from .dynamic_shapes import Dim, Extent
-from .export import FactoryResult, Record, Replay, explain, export, export_lock
+from .export import Exported, FactoryResult, Record, Replay, explain, export, export_lock
 from .places import SourcePlaces, characters
 from .signature import Signature, tensors_of
 
@@ -210,16 +210,24 @@ def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], 
     exported = export(again, values, names, modules, places, may_change=True, dynamic=dynamic)
     if len(reference) != len(exported.outputs):
         raise DplcError("the text does not give the same when it is evaluated twice", span)
-    conversion = convert(exported, names, places, dynamic)
+
+    def converted(exported: Exported) -> Conversion:
+        return _identified(convert(exported, names, places, dynamic), made)
+
+    conversion = converted(exported)
     conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
-    conversion = _identified(conversion, made)
     for name, item in zip(conversion.inputs, made, strict=False):
         place = places.span(item.place)
         if place is not None:
             conversion.spans[name] = place
 
     given = dict(zip(conversion.inputs, values, strict=True))
-    captured = finish(conversion, given, Signature(((), ()), exported.results), keep_inputs=False, reference=reference)
+    written = exported.written
+
+    def own() -> Conversion | None:
+        return None if written is None else converted(written())
+
+    captured = finish(conversion, given, Signature(((), ()), exported.results), False, own, reference)
     _, spec = pytree.tree_flatten((captured.inputs, {}))
     return replace(captured, signature=replace(captured.signature, arguments=(spec, captured.inputs)))
 
@@ -418,9 +426,6 @@ def _weights(value: Any) -> Iterator[Any]:
 
 def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:
     """Replace constants that are tensors of inputs, which the text kept somewhere, by these inputs."""
-    written = conversion.written
-    if written is not None:
-        conversion = replace(conversion, written=lambda: _identified(written(), made))
     inputs = {id(item.tensor): name for item, name in zip(made, conversion.inputs, strict=False) if item.unchanged}
     renamed = {name: inputs[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in inputs}
     if not renamed:

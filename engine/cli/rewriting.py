@@ -21,12 +21,12 @@ from ...ir.torch import TorchGraph
 from ..capture.capture import check_types
 from ..compiler import Compiler
 from ..kernels.index_maps import push_renamings
-from ..kernels.tracing import trace_algebra, trace_lowering
+from ..kernels.tracing import trace_lowering
 from ..language.pipeline import PassStep
 from ..language.rule import Rule, pass_name
 from ..rewrite.statements.driver import Shaped, names_of
 from ..rewrite.statements.driver import only as only_steps
-from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.terms.rewriter import TermRules, mentions_mat
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
@@ -217,10 +217,7 @@ def rewrite_values(graph: Any, compiler: Compiler, only: list[str]) -> Any:
     if only:
         wanted = {rule.name for name in only for rule in rules_named(tools, name)}
         algebra = TermRules((rule for rule in algebra.rules if rule.name in wanted), parameters=algebra.parameters)
-    evidence = TermEvidence() if trace is not None else None
-    result = rewrite_graph(graph, algebra, compiler.target, evidence)
-    trace_algebra(trace, evidence, graph, result, algebra.rules)
-    return result
+    return compiler.simplified(graph, {}, algebra)
 
 
 def rules_named(tools: Toolchain, name: str) -> tuple[Rule, ...]:

@@ -3,7 +3,7 @@
     NAME/
       dplc-artefact.json       the files that dplc wrote here, with sizes and digests: it alone marks an artefact
       figures.json             results of the compile: times, memory, counts (compiling.Figures)
-      plan.json                launches, buffers, the arena, which weights go where (plan_file.py is the schema)
+      plan.json                launches, buffers, which weights go where (plan_file.py is the schema)
       constants.safetensors    values that were computed ahead and that no weight file holds
       ir/torch.ir ..           the program at every stage
       cuda/KERNEL.cu           the text of every distinct kernel

@@ -22,7 +22,7 @@ from ...codegen.build import HEADERS
 from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
-from ...codegen.kernel import CudaKernel, Program
+from ...codegen.kernel import Arena, CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
@@ -296,6 +296,13 @@ MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main
 Say = Callable[[str], None]
 
 
+class PackedPlan(LaunchPlan, frozen=True, kw_only=True):
+    """Launch plan with the places of the temporaries in their arena."""
+
+    arena_bytes: int
+    offsets: dict[str, int]
+
+
 class CaseFile(FrozenRecord, frozen=True, kw_only=True):
     """A case of `pack.json`. part: what of the suite it was packed with.
 
@@ -313,7 +320,7 @@ class CaseFile(FrozenRecord, frozen=True, kw_only=True):
     spreads: dict[str, float]
     parameters: list[str]
     results: list[tuple[str, str, tuple[int, ...]]]
-    program: LaunchPlan
+    program: PackedPlan
     images: dict[str, str]
     constants: dict[str, str]
     predicted_us: float
@@ -471,6 +478,7 @@ def _record(
 ) -> CaseFile:
     """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
     case, program, captured = one.subject.case, one.program, one.compilation.captured
+    arena = program.arena or Arena(0, {})
     launches = zip(one.kernels, program.kernels, strict=True)
     counted = [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
     found: dict[str, str] = {}
@@ -486,7 +494,8 @@ def _record(
         expression=one.subject.expression, inputs=one.subject.shapes, spreads=dict(one.subject.spreads),
         parameters=list(captured.inputs),
         results=[(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
-        program=LaunchPlan(**launch_fields(program)), images={kernel.name: _name(kernel) for kernel in program.kernels},
+        program=PackedPlan(**launch_fields(program), arena_bytes=arena.bytes, offsets=dict(arena.offsets)),
+        images={kernel.name: _name(kernel) for kernel in program.kernels},
         constants=found,
         predicted_us=sum(predict(counts, target).seconds for counts in counted) * 1e6, least_us=least * 1e6,
         launches=[features(counts) for counts in counted], texts=_texts(program),

@@ -24,10 +24,9 @@ from msgspec import Meta
 
 from ...codegen.arrays import memory_bytes
 from ...codegen.cuda import bound
-from ...codegen.kernel import POINTER_ALIGNMENT, Arena, Buffer, CudaKernel, Program, lifetimes, with_arena
+from ...codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError
-from ...ir.dtypes import DTYPES
 from ...ir.node import Node
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
@@ -38,7 +37,7 @@ from .compiling import TorchOutput, vocabulary
 from .sources import WeightRequest
 
 MANIFEST = "dplc-artefact.json"
-FORMAT = 2
+FORMAT = 3
 CHUNK = 1 << 20
 DAMAGED = "the artefact is damaged"
 TOO_LARGE = "too large"  # instead of a digest
@@ -425,7 +424,7 @@ class RowRecord(FrozenRecord, frozen=True):
 
 
 class LaunchPlan(FrozenRecord, frozen=True, kw_only=True):
-    """Buffers, kernels and launches of a program. With sizes, offsets are planned at each call and are not there."""
+    """Buffers, kernels and launches of a program."""
 
     inputs: list[BufferRecord]
     outputs: list[BufferRecord]
@@ -433,8 +432,6 @@ class LaunchPlan(FrozenRecord, frozen=True, kw_only=True):
     temporaries: list[BufferRecord]
     kernels: list[KernelFile]
     launches: list[LaunchRecord]
-    arena_bytes: Bytes
-    offsets: dict[Identifier, Bytes]
 
 
 class PlanFile(LaunchPlan, frozen=True, kw_only=True):
@@ -442,9 +439,8 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
 
     Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights
     that the compile was checked against, "" for none. aliases: {output: the input whose memory it shares}. length,
-    batch: numbers, or names of sizes. sizes: known at a call; with any, offsets are planned at each binding and are not
-    in this file. rows: the table whose first matching row serves a call. examples: the inputs of a `-c` text, which has
-    no `config`, and 0 for length and batch.
+    batch: numbers, or names of sizes. sizes: known at a call. rows: the table whose first matching row serves a call.
+    examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
     """
 
     dplc: Line
@@ -487,17 +483,17 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
         """
         try:
             made = [kernels[record.name] for record in self.kernels]
-            program = Program(
-                tuple(made[launch.kernel] for launch in self.launches),
-                _buffers(self.inputs, sizes),
-                _buffers(self.outputs, sizes),
-                _buffers(self.constants, sizes),
-                _buffers(self.temporaries, sizes),
-                tuple(launch.buffers for launch in self.launches),
-                Arena(self.arena_bytes, self.offsets),
-                self.aliases,
+            return with_arena(
+                Program(
+                    tuple(made[launch.kernel] for launch in self.launches),
+                    _buffers(self.inputs, sizes),
+                    _buffers(self.outputs, sizes),
+                    _buffers(self.constants, sizes),
+                    _buffers(self.temporaries, sizes),
+                    tuple(launch.buffers for launch in self.launches),
+                    aliases=self.aliases,
+                )
             )
-            return with_arena(program) if self.sizes else program
         except (ValueError, IndexError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
 
@@ -524,14 +520,12 @@ def kernel_record(kernel: CudaKernel) -> KernelFile:
 
 def launch_fields(program: Program, sized: Any = None) -> dict[str, Any]:
     """Return the fields of a LaunchPlan. sized: the buffers of a program with sizes."""
-    kernels, arena = program.distinct_kernels(), program.arena if sized is None else None
+    kernels = program.distinct_kernels()
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     kinds = ("inputs", "outputs", "constants", "temporaries")
     buffers = {kind: [result_record(b.name, b) for b in getattr(sized or program, kind)] for kind in kinds}
     launches = [LaunchRecord(place[launch.kernel.name], launch.buffers) for launch in program.launches()]
-    bytes_, offsets = (arena.bytes, dict(arena.offsets)) if arena is not None else (0, {})
-    known = {"launches": launches, "arena_bytes": bytes_, "offsets": offsets}
-    return {**buffers, "kernels": list(map(kernel_record, kernels)), **known}
+    return {**buffers, "kernels": list(map(kernel_record, kernels)), "launches": launches}
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -559,7 +553,7 @@ def check_plan(
     """
     problems = itertools.chain(
         _sizes(plan, units), _results(plan, program, plan.hints), _weights(plan), _tokens(plan),
-        _arena(program), _ends(plan, units, kernels),
+        _ends(plan, units, kernels),
     )  # fmt: skip
     try:
         target(plan.arch)
@@ -586,7 +580,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
 
 
 def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
-    """Yield errors if the sizes of kernels are not those of the plan, or offsets are planned without a binding."""
+    """Yield errors if the sizes of kernels are not those of the plan, or if outputs share memory without a binding."""
     known = {dim.name: dim.size() for dim in plan.sizes}
     if len(known) != len(plan.sizes):
         yield "`sizes`: a name is there twice"
@@ -594,8 +588,8 @@ def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
         for name, size in sizes_in(unit).items():
             if known.get(name) is not size:
                 yield f"`sizes`: `{name}` has another range in kernel `{unit.name}`, or is no size"
-    if plan.sizes and (plan.offsets or plan.arena_bytes or plan.aliases):
-        yield "`offsets`, `arena_bytes`, `aliases`: of a plan with sizes there are none"
+    if plan.sizes and plan.aliases:
+        yield "`aliases`: of a plan with sizes there are none"
 
 
 def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel]) -> Iterator[str]:
@@ -603,7 +597,6 @@ def _ends(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, Cud
     for sizes in _corners(plan.sizes) if plan.sizes else ():
         program = plan.program({name: bound(unit, kernels[name], sizes) for name, unit in units.items()}, sizes)
         yield from _results(plan, program, sizes)
-        yield from _arena(program)
 
 
 def _corners(ranges: Sequence[Dim]) -> list[dict[str, int]]:
@@ -711,28 +704,3 @@ def _examples(plan: PlanFile) -> Iterator[str]:
             yield "`examples`: an input has other elements than in `inputs`"
     if missing := {n.name for n in plan.sizes} - {n for e in plan.examples for n in e.shape if isinstance(n, str)}:
         yield f"`examples`: no input tells `{min(missing)}`"
-
-
-def _arena(program: Program) -> Iterator[str]:
-    """Yield errors if a temporary lies outside of the arena, is unaligned, or overlaps one that is live with it."""
-    assert program.arena is not None
-    offsets, lives = program.arena.offsets, lifetimes(program)
-    names = {buffer.name for buffer in program.temporaries}
-    if offsets.keys() != names:
-        yield f"`offsets`: `{sorted(offsets.keys() ^ names)[0]}` is a temporary without an offset, or no temporary"
-        return
-    placed: list[tuple[int, int, str]] = []
-    for buffer in program.temporaries:
-        start = offsets[buffer.name]
-        end = start + math.prod(buffer.shape) * DTYPES[buffer.dtype].item_bytes
-        if start % POINTER_ALIGNMENT or end > program.arena.bytes:
-            yield f"`offsets`: `{buffer.name}` at {start} to {end} of {program.arena.bytes} bytes"
-        if buffer.name in lives:
-            placed.append((start, end, buffer.name))
-    placed.sort()
-    for place, (start, end, name) in enumerate(placed):
-        for begin, until, other in placed[place + 1 :]:
-            if begin >= end:
-                break
-            if until > start and lives[name][0] <= lives[other][1] and lives[other][0] <= lives[name][1]:
-                yield f"`offsets`: `{name}` and `{other}` share bytes at one launch"

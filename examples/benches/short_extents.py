@@ -143,10 +143,9 @@ class CaseSpace:
             cuda = cuda_of(kernels)
         except DplcError as error:
             return Drawn(seed, log, refused=error.what)
-        program, launched = launch_plan(
-            self._plan, launches_of(self._plan, self._shared, kernels), kernels, cuda, self._folded.kinds
-        )
-        return Drawn(seed, log, None, program, tiles, tuple(kernels[index] for index in launched))
+        launches = launches_of(self._plan, self._shared, kernels)
+        program = launch_plan(self._plan, launches, kernels, cuda, self._folded.kinds)
+        return Drawn(seed, log, None, program, tiles, tuple(kernels[step.index] for step in launches.steps))
 
 
 def random_schedule(

@@ -118,10 +118,9 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: _edited(at / "plan.json", lambda p: p["weights"][0].update(shape=[3])), "`weights`: f32"),
         (lambda at: _edited(at / "plan.json", lambda p: p["results"][0].update(shape=[3])), "`results`: f32"),
         (lambda at: _edited(at / "plan.json", lambda p: p["results"].clear()), "`results` has 0"),
-        (lambda at: _edited(at / "plan.json", lambda p: p.update(arena_bytes=16)), "`offsets`: "),
-        (lambda at: _edited(at / "plan.json", lambda p: p.update(arena_bytes=10**30)), "arena_bytes"),
-        (lambda at: _edited(at / "plan.json", lambda p: p["offsets"].popitem()), "without an offset"),
-        (lambda at: _edited(at / "plan.json", _all_at_zero), "share bytes at one launch"),
+        (lambda at: _edited(at / "plan.json", lambda p: p.update(arena_bytes=16)), "does not fit its schema"),
+        (lambda at: _edited(at / "plan.json", lambda p: p["temporaries"].pop()), "contradicts itself"),
+        (lambda at: _edited(at / "plan.json", _an_unused_temporary), "contradicts itself"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(dtype="f8")), "dtype"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(arch="sm_1")), "sm_1"),
         (lambda at: _edited(at / "plan.json", lambda p: p.update(batch=3)), "tokens"),
@@ -214,8 +213,8 @@ def test_comments_carry_no_code(model: CompiledModel, tmp_path: Path) -> None:
 _FILE = {"size": 0, "sha256": ""}
 
 
-def _all_at_zero(plan: dict[str, Any]) -> None:
-    plan["offsets"] = dict.fromkeys(plan["offsets"], 0)
+def _an_unused_temporary(plan: dict[str, Any]) -> None:
+    plan["temporaries"].append({**plan["temporaries"][0], "name": "unused"})
 
 
 def _text_of(folder: Path) -> Path:
@@ -223,7 +222,7 @@ def _text_of(folder: Path) -> Path:
 
 
 def _bomb(path: Path) -> None:
-    path.write_text('{"format": 2, "config": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    path.write_text('{"format": 3, "config": ' + "[" * 100_000 + "]" * 100_000 + "}")
 
 
 def _pipe(path: Path) -> None:
