@@ -347,7 +347,7 @@ def compile_options(
     explore: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> tuple[str, Compiler]:
-    """Return the device and the options of a compile from the arguments of `compile`.
+    """Return the device and the compiler of the arguments of `compile`.
 
     Args:
         ordinal: the GPU that holds the arguments.
@@ -359,12 +359,17 @@ def compile_options(
     Raises:
         UsageError, DplcError: for an option without a meaning.
     """
-    chosen, compiler = choices(device, rules, target, settings, ordinal, exact)
-    schedules = stored_schedules(compiler.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    if isinstance(rules, Rules):
+        rules = rules.rules
+    check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
+    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
+    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings, exact)
+    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait
 
     choose = remembered(best if explore else None, tell)
-    return chosen, replace(compiler, trace=Trace() if trace else None, schedules=schedules, explore=choose)
+    made = Compiler(tools, target_for(chosen, target, ordinal), Trace() if trace else None, schedules, choose)
+    return chosen, made
 
 
 def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] | None = None) -> Rows:
@@ -412,34 +417,6 @@ def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:
     for line in told:
         LOG.info(line)
     return told
-
-
-def choices(
-    device: str | None,
-    rules: RuleSource,
-    target: str | Target | None,
-    settings: Settings | None,
-    ordinal: int | None = None,
-    exact: bool = False,
-) -> tuple[str, Compiler]:
-    """Return the device and the compiler of some options of `compile`.
-
-    Args:
-        device, rules, target, settings, exact: as in `compile`.
-        ordinal: the GPU that holds the arguments.
-
-    Returns:
-        The name of the device, and a compiler without a trace, a store or a search.
-
-    Raises:
-        DplcError: for an option without a meaning.
-    """
-    if isinstance(rules, Rules):
-        rules = rules.rules
-    check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
-    chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings, exact)
-    return chosen, Compiler(tools, target_for(chosen, target, ordinal))
 
 
 def choose_device(device: str | None) -> str:

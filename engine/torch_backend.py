@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
-from .api import Compiled, choices
+from .api import Compiled, compile_options
 from .api import compile as compile_function
 from .capture.convert import RandomNumbers
 from .capture.decompositions import derived, table
@@ -589,7 +589,7 @@ def check_options(options: Mapping[str, Any]) -> Target:
             notes = (f"options are {', '.join(OPTIONS)}",)
             raise UsageError(f"there is no option `{name}`", notes=notes, hint=did_you_mean(name, OPTIONS))
     device, rules, target, settings = map(options.get, ("device", "rules", "target", "settings"))
-    return choices(device, rules, target, settings)[1].target
+    return compile_options(device, rules, target, settings, db=False)[1].target
 
 
 def has_lengths(node: Any) -> bool:

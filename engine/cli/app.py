@@ -136,7 +136,7 @@ app.add(
 )
 app.add(
     "calibrate",
-    "machine.calibrate_here",
+    "machine.calibrate_device",
     "Measure the constants of the model on the GPU that is here; `--target FILE.toml` uses them.",
     target=TARGET,
     out=DEVICE_FILE,

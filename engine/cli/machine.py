@@ -90,17 +90,11 @@ def _row(words: Iterable[str]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def calibrate_here(flags: Flags) -> None:
-    """Run `dplc calibrate`. Raises DeviceError without a GPU."""
-    calibrate_device(flags.target, flags.out, flags.as_json)
-
-
 def calibrate_device(
-    target: str | None, out: Path | None, as_json: bool, process: WorkerProcess | None = None, build: Build = cubin,
-    sizes: Sizes | None = None,
-) -> None:  # fmt: skip
-    """Measure the constants of a device in a separate process. Raises DeviceError without a GPU."""
-    base = target_for("cuda", target)
+    flags: Flags, process: WorkerProcess | None = None, build: Build = cubin, sizes: Sizes | None = None
+) -> None:
+    """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
+    base, out = target_for("cuda", flags.target), flags.out
     worker = process or WorkerProcess(serve_gpu)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
@@ -112,7 +106,7 @@ def calibrate_device(
     text = device_file(fitted, base.name)
     if out is not None:
         write_file(out, text, DEVICE)
-    if as_json:
+    if flags.as_json:
         values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
         print_json({"gpu": gpu, "base": base.name, "constants": values})
     elif out is None:

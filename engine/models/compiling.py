@@ -30,7 +30,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.dispatch import Row, Rows
+from ..run.dispatch import Rows, row_of
 from ..run.inputs import sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
@@ -360,14 +360,8 @@ class ModelShape:
             raise DplcError(f"this needs numbers, not {self.told}", hint="--seq-len 32")
         return self.length, self.batch
 
-    def at(self, binding: Binding) -> ModelShape:
-        """Return the shape where lengths are these numbers."""
-        length, batch = (binding[n.name] if isinstance(n, Dim) else n for n in (self.length, self.batch))
-        return replace(self, length=length, batch=batch)
-
-    def within(self, row: Row) -> ModelShape:
-        """Return the shape where the lengths are those of a row."""
-        known: dict[str, int | Dim] = {dim.name: dim.low if dim.low == dim.high else dim for dim in row}
+    def at(self, known: Mapping[str, int | Dim]) -> ModelShape:
+        """Return the shape where some lengths are these numbers or ranges."""
         length, batch = (known.get(n.name, n) if isinstance(n, Dim) else n for n in (self.length, self.batch))
         return replace(self, length=length, batch=batch)
 
@@ -423,7 +417,7 @@ class CompiledModel:
 
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
-        place = self.rows.place(sizes) if self.rows is not None else None
+        place = row_of(self.rows.rows, sizes) if self.rows is not None else None
         made = self.compilation if self.rows is None else self.rows.at(sizes)
         return BoundModel(
             made.at(sizes) if made.sizes else made.program, _outputs(made, sizes), self._constants(made.captured), place
@@ -436,7 +430,13 @@ class CompiledModel:
         made = self.rows.compiled(row)
         kept = {param.name for param in made.captured.graph.ins}
         weights = {name: want for name, want in self.weights.items() if name in kept}
-        return replace(self, shape=self.shape.within(row), compilation=made, weights=weights, rows=None)
+        return replace(
+            self,
+            shape=self.shape.at({dim.name: dim.low if dim.low == dim.high else dim for dim in row}),
+            compilation=made,
+            weights=weights,
+            rows=None,
+        )
 
     @property
     def told(self) -> str:

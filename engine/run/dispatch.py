@@ -36,34 +36,15 @@ from ..language.rule import policy
 from ..schedule.scheduling import StoredSchedules, tuned_ranges
 from .inputs import check_arguments, sizes_of_call
 
-# ---- The dispatch table.
-
-
-class Dispatch:
-    """A table of rows, as plain numbers, because every call reads it.
-
-    rows: conditions on sizes, each with a name, low and high (both included), and multiple.
-    """
-
-    def __init__(self, rows: Iterable[Iterable[Any]]):
-        listed = (tuple((c.name, c.low, c.high, c.multiple) for c in row) for row in rows)
-        self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
-
-    def __call__(self, sizes: Binding) -> int | None:
-        """Return the index of the row that serves a call with such sizes; None if only the whole range does."""
-        for place, name, low, high, multiple, rest in self._rows:
-            number = sizes[name]
-            if low > number or number > high or number % multiple:
-                continue
-            if not rest or all(least <= sizes[n] <= most and not sizes[n] % by for n, least, most, by in rest):
-                return place
-        return None
-
-
 T = TypeVar("T")
 LOG = logging.getLogger("dplc")
 
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
+
+
+def row_of(rows: Sequence[Row], sizes: Binding) -> int | None:
+    """Return the index of the first row that admits such sizes; None if only the whole range does."""
+    return next((n for n, row in enumerate(rows) if all(dim.admits(sizes[dim.name]) for dim in row)), None)
 
 
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
@@ -195,12 +176,11 @@ class Rows:
 
     def __init__(self, whole: Compilation, rows: Sequence[Row], make: Make):
         self.whole, self.rows, self._make = whole, tuple(rows), make
-        self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}
 
     def at(self, sizes: Binding) -> Compilation:
         """Return the compile that serves a call with such sizes."""
-        place = self.place(sizes)
+        place = row_of(self.rows, sizes)
         return self.whole if place is None else self.compiled(self.rows[place])
 
     def compiled(self, row: Row) -> Compilation:

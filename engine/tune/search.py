@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import random
 import time
@@ -383,7 +384,7 @@ SEARCHES: dict[str, type[Search]] = {search.name: search for search in (Hill, Tr
 DEFAULT_SEARCH = Hill.name  # the least regret of all (examples/suites/results/predicted/regret.md)
 SCORES_KEPT = 50_000  # programs whose score is remembered
 REPEATS = 20  # tries per program after which a space counts as used up
-LEADERS = 8  # programs that are kept, should the best be wrong
+LEADERS = 8  # schedules of a kernel that are kept, in case the best is wrong
 REPORTED = 50  # attempts that are handed on at once
 SHARE = 0.1  # of the time of a search, for checks before its end
 FIRST = 0.3  # seconds that the first check is expected to take: a short search checks at its end only
@@ -403,8 +404,8 @@ class Budget:
 class SearchProgress:
     """Results of a search so far.
 
-    leaders: the fastest programs as (seconds, candidate), the best one first; fastest: the fastest schedules of each
-    kernel by itself, independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned:
+    best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
+    independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned:
     rejected by the limits before anything was built; failed: rejected or wrong later; again: known programs.
     """
 
@@ -418,15 +419,11 @@ class SearchProgress:
     again: int = 0
     seconds: float = 0.0
     interrupted: bool = False
-    leaders: list[tuple[float, Whole]] = field(default_factory=list)
+    best: tuple[float, Whole] | None = None
     fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0  # programs since the last improvement
     seed: int = 0
-
-    @property
-    def best(self) -> tuple[float, Whole] | None:
-        return self.leaders[0] if self.leaders else None
 
     @property
     def gain(self) -> float:
@@ -535,7 +532,9 @@ class Runner:
             _keep(self._scores, part.key, own)
             self._attempts.setdefault(part.loops, []).append(run.attempt(part, own))
             if own.seconds is not None:
-                _insert(run.fastest.setdefault(part.loops, []), own.seconds, part)
+                leaders = run.fastest.setdefault(part.loops, [])
+                bisect.insort(leaders, (own.seconds, part), key=lambda pair: pair[0])
+                del leaders[LEADERS:]
         key = candidate.key
         if key in self._known:
             run.again += 1
@@ -546,11 +545,9 @@ class Runner:
             _keep(self._known, key, None)
             run.pruned += score.status == "refused"
             run.failed += score.status not in ("ok", "refused")
-            if score.seconds is not None:
-                if run.best is None or score.seconds < run.best[0]:
-                    run.since = 0
-                    run.curve.append((run.tries, run.programs, score.seconds))
-                _insert(run.leaders, score.seconds, candidate)
+            if score.seconds is not None and (run.best is None or score.seconds < run.best[0]):
+                run.since, run.best = 0, (score.seconds, candidate)
+                run.curve.append((run.tries, run.programs, score.seconds))
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
         reference = run.default.seconds or (run.curve[0][2] if run.curve else None)
         tried = Tried(candidate, score, reward(score, reference), parts)
@@ -629,12 +626,6 @@ def together(scores: Sequence[tuple[Score, int]]) -> Score:
     return Score(total, scores[0][0].basis, "ok", "; ".join(score.detail for score, _ in scores))
 
 
-def _insert(leaders: list[tuple[float, T]], seconds: float, what: T) -> None:
-    leaders.append((seconds, what))
-    leaders.sort(key=lambda pair: pair[0])
-    del leaders[LEADERS:]
-
-
 def _keep(known: OrderedDict[str, T], key: str, value: T) -> None:
     known[key] = value
     if len(known) > SCORES_KEPT:
@@ -686,19 +677,27 @@ class SharedPrefix:
     def visits(self) -> int:
         return self.times.count + self.times.without
 
-    def shown(self, depth: int = 0) -> SharedPrefix:
-        """Return the relevant part of the tree: chains without a choice merged, and the most visited children."""
-        found = self
-        labels = [self.label] if self.label else []
+    def record(self, default: float | None, depth: int = 0) -> dict[str, Any]:
+        """Return the tree for the page: chains without a choice merged, and the most visited children.
+
+        A reward is the default's time divided by the candidate's, 0 without a time.
+        """
+        found, labels = self, [self.label] if self.label else []
         while len(found.children) == 1 and (only := next(iter(found.children.values()))).visits == found.visits:
             found = only
-            if found.label not in ("default", "skip"):
-                labels.append(found.label)
-        children: list[SharedPrefix] = []
-        if depth < DEEPEST:
-            children = sorted(found.children.values(), key=lambda child: (-child.visits, child.times.best))[:WIDEST]
-        label = " · ".join(label.split(": ")[-1] if n else label for n, label in enumerate(labels))
-        return SharedPrefix(label, self.times, {n: child.shown(depth + 1) for n, child in enumerate(children)})
+            labels.append(found.label)
+        first, *rest = labels or [""]
+        parts = (label.split(": ")[-1] for label in rest)
+        best, mean = (
+            default / seconds if default and 0 < seconds < math.inf else 0.0
+            for seconds in (self.times.best, self.times.mean)
+        )
+        below = sorted(found.children.values(), key=lambda child: (-child.visits, child.times.best))[:WIDEST]
+        return {
+            "label": " · ".join([first, *(part for part in parts if part not in (DEFAULT, SKIP))]),
+            "tried": self.visits, "without": self.times.without, "best": best, "mean": mean,
+            "below": [child.record(default, depth + 1) for child in below] if depth < DEEPEST else [],
+        }  # fmt: skip
 
 
 class SearchLog:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
-    from ..tune.search import CandidateTimes, SearchLog, SearchProgress, SharedPrefix, Tried
+    from ..tune.search import CandidateTimes, SearchLog, SearchProgress, Tried
     from ..tune.tuning import Programmed
 
 # ---- effects of firings
@@ -417,8 +417,7 @@ def tuning_record(found: Programmed, log: SearchLog) -> Record:
 def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record:
     """Return the record of a tuning run after `seconds`. Times are in microseconds.
 
-    `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them. A reward is the
-    default's time divided by the candidate's, 0 without a time.
+    `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them.
     """
     default = run.default.seconds
     kernels = [
@@ -431,17 +430,7 @@ def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record
         "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds, "limit": run.limit,
         "default": _micro(default), "best": _micro(run.best[0] if run.best else None), "running": True,
         "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
-        "tree": _branch(log.root.shown(), default), "kernels": kernels,
-    }  # fmt: skip
-
-
-def _branch(node: SharedPrefix, default: float | None) -> Record:
-    first, *rest = node.label.split(" · ")
-    label = " · ".join([first, *(part for part in rest if part not in ("default", "skip"))])
-    return {
-        "label": label, "tried": node.visits, "without": node.times.without,
-        "best": _reward(node.times.best, default), "mean": _reward(node.times.mean, default),
-        "below": [_branch(child, default) for child in node.children.values()],
+        "tree": log.root.record(default), "kernels": kernels,
     }  # fmt: skip
 
 
@@ -488,10 +477,6 @@ def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]
 
 def _micro(seconds: float | None) -> float | None:
     return None if seconds is None or seconds == math.inf else seconds * 1e6
-
-
-def _reward(seconds: float, default: float | None) -> float:
-    return default / seconds if default and 0 < seconds < math.inf else 0.0
 
 
 # ---- the e-graph

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import dplc as package
-from dplc.engine.api import choices
+from dplc.engine.api import compile_options
 from dplc.engine.rewrite.statements.driver import SettingWarning
 from dplc.ir.diagnostic import DplcError, UsageError
 
@@ -82,12 +82,12 @@ def test_a_value_of_another_kind_is_an_error_from_python() -> None:
 
 
 def test_settings_from_python_accept_the_number_of_a_pass() -> None:
-    assert choices(None, None, None, {"002_chunk_matmul_k": {"BK": 16}})[1].tools.settings == {
+    assert compile_options(None, None, None, {"002_chunk_matmul_k": {"BK": 16}})[1].tools.settings == {
         "chunk_matmul_k": {"BK": 16}
     }
     assert "002_chunk_matmul_k" in package.Rules() and "003_chunk_matmul_k" not in package.Rules()
     with pytest.raises(UsageError, match="no rule `003_chunk_matmul_k`"):
-        choices(None, None, None, {"003_chunk_matmul_k": {"BK": 16}})
+        compile_options(None, None, None, {"003_chunk_matmul_k": {"BK": 16}})
 
 
 def test_what_is_heard_is_not_mentioned(dplc) -> None:  # type: ignore[no-untyped-def]

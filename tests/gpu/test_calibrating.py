@@ -19,6 +19,7 @@ from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cli.app import main
 from dplc.engine.cli.machine import calibrate_device
+from dplc.engine.cli.options import Flags
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
 from dplc.engine.tune.evaluators import WorkerProcess, cubin
 
@@ -67,7 +68,7 @@ def test_the_constants_are_found_again(
     process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mine.toml"
-    calibrate_device(small_device(tmp_path), out, False, process, build, SMALL)
+    calibrate_device(Flags(target=small_device(tmp_path), out=out), process, build, SMALL)
     assert "dram_share: 0.8 measured on dplc mock GPU, 0.92 published" in capsys.readouterr().out
     found = target(str(out))
     for name, value in TRUE.items():
@@ -77,7 +78,7 @@ def test_the_constants_are_found_again(
         if field.name not in (*FITTED, "name", "multiprocessors"):
             assert getattr(found, field.name) == getattr(BASE, field.name)
     assert "# Measured by `dplc calibrate` on dplc mock GPU: dram_share" in out.read_text()
-    calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
+    calibrate_device(Flags(target=small_device(tmp_path), as_json=True), process, build, SMALL)
     record = json.loads(capsys.readouterr().out)
     assert record["constants"]["clock"] == {"measured": pytest.approx(1.7e9, rel=1e-3), "published": 1.98e9}
 
@@ -85,7 +86,7 @@ def test_the_constants_are_found_again(
 def test_times_that_make_no_sense_are_refused(process: WorkerProcess, tmp_path: Path) -> None:
     (tmp_path / "times").write_text("copy_1 20\ncopy_2 20\n")
     with pytest.raises(DeviceError, match="twice the work for dram_share took no longer"):
-        calibrate_device(small_device(tmp_path), None, True, process, build, SMALL)
+        calibrate_device(Flags(target=small_device(tmp_path), as_json=True), process, build, SMALL)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -128,12 +128,12 @@ def test_the_tree_that_is_shown_ends_somewhere() -> None:
             node.children = {"left": grown(levels - 1), "right": SharedPrefix("end", CandidateTimes(1, 2.0))}
         return node
 
-    def depth(node: SharedPrefix) -> int:
-        return 1 + max(map(depth, node.children.values())) if node.children else 0
+    def depth(node: dict[str, Any]) -> int:
+        return 1 + max(map(depth, node["below"])) if node["below"] else 0
 
-    assert depth(grown(40).shown()) == DEEPEST and depth(grown(5).shown()) == 5
+    assert depth(grown(40).record(1.0)) == DEEPEST and depth(grown(5).record(1.0)) == 5
     wide = SharedPrefix(children={n: SharedPrefix(str(n), CandidateTimes(1, 1.0)) for n in range(40)})
-    assert len(wide.shown().children) == WIDEST
+    assert len(wide.record(1.0)["below"]) == WIDEST
 
 
 def test_means_of_times_are_geometric() -> None:
