@@ -29,7 +29,7 @@ from .rewrite.statements.driver import Settings, tell_unheard
 from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
 from .ruleset import toolchain
-from .run.dispatch import BoundCall, Calls, Rows, settled
+from .run.dispatch import BoundCall, Calls, Rows, requested_rows
 from .run.inputs import (
     Frozen,
     Parameters,
@@ -400,7 +400,7 @@ def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compila
         logged(told, found)
         return found if then is None else then(found)
 
-    return Rows(whole, settled(rows, whole, compile_part, schedules), compile_part)
+    return Rows(whole, requested_rows(rows, whole, compile_part, schedules), compile_part)
 
 
 def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:

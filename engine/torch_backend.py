@@ -293,7 +293,7 @@ MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would k
 OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
 
 
-PER_LENGTH = "a part of the program is compiled anew for every length: "
+PER_LENGTH = "a part of the program is compiled again for every length: "
 DRAWN = "nothing to do: the numbers are those that PyTorch draws without dplc, from the same seed"
 
 
@@ -377,7 +377,7 @@ def _warn_of_number(told: set[str], before: Any, now: Any, hint: str, place: str
     """Warn once that a number that is not a length, and so is fixed in a compile, has changed."""
     if "number" not in told:
         told.add("number")
-        what = "a part of the program is compiled anew for every value of a number that it is called with"
+        what = "a part of the program is compiled again for every value of a number that it is called with"
         _warn(LengthWarning, what, place, (f"it was {before}, and is {now}",), hint)
 
 

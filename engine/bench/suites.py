@@ -228,9 +228,9 @@ class Written:
         """Return the results of eager mode."""
         device = tensors[0].device if tensors else torch.device("cpu")
         if device not in self._constants:
-            beside = self.captured.tensors.items()
+            others = self.captured.tensors.items()
             inputs = self.captured.inputs
-            self._constants[device] = {name: value.to(device) for name, value in beside if name not in inputs}
+            self._constants[device] = {name: value.to(device) for name, value in others if name not in inputs}
         with device:
             return tuple(self._module(*tensors, *self._constants[device].values()))
 

@@ -695,7 +695,7 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
             copies[node] = copies[given]
             continue
         read, casts = [x for x in node.all_input_nodes if x in held], dict[Any, Any]()
-        kind = _kind_beside(node) if read else None
+        kind = _dtype_of_float(node) if read else None
         for x in read if kind is torch.float32 else ():
             casts[x] = inner.call_method("to", (copies[x], kind))
             casts[x].meta["example_value"] = _PLACE.to(kind)
@@ -739,7 +739,7 @@ def _like(a: Any, b: Any) -> bool:
     return both and a.dtype is b.dtype and len(a.shape) == len(b.shape)
 
 
-def _kind_beside(node: Any) -> torch.dtype | None:
+def _dtype_of_float(node: Any) -> torch.dtype | None:
     """Return the dtype that torch gives a float among an op's tensors; None if the op reads numbers alone."""
     tensors = [x for x in map(value, node.all_input_nodes) if isinstance(x, torch.Tensor)]
     kinds = {torch.result_type(torch.empty(1, dtype=x.dtype, device="meta"), 1.0) for x in tensors}

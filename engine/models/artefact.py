@@ -33,7 +33,7 @@ import torch
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_nvrtc, find_program
 from ...codegen.cuda import bound, print_cuda, safe_kernel_name
-from ...codegen.kernel import CudaKernel, Program
+from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.dtypes import COMPUTING_FLOATS
 from ...ir.expr import Size, only_sizes
@@ -49,7 +49,7 @@ from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import STAGES, Compiler
 from ..run.dispatch import row_of
-from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, TorchOutput, compile_call
+from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, compile_call
 from .plan_file import (
     DAMAGED,
     FURTHEST,
@@ -57,14 +57,11 @@ from .plan_file import (
     ExampleRecord,
     Manifest,
     PlanFile,
-    RowRecord,
-    WeightRecord,
     check_file,
     check_plan,
     check_rows,
     elements,
     extent_at,
-    kernel_record,
     launch_fields,
     read_file,
     read_manifest,
@@ -98,28 +95,24 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[
     path = folder / KERNEL_IR
     units = read_kernels(path)
     made: dict[str, CudaKernel] = {}
-    for record in plan.kernels:
-        if record.name in made or record.name not in units:
-            what = "is there twice" if record.name in made else f"is not in {KERNEL_IR}"
-            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: kernel `{record.name}` {what}")
-        try:  # the record's comment names the rules that shaped the kernel, which no IR does
-            printed = print_cuda(units[record.name], _rules(record.comment))
+    for name, comment in plan.kernels.items():
+        if name not in units:
+            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: kernel `{name}` is not in {KERNEL_IR}")
+        try:  # the comment names the rules that shaped the kernel, which no IR does
+            printed = print_cuda(units[name], _rules(comment))
         except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
             what = getattr(error, "what", "") or str(error) or type(error).__name__
-            raise DplcError(f"{DAMAGED}: {path}: kernel `{units[record.name].name}`: {what}") from None
-        written = kernel_record(printed)
-        for field in record.__struct_fields__:
-            if getattr(record, field) != getattr(written, field):
-                what = f"`{field}` of kernel `{record.name}` is not as {KERNEL_IR} says"
-                raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: {what}")
-        text = read_text(folder / "cuda" / f"{record.name}.cu")
+            raise DplcError(f"{DAMAGED}: {path}: kernel `{units[name].name}`: {what}") from None
+        if comment != printed.comment:
+            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: `comment` of kernel `{name}` names no rules alone")
+        text = read_text(folder / "cuda" / f"{name}.cu")
         if text != printed.text and not trust:
             raise DplcError(
-                f"{folder / 'cuda' / record.name}.cu is not what this dplc ({__version__}) prints of {KERNEL_IR}",
+                f"{folder / 'cuda' / name}.cu is not what this dplc ({__version__}) prints of {KERNEL_IR}",
                 notes=("it would be compiled and run on this machine",),
                 hint=f"compile the model again, or say {TRUST} if you edited it yourself and trust all of it",
             )
-        made[record.name] = replace(printed, text=text)
+        made[name] = replace(printed, text=text)
     return {name: units[name] for name in made}, made
 
 
@@ -238,10 +231,10 @@ class Artefact:
     @property
     def weights(self) -> dict[str, WeightRequest]:
         """{buffer: the weight it takes}, of all rows."""
-        return {name: want for part in (*self.rows, self) for name, want in part.plan.wanted().items()}
+        return {name: want for part in (*self.rows, self) for name, want in part.plan.weights.items()}
 
     @property
-    def outputs(self) -> tuple[TorchOutput, ...]:
+    def outputs(self) -> tuple[Buffer, ...]:
         return self.plan.torch_outputs(self.plan.hints)
 
     @cached_property
@@ -260,7 +253,7 @@ class Artefact:
 
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths, which must be within their ranges."""
-        place = row_of([row.when for row in self.plan.rows], sizes)
+        place = row_of(self.plan.rows, sizes)
         part = self if place is None else self.rows[place]
         program = part.program
         if part.sizes:  # the same kernels, with the grids and buffers of the binding
@@ -367,11 +360,11 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
         results=[result_record(param.name, kind) for param, kind in results],
-        weights=[WeightRecord(n, w.names, w.dtype, w.shape, w.pieces) for n, w in compiled.weights.items()],  # type: ignore[arg-type]
+        weights=dict(compiled.weights),
         weights_from="" if weights is None else str(weights.absolute()),
         aliases=dict(program.aliases), **launch_fields(program, compilation.buffers if sizes else None),
         sizes=tuple(map(Dim.of, sizes.values())),
-        rows=tuple(RowRecord(tuple(replace(dim, hint=None) for dim in row)) for row in rows),
+        rows=tuple(tuple(replace(dim, hint=None) for dim in row) for row in rows),
         examples=() if compiled.source.config else examples(compilation.captured),
     )  # fmt: skip
 
@@ -417,12 +410,12 @@ def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, 
     check_plan(plan, program, units, kernels, place / PLAN)
     names = [name for name in manifest.files if name.startswith(f"{within}cubin/")]
     cubins = {Path(name).stem: read_file(folder / name, LARGEST_CUBIN) for name in names}
-    path, weights = place / CONSTANTS, {weight.buffer for weight in plan.weights}
+    path = place / CONSTANTS
     try:
         constants = dict(load_file(path))
     except Exception as error:  # its own class, and those of torch
         raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
-    for buffer in (buffer for buffer in plan.constants if buffer.name not in weights):
+    for buffer in (buffer for buffer in plan.constants if buffer.name not in plan.weights):
         if buffer.name not in constants:
             raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
         tensor = constants[buffer.name]

@@ -53,7 +53,7 @@ from ..bench.tables import (
     whole,
 )
 from ..compiler import Compilation, Compiler
-from ..cost.instruction_counts import Features, features, instruction_counts
+from ..cost.instruction_counts import features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..kernels.sharing import key
@@ -61,10 +61,8 @@ from ..ruleset import Toolchain
 from ..run.inputs import Judgement, judge
 from ..schedule.scheduling import seconds_of
 from ..schedule.space import FusionVariant, ProgramSpace, Whole
-from ..store.store import FrozenRecord
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
-from .plan_file import LaunchPlan, launch_fields
 from .sources import ModelSource, Tell, build
 
 
@@ -296,42 +294,6 @@ MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main
 Say = Callable[[str], None]
 
 
-class PackedPlan(LaunchPlan, frozen=True, kw_only=True):
-    """Launch plan with the places of the temporaries in their arena."""
-
-    arena_bytes: int
-    offsets: dict[str, int]
-
-
-class CaseFile(FrozenRecord, frozen=True, kw_only=True):
-    """A case of `pack.json`. part: what of the suite it was packed with.
-
-    parameters: the buffers of the inputs, in order; results: name, dtype and torch's shape. constants: {buffer: digest
-    of its array}; launches: what the model counted, for each; texts: a digest of the texts of all kernels, by which a
-    table knows that it shows the times of the kernels that are compiled now.
-    """
-
-    suite: str
-    part: str
-    name: str
-    expression: str
-    dtype: str
-    inputs: dict[str, tuple[int, ...]]
-    spreads: dict[str, float]
-    parameters: list[str]
-    results: list[tuple[str, str, tuple[int, ...]]]
-    program: PackedPlan
-    images: dict[str, str]
-    constants: dict[str, str]
-    predicted_us: float
-    least_us: float
-    launches: list[Features]
-    texts: str
-    rules: tuple[str, ...] = ()
-    candidate: int | None = None
-    same: str = ""
-
-
 @dataclass(frozen=True)
 class PickedSuite:
     """A suite and the cases of it that are packed. part: how both are called in the pack."""
@@ -475,10 +437,14 @@ def _images(
 
 def _record(
     one: _Made, target: Target, images: Mapping[str, Assembled], constants: dict[str, NDArray[Any]]
-) -> CaseFile:
-    """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest."""
+) -> dict[str, Any]:
+    """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest.
+
+    `part` names the part of the suite that was packed. `parameters` are the buffers of the inputs, in order. `results`
+    have a name, a dtype and torch's shape. `launches` holds the counts of the model for each launch. `texts` is a
+    digest of the texts of all kernels, which identifies the kernels that were measured.
+    """
     case, program, captured = one.subject.case, one.program, one.compilation.captured
-    arena = program.arena or Arena(0, {})
     launches = zip(one.kernels, program.kernels, strict=True)
     counted = [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
     found: dict[str, str] = {}
@@ -489,18 +455,34 @@ def _record(
     outputs = zip(one.compilation.plan.outputs, one.compilation.plan.results, strict=True)
     compulsory = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     least = program_seconds(one.compilation.plan.kernels, compulsory, len(program.kernels), target)
-    return CaseFile(
-        suite=one.picked.path.stem, part=one.picked.part, name=case.name, dtype=case.dtype,
-        expression=one.subject.expression, inputs=one.subject.shapes, spreads=dict(one.subject.spreads),
-        parameters=list(captured.inputs),
-        results=[(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
-        program=PackedPlan(**launch_fields(program), arena_bytes=arena.bytes, offsets=dict(arena.offsets)),
-        images={kernel.name: _name(kernel) for kernel in program.kernels},
-        constants=found,
-        predicted_us=sum(predict(counts, target).seconds for counts in counted) * 1e6, least_us=least * 1e6,
-        launches=[features(counts) for counts in counted], texts=_texts(program),
-        rules=tuple(Path(rule).stem for rule in case.rules), candidate=one.candidate, same=one.same,
-    )  # fmt: skip
+    return {
+        "suite": one.picked.path.stem, "part": one.picked.part, "name": case.name, "dtype": case.dtype,
+        "expression": one.subject.expression, "inputs": one.subject.shapes, "spreads": one.subject.spreads,
+        "parameters": captured.inputs,
+        "results": [(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
+        "program": _launch_plan(program), "images": {kernel.name: _name(kernel) for kernel in program.kernels},
+        "constants": found, "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
+        "least_us": least * 1e6, "launches": [features(counts) for counts in counted], "texts": _texts(program),
+        "rules": [Path(rule).stem for rule in case.rules], "candidate": one.candidate, "same": one.same,
+    }  # fmt: skip
+
+
+def _launch_plan(program: Program) -> dict[str, Any]:
+    """Return a program as data, without the texts of its kernels."""
+    kernels, arena = program.distinct_kernels(), program.arena or Arena(0, {})
+    place = {kernel.name: index for index, kernel in enumerate(kernels)}
+    return {
+        "inputs": program.inputs, "outputs": program.outputs, "constants": program.constants,
+        "temporaries": program.temporaries, "arena_bytes": arena.bytes, "offsets": dict(arena.offsets),
+        "launches": [
+            {"kernel": place[launch.kernel.name], "buffers": launch.buffers} for launch in program.launches()
+        ],
+        "kernels": [
+            {"name": kernel.name, "grid": kernel.grid, "block": kernel.block, "smem": kernel.smem}
+            | {"params": [vars(param) | (vars(param.box) if param.box else {}) for param in kernel.params]}
+            for kernel in kernels
+        ],
+    }  # fmt: skip
 
 
 def _name(kernel: CudaKernel) -> str:

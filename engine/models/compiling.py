@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...codegen.kernel import Program
+from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
 from ...ir import schemas
 from ...ir.diagnostic import DplcError
@@ -37,24 +37,15 @@ from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_o
 
 
 @dataclass(frozen=True)
-class TorchOutput:
-    """An output of a program: its buffer, and the dtype and shape it has in torch."""
-
-    buffer: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class BoundModel:
     """Model at a binding of its sizes.
 
-    constants: {buffer: tensor} of those that no weight file holds; plan: the index of the plan in the table, None for
-    that of the whole range.
+    outputs: with torch's shapes; constants: {buffer: tensor} of those that no weight file holds; plan: the index of the
+    plan in the table, None for that of the whole range.
     """
 
     program: Program
-    outputs: tuple[TorchOutput, ...]
+    outputs: tuple[Buffer, ...]
     constants: Mapping[str, Any]
     plan: int | None = None
 
@@ -70,15 +61,15 @@ class ModelRunner:
     def __init__(
         self,
         program: Program,
-        outputs: Sequence[TorchOutput],
+        outputs: Sequence[Buffer],
         executor: Executor,
         constants: Mapping[str, Any],
-        beside: ModelRunner | None = None,
+        sharing: ModelRunner | None = None,
     ):
         self.program, self.outputs, self.executor = program, tuple(outputs), executor
         shapes = {buffer.name: buffer.shape for buffer in program.constants}
         placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
-        self._session: Session = executor.prepare(program, placed, beside and beside._session)
+        self._session: Session = executor.prepare(program, placed, sharing and sharing._session)
 
     def run(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
@@ -92,7 +83,7 @@ class ModelRunner:
                 raise DplcError(f"input `{buffer.name}` must be {buffer.dtype}{list(buffer.shape)}; it is {found}")
             given[buffer.name] = tensor.detach().reshape(buffer.shape)
         results = self._session.run(given)
-        return [results[output.buffer].reshape(output.shape) for output in self.outputs]
+        return [results[output.name].reshape(output.shape) for output in self.outputs]
 
     def launch(self, place: int) -> None:
         """Repeat one launch on the buffers of the latest run, to measure it alone."""
@@ -126,19 +117,19 @@ class DynamicModelRunner:
     def runner(self, sizes: Binding) -> ModelRunner:
         """Return the runner at these lengths; the most recently used runners keep their memory."""
         key = tuple(sizes.values())
-        beside = next(iter(self._runners.values()), None)
-        found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), beside)
+        sharing = next(iter(self._runners.values()), None)
+        found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), sharing)
         self._runners[key] = found
         if len(self._runners) > MOST_KEPT:
             del self._runners[next(iter(self._runners))]
         return found
 
-    def fresh(self, made: BoundModel, beside: ModelRunner | None = None) -> ModelRunner:
+    def fresh(self, made: BoundModel, sharing: ModelRunner | None = None) -> ModelRunner:
         """Return a new runner at a binding. The optional runner shares its weights, as in `ModelRunner`."""
         if made.plan not in self._constants:
             self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
         constants = {**self._constants[made.plan], **self._weights}
-        return ModelRunner(made.program, made.outputs, self._executor, constants, beside)
+        return ModelRunner(made.program, made.outputs, self._executor, constants, sharing)
 
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
@@ -278,7 +269,7 @@ def capture_call(
             continue
         if id(tensor) in files:
             names, shape = files[id(tensor)], tuple(map(int, param.shape))
-            weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))
+            weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))  # type: ignore[arg-type]
         else:
             kinds[param.name] = "constant"
     return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)
@@ -457,7 +448,7 @@ class CompiledModel:
         return self.compilation.ir(stage)
 
     @property
-    def outputs(self) -> tuple[TorchOutput, ...]:
+    def outputs(self) -> tuple[Buffer, ...]:
         return _outputs(self.compilation)
 
     def constants(self) -> dict[str, Any]:
@@ -469,9 +460,9 @@ class CompiledModel:
         return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
 
 
-def _outputs(made: Compilation, sizes: Binding = AT_HINTS) -> tuple[TorchOutput, ...]:
+def _outputs(made: Compilation, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
     return tuple(
-        TorchOutput(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))
+        Buffer(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))  # type: ignore[arg-type]
         for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
     )
 

@@ -459,9 +459,9 @@ class Generator:
             token = _run(runner, given, cache, rows)
         return token, cache
 
-    def _reading(self, rows: int, beside: ModelRunner | None = None) -> ModelRunner:
+    def _reading(self, rows: int, sharing: ModelRunner | None = None) -> ModelRunner:
         """Return the runner that reads a token, given so many rows of the cache."""
-        return self._tokens.fresh(self.generation.token_of(rows), beside)
+        return self._tokens.fresh(self.generation.token_of(rows), sharing)
 
     def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
         return self._prompts.fresh(self.generation.prompt_of(length, rows), self._token)

@@ -27,14 +27,15 @@ from ...codegen.cuda import bound
 from ...codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError
+from ...ir.dtypes import DtypeName
 from ...ir.node import Node
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.text.print_statements import print_expr
 from ..capture.dynamic_shapes import Dim, Identifier
 from ..store.store import FrozenRecord
-from .compiling import TorchOutput, vocabulary
-from .sources import WeightRequest
+from .compiling import vocabulary
+from .sources import Elements, Line, WeightRequest
 
 MANIFEST = "dplc-artefact.json"
 FORMAT = 3
@@ -78,14 +79,10 @@ def seal(folder: Path, version: str) -> None:
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a folder. Raises DplcError for a folder without one, and for another format."""
     path = folder / MANIFEST
-    data = read_file(path)
-    try:
-        number = msgspec.json.decode(data, type=_Format).format
-        if number != FORMAT:
-            raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
-        found = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise DplcError(f"{DAMAGED}: {path} does not fit its schema: {error}") from None
+    number = read_record(path, _Format).format
+    if number != FORMAT:
+        raise DplcError(f"{path} is of format {number}; this dplc reads {FORMAT}", hint="compile the model again")
+    found = read_record(path, Manifest)
     foreign = next((name for name in found.files if not OURS.fullmatch(name)), None)
     if foreign is not None:
         raise DplcError(f"{DAMAGED}: {path} lists `{foreign}`, which is no file of an artefact")
@@ -342,22 +339,18 @@ def _value(tree: ast.expr, sizes: Binding) -> int:
 
 Record = TypeVar("Record")
 
-Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f]*\Z")]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Bytes = Annotated[int, Meta(ge=0, le=2**48)]  # or elements
-Extents = Annotated[tuple[Bytes, ...], Meta(max_length=64)]
-SizedExtents = Annotated[tuple[Bytes | ExtentText, ...], Meta(max_length=64)]
+SizedExtents = Annotated[tuple[Elements | ExtentText, ...], Meta(max_length=64)]
 MOST_SIZES, MOST_ROWS = 8, 256  # of a plan that anybody would write
-DtypeText = Literal["f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i64", "i32", "i16", "i8", "u8", "b8"]
+Conditions = Annotated[tuple[Dim, ...], Meta(min_length=1, max_length=MOST_SIZES)]
 FURTHEST = 2**31 - 1  # from 0, of numbers that are drawn for an input
-LARGEST_SMEM = 1 << 20  # bytes that no device has
 
 
 class BufferRecord(FrozenRecord, frozen=True):
     """Buffer as kernels know it: without dimensions of one element. Extents may depend on sizes."""
 
     name: Identifier
-    dtype: DtypeText
+    dtype: DtypeName
     shape: SizedExtents
 
 
@@ -371,78 +364,29 @@ class ExampleRecord(BufferRecord, frozen=True):
     high: float
 
 
-class ParameterRecord(FrozenRecord, frozen=True, omit_defaults=True):
-    """A parameter of a kernel, at the hints of its sizes.
-
-    role: in, out or tensor_map; of a tensor map the parameter it describes, the sides of a box, the swizzle.
-    """
-
-    name: Identifier
-    dtype: DtypeText
-    shape: Extents
-    role: Literal["in", "out", "tensor_map"] = "in"
-    source: Line = ""
-    sides: Annotated[tuple[Annotated[int, Meta(ge=1, le=256)], ...], Meta(max_length=5)] = ()
-    swizzle: Literal[0, 32, 64, 128] = 0
-
-
-class KernelFile(FrozenRecord, frozen=True):
-    """A kernel; its text is `cuda/NAME.cu`, and its grid the one at the hints of its sizes."""
-
-    name: Identifier
-    grid: tuple[Count, Count, Count]
-    block: Count
-    smem: Annotated[int, Meta(ge=0, le=LARGEST_SMEM)]
-    params: list[ParameterRecord]
-    comment: Annotated[str, Meta(max_length=1 << 16)] = ""
-
-
 class LaunchRecord(FrozenRecord, frozen=True):
-    """Launch of a kernel. kernel: its index; buffers: one for every parameter."""
+    """Launch of a kernel. buffers: one for every parameter."""
 
-    kernel: Count
+    kernel: Identifier
     buffers: tuple[Identifier, ...]
 
 
-class WeightRecord(FrozenRecord, frozen=True):
-    """Constant that weight files hold.
+class PlanFile(FrozenRecord, frozen=True, kw_only=True):
+    """Plan of a compiled model: buffers, kernels and launches of its program, and how to call it.
 
-    names: its possible names in a file; shape as in torch; pieces: as of `weights.WeightRequest`.
+    Kernel IR defines the kernels; kernels: {name: comment, which names the rules}. weights: {constant: its weight}; the
+    other constants are in `constants.safetensors`. weights_from: the weights that the compile was checked against, ""
+    for none. aliases: {output: the input whose memory it shares}. length, batch: numbers, or names of sizes. sizes:
+    known at a call. rows: the plan in the folder `rows/N` serves calls for which all conditions of row N hold, if those
+    of no earlier row do. examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
     """
-
-    buffer: Identifier
-    names: Annotated[tuple[Line, ...], Meta(min_length=1)]
-    dtype: DtypeText
-    shape: Extents
-    pieces: tuple[tuple[Annotated[tuple[Line, ...], Meta(min_length=1)], ...], ...] = ()
-
-
-class RowRecord(FrozenRecord, frozen=True):
-    """Row of the table: the plan in the folder `rows/N`, N its index, serves calls for which all of `when` holds."""
-
-    when: Annotated[tuple[Dim, ...], Meta(min_length=1, max_length=MOST_SIZES)]
-
-
-class LaunchPlan(FrozenRecord, frozen=True, kw_only=True):
-    """Buffers, kernels and launches of a program."""
 
     inputs: list[BufferRecord]
     outputs: list[BufferRecord]
     constants: list[BufferRecord]
     temporaries: list[BufferRecord]
-    kernels: list[KernelFile]
+    kernels: dict[Identifier, Annotated[str, Meta(max_length=1 << 16)]]
     launches: list[LaunchRecord]
-
-
-class PlanFile(LaunchPlan, frozen=True, kw_only=True):
-    """Plan of a compiled model.
-
-    Constants other than weights are in `constants.safetensors`, under their buffers' names. weights_from: the weights
-    that the compile was checked against, "" for none. aliases: {output: the input whose memory it shares}. length,
-    batch: numbers, or names of sizes. sizes: known at a call. rows: the table whose first matching row serves a call.
-    examples: the inputs of a `-c` text, which has no `config`, and 0 for length and batch.
-    """
-
     dplc: Line
     rules: Line
     model: Line
@@ -454,11 +398,11 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
     target: Line
     arch: Line
     results: list[BufferRecord]
-    weights: list[WeightRecord]
+    weights: dict[Identifier, WeightRequest]
     weights_from: Line
     aliases: dict[Identifier, Identifier] = {}
     sizes: Annotated[tuple[Dim, ...], Meta(max_length=MOST_SIZES)] = ()
-    rows: Annotated[tuple[RowRecord, ...], Meta(max_length=MOST_ROWS)] = ()
+    rows: Annotated[tuple[Conditions, ...], Meta(max_length=MOST_ROWS)] = ()
     examples: tuple[ExampleRecord, ...] = ()
 
     @property
@@ -470,10 +414,6 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
         """Return (sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
-    def wanted(self) -> dict[str, WeightRequest]:
-        """Return {buffer: its weight}."""
-        return {w.buffer: WeightRequest(w.names, w.dtype, w.shape, w.pieces) for w in self.weights}
-
     def program(
         self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS
     ) -> Program:  # fmt: skip
@@ -482,10 +422,9 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
         Raises DplcError if the plan contradicts itself.
         """
         try:
-            made = [kernels[record.name] for record in self.kernels]
             return with_arena(
                 Program(
-                    tuple(made[launch.kernel] for launch in self.launches),
+                    tuple(kernels[launch.kernel] for launch in self.launches),
                     _buffers(self.inputs, sizes),
                     _buffers(self.outputs, sizes),
                     _buffers(self.constants, sizes),
@@ -494,14 +433,12 @@ class PlanFile(LaunchPlan, frozen=True, kw_only=True):
                     aliases=self.aliases,
                 )
             )
-        except (ValueError, IndexError, KeyError) as error:
+        except (ValueError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
 
-    def torch_outputs(self, sizes: Binding = AT_HINTS) -> tuple[TorchOutput, ...]:
-        return tuple(
-            TorchOutput(buffer.name, result.dtype, tuple(extent_at(n, sizes) for n in result.shape))
-            for buffer, result in zip(self.outputs, self.results, strict=True)
-        )
+    def torch_outputs(self, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
+        """Return the outputs with torch's shapes."""
+        return _buffers(self.results, sizes)
 
 
 def result_record(name: str, kind: Any) -> BufferRecord:
@@ -509,23 +446,13 @@ def result_record(name: str, kind: Any) -> BufferRecord:
     return BufferRecord(name, kind.dtype, tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in kind.shape))
 
 
-def kernel_record(kernel: CudaKernel) -> KernelFile:
-    """Return the record of a kernel, without its text."""
-    params = []
-    for p in kernel.params:
-        box = {"source": p.box.source, "sides": p.box.sides, "swizzle": p.box.swizzle} if p.box else {}
-        params.append(ParameterRecord(p.name, p.dtype, p.shape, p.role, **box))  # type: ignore[arg-type]
-    return KernelFile(kernel.name, kernel.grid, kernel.block, kernel.smem, params, kernel.comment)
-
-
 def launch_fields(program: Program, sized: Any = None) -> dict[str, Any]:
-    """Return the fields of a LaunchPlan. sized: the buffers of a program with sizes."""
-    kernels = program.distinct_kernels()
-    place = {kernel.name: index for index, kernel in enumerate(kernels)}
+    """Return the fields of a plan for a program. sized: the buffers of a program with sizes."""
     kinds = ("inputs", "outputs", "constants", "temporaries")
     buffers = {kind: [result_record(b.name, b) for b in getattr(sized or program, kind)] for kind in kinds}
-    launches = [LaunchRecord(place[launch.kernel.name], launch.buffers) for launch in program.launches()]
-    return {**buffers, "kernels": list(map(kernel_record, kernels)), "launches": launches}
+    kernels = {kernel.name: kernel.comment for kernel in program.distinct_kernels()}
+    launches = [LaunchRecord(launch.kernel.name, launch.buffers) for launch in program.launches()]
+    return {**buffers, "kernels": kernels, "launches": launches}
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -567,7 +494,7 @@ def check_rows(whole: PlanFile, rows: Sequence[PlanFile], path: Path) -> None:
 
     Its tokens, results and weights must be those of the plan of the whole range. path: of that plan.
     """
-    _raise_first((f"row {n}: {p}" for n, row in enumerate(rows) for p in _row(whole, whole.rows[n].when, row)), path)
+    _raise_first((f"row {n}: {p}" for n, row in enumerate(rows) for p in _row(whole, whole.rows[n], row)), path)
 
 
 def _raise_first(problems: Iterator[str], path: Path) -> None:
@@ -626,8 +553,7 @@ def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]
             yield "`inputs` have other names than those of the whole range"
         if whole.tokens_at(corner) != row.tokens_at(corner):
             yield "it is for another number of tokens"
-    weights = whole.wanted()
-    if any(weights.get(name) != want for name, want in row.wanted().items()):
+    if not row.weights.items() <= whole.weights.items():
         yield "`weights`: the whole range takes others"
     if (row.dtype, row.arch, row.config) != (whole.dtype, whole.arch, whole.config):
         yield "it is of another model, or for another device"
@@ -652,7 +578,7 @@ def _results(plan: PlanFile, program: Program, sizes: Binding) -> Iterator[str]:
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
     for output, result in zip(program.outputs, plan.results, strict=False):
         shape = [extent_at(n, sizes) for n in result.shape]
-        if (output.dtype, output.size) != (result.dtype, math.prod(shape)):
+        if (output.name, output.dtype, output.size) != (result.name, result.dtype, math.prod(shape)):
             yield f"`results`: {result.dtype}{shape} is not what output `{output.name}` holds"
 
 
@@ -662,12 +588,11 @@ def _weights(plan: PlanFile) -> Iterator[str]:
         if any(not isinstance(n, int) for n in constant.shape):
             yield f"`constants`: `{constant.name}` depends on a size"
             return
-    for weight in plan.weights:
-        buffer = known.pop(weight.buffer) if weight.buffer in known else None
-        if buffer is None:
-            yield f"`weights`: `{weight.buffer}` is no constant of the program, or is there twice"
-        elif (buffer.dtype, elements(buffer)) != (weight.dtype, math.prod(weight.shape)):
-            yield f"`weights`: {weight.dtype}{list(weight.shape)} is not what constant `{weight.buffer}` holds"
+    for name, weight in plan.weights.items():
+        if name not in known:
+            yield f"`weights`: `{name}` is no constant of the program"
+        elif (known[name].dtype, elements(known[name])) != (weight.dtype, math.prod(weight.shape)):
+            yield f"`weights`: {weight.dtype}{list(weight.shape)} is not what constant `{name}` holds"
 
 
 def elements(buffer: BufferRecord) -> int:

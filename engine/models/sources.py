@@ -16,14 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import torch
+from msgspec import Meta
 
 from ...codegen.arrays import check_room
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.dtypes import DtypeName
 from ...ir.schemas import DTYPES
+from ..store.store import FrozenRecord
 
 # ---- Weights by name: from safetensors files, or random. Only requested tensors are read, and nothing is executed.
 
@@ -33,20 +36,22 @@ SHOWN = 5  # mistakes listed one by one
 LONGEST = 200  # characters of the name of a file
 
 
-Pieces = tuple[tuple[tuple[str, ...], ...], ...]
+Line = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00-\x1f]*\Z")]
+Elements = Annotated[int, Meta(ge=0, le=2**48)]
+Names = Annotated[tuple[Line, ...], Meta(min_length=1)]
+Pieces = tuple[tuple[Names, ...], ...]
 
 
-@dataclass(frozen=True)
-class WeightRequest:
+class WeightRequest(FrozenRecord, frozen=True):
     """A weight that a program takes. names: what a file may call it; dtype, by our name; shape as torch has it.
 
     pieces: what files may have in its stead, the matrices of experts: those of a row are stacked, and the stacks are
     joined along dimension 1. Each has the names that a file may call it.
     """
 
-    names: tuple[str, ...]
-    dtype: str
-    shape: tuple[int, ...]
+    names: Names
+    dtype: DtypeName
+    shape: Annotated[tuple[Elements, ...], Meta(max_length=64)]
     pieces: Pieces = ()
 
 

@@ -50,15 +50,15 @@ def row_of(rows: Sequence[Row], sizes: Binding) -> int | None:
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
 
 
-def settled(rows: Any, whole: Compilation, make: Make, schedules: StoredSchedules | None) -> tuple[Row, ...]:
+def requested_rows(rows: Any, whole: Compilation, make: Make, schedules: StoredSchedules | None) -> tuple[Row, ...]:
     """Return the rows of `rows=`: Dims, or tuples of Dims of several sizes; True for those of a store and of the model.
 
     whole: the program compiled for the full range. Raises UsageError for an invalid row.
     """
     sizes = whole.sizes
     if rows is True:
-        tuned = of_store(whole, schedules) if schedules is not None else ()
-        return (*tuned, *beside(chosen(whole, make), tuned))
+        tuned = stored_rows(whole, schedules) if schedules is not None else ()
+        return (*tuned, *trimmed(default_rows(whole, make), tuned))
     if not isinstance(rows, Sequence) or not all(isinstance(d, Dim) for row in rows for d in _listed(row)):
         raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     found = tuple(_listed(row) for row in rows)
@@ -76,7 +76,7 @@ def _listed(row: Any) -> Row:
     return tuple(row) if isinstance(row, (tuple, list)) else (row,)
 
 
-def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
+def default_rows(whole: Compilation, make: Make) -> tuple[Row, ...]:
     """Return the default rows: of one size its octaves, of several none, for these multiply.
 
     Where rows of memory are as long as the size and the model says that vectors pay, lengths in whole vectors have rows
@@ -101,7 +101,7 @@ def chosen(whole: Compilation, make: Make) -> tuple[Row, ...]:
     return tuple((row,) for row in rows[: numbers.most_ranges])
 
 
-def of_store(whole: Compilation, schedules: StoredSchedules) -> tuple[Row, ...]:
+def stored_rows(whole: Compilation, schedules: StoredSchedules) -> tuple[Row, ...]:
     """Return the parts of the range for which a store has schedules that are faster than the default order.
 
     These are the parts that gain most, the narrowest first, for the first row that holds serves a call.
@@ -115,7 +115,7 @@ def of_store(whole: Compilation, schedules: StoredSchedules) -> tuple[Row, ...]:
     return tuple(sorted(most, key=lambda row: (lengths[row], [dim.low for dim in row])))
 
 
-def beside(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
+def trimmed(usual: Iterable[Row], first: Sequence[Row]) -> Iterator[Row]:
     """Yield the default rows of one size, without the ends that preceding rows serve."""
     taken = sorted((row[0] for row in first if len(row) == 1), key=lambda dim: dim.low)
     for (dim,) in usual:

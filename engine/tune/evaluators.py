@@ -115,8 +115,8 @@ def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tupl
     between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
     bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, texts, strict=True))
     bare = tuple(dataclasses.replace(text, text="", comment="") for text in texts)
-    given, made, beside = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
-    return Program(bare, given, made, (), beside, bindings)
+    given, made, temporaries = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
+    return Program(bare, given, made, (), temporaries, bindings)
 
 
 def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:

@@ -119,7 +119,7 @@ _NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", 
 
 
 @functools.lru_cache(maxsize=8)
-def _read_beside(source: Source) -> tuple[s.Syntax, ...]:
+def _read_examples(source: Source) -> tuple[s.Syntax, ...]:
     return parse_rules(source)
 
 
@@ -140,15 +140,15 @@ class Document:
         self.declarations: tuple[s.Syntax, ...] = ()
         self.file: RuleFile | None = None
         self.rules = RuleSet(built_in_files())
-        self.beside(None)
+        self.set_examples(None)
         self._checked: dict[tuple[str, str, str], tuple[int, list[Finding]]] = {}  # with the line where its text began
         self._ordered: object = None
 
     def _name(self) -> str:
-        beside = BUILT_IN.parent
-        return str(self.path.relative_to(beside)) if self.path.is_relative_to(beside) else str(self.path)
+        root = BUILT_IN.parent
+        return str(self.path.relative_to(root)) if self.path.is_relative_to(root) else str(self.path)
 
-    def beside(self, text: str | None) -> None:
+    def set_examples(self, text: str | None) -> None:
         """Set the text of the file of examples as in the editor. None selects the saved file."""
         if text is None:
             self.further = further_of(self.path, self.name)
@@ -212,8 +212,8 @@ class Document:
             *kinds_of_facts(self.rules, {self.name}),
         ]
         texts = chunks(self.text)
-        beside = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
-        context = "\n".join(line for lines in beside for line in lines if line.strip() and not line.startswith("#"))
+        others = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
+        context = "\n".join(line for lines in others for line in lines if line.strip() and not line.startswith("#"))
         for rule in file.rules:
             chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
             found += self._check(self.rules.rules[rule.name], chunk, context)
@@ -223,7 +223,7 @@ class Document:
 
     def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:
         """Return the declarations of the rule file, or those of the file of its examples."""
-        return elaborated(self.declarations) if asked is source else _read_beside(asked)
+        return elaborated(self.declarations) if asked is source else _read_examples(asked)
 
     def _check(self, rule: Rule, chunk: Chunk, context: str) -> list[Finding]:
         """Return the findings about a rule, cached by its text and by the other declarations except rules."""

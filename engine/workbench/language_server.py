@@ -133,12 +133,12 @@ class Server(LanguageServer):
 
     def _problems(self, document: Document, text: str) -> list[DplcError]:
         """Return the errors of a document. Examples are checked with their rules."""
-        document.beside(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
+        document.set_examples(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
         told = document.problems(text)
         rules = rules_file(document.path)
         if rules != document.path and not told and rules.is_file():
             whole = Document(rules)
-            whole.beside(text)
+            whole.set_examples(text)
             told = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
             told = [one for one in told if one.span is not None and one.span.source.name == document.name]
         return told
@@ -155,15 +155,15 @@ class Server(LanguageServer):
         file, text = self.files[uri], self.files[uri].document.text
         if (uri, key) in self.running:
             return
-        rules, whole, beside = rules_file(file.document.path), text, text
+        rules, whole, examples = rules_file(file.document.path), text, text
         if rules == file.document.path:
-            beside = self.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
+            examples = self.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
         else:
             whole = self.text_of(rules) or rules.read_text(encoding="utf-8")
         self.running.add((uri, key))
         try:
             async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
-                answer = await ask(Request(*key, rules, whole, beside, self.suite), tell)
+                answer = await ask(Request(*key, rules, whole, examples, self.suite), tell)
         finally:
             self.running.discard((uri, key))
         said = answer if isinstance(answer, str) else answer.said

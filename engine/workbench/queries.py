@@ -286,10 +286,10 @@ def definition(document: Document, line: int, column: int, texts: Texts = nothin
         spans.append(rules.numbers[word].declared.span)
     if word in rules.passes and not spans:
         spans.append(rules.passes[word][0].span)
-    return list(map(_of_span, spans)) or _in_python(at) or [*_declared_beside(document, word, texts)]
+    return list(map(_of_span, spans)) or _in_python(at) or [*_declared_in_folder(document, word, texts)]
 
 
-def _declared_beside(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
+def _declared_in_folder(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
     """Yield the locations at which another rule file of the folder declares a name."""
     declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
     for path, text in _rule_texts(document, texts) if word else ():
@@ -355,7 +355,7 @@ def ours(document: Document, line: int, column: int, texts: Texts = nothing_open
     at = At(document, line, column)
     if shared(document, at.word) or at.variable is not None:
         return True
-    return any(_declared_beside(document, at.word, texts))
+    return any(_declared_in_folder(document, at.word, texts))
 
 
 def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
@@ -365,8 +365,8 @@ def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
         known[path_of(file.source.name)] = file.source.text
         if file.further is not None:
             known[path_of(file.further.name)] = file.further.text
-    beside = document.path.parent
-    for path in sorted(beside.glob("*.rw")) if beside.is_dir() else ():
+    folder = document.path.parent
+    for path in sorted(folder.glob("*.rw")) if folder.is_dir() else ():
         if path not in known:
             known[path] = path.read_text(encoding="utf-8", errors="replace")
     known[document.path] = document.text

@@ -32,7 +32,7 @@ Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases 
 class Request:
     """Run of a rule file as it is in the editor.
 
-    kind: examples, check or firings; rule, title: of an example, None for all; beside: the text of the file of
+    kind: examples, check or firings; rule, title: of an example, None for all; examples: the text of the file of
     examples, None for the saved file; suite: for firings.
     """
 
@@ -41,13 +41,13 @@ class Request:
     title: str | None
     path: Path
     text: str
-    beside: str | None
+    examples: str | None
     suite: Path | None
 
     def document(self) -> Document:
         """Return the document. Raises its first error."""
         document = Document(self.path)
-        document.beside(self.beside)
+        document.set_examples(self.examples)
         for wrong in errors(document.problems(self.text)):  # type: ignore[arg-type]
             raise wrong
         return document

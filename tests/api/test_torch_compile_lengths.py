@@ -120,7 +120,7 @@ def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> Non
 
     compiled = torch.compile(function, backend="dplc", dynamic=True)
     with pytest.warns(
-        LengthWarning, match=r"(?s)anew for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
+        LengthWarning, match=r"(?s)again for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
     ) as told:
         for n in (3, 5):
             assert same(compiled(x := torch.randn(n, 8)), function(x))

@@ -13,7 +13,6 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import mutators as m
 import torch
 from dumps import Dumps
@@ -35,7 +34,7 @@ from dplc.engine.models import artefact, sources
 from dplc.engine.models.artefact import read_kernels
 from dplc.engine.models.benching import of_artefact
 from dplc.engine.models.compiling import ModelShape, compile_model
-from dplc.engine.models.plan_file import kernel_record, read_file, seal
+from dplc.engine.models.plan_file import read_file, seal
 from dplc.engine.models.sources import ModelSource
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
@@ -253,8 +252,7 @@ class Artefacts:
             for kernel in read_kernels(at / "ir" / "kernel.ir").values():
                 printed = artefact.print_cuda(kernel)
                 m.replaced(at / "cuda" / f"{printed.name}.cu", printed.text.encode())
-                record = msgspec.to_builtins(kernel_record(printed))
-                plan["kernels"] = [record if k["name"] == printed.name else k for k in plan["kernels"]]
+                plan["kernels"][printed.name] = printed.comment
             m.replaced(at / "plan.json", json.dumps(plan).encode())
         except Exception:
             return  # it will be refused as it is

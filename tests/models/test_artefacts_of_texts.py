@@ -58,7 +58,7 @@ def test_one_folder_serves_every_length(text: str, tmp_path: Path, capsys: pytes
 
 def test_rows_and_weights_are_those_of_the_text(written: Path) -> None:
     found = artefact.load(written)
-    assert [[(c.low, c.high) for c in row.when] for row in found.plan.rows] == [[(1, 1)], [(2, 16)]]
+    assert [[(c.low, c.high) for c in row] for row in found.plan.rows] == [[(1, 1)], [(2, 16)]]
     assert [found.at({"s": n}).plan for n in (1, 2, 16, 17, 64)] == [0, 1, 1, None, None]
     assert not found.weights and not found.plan.config
     loaded = dplc.load_model(written, device="emulator")

@@ -122,6 +122,11 @@ def _edit(change: Callable[[dict[str, Any]], Any], where: str = "plan.json") -> 
     return damage
 
 
+def _weight(plan: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(iter(plan["weights"].values()))
+    return found
+
+
 def _size(plan: dict[str, Any], name: str = "s") -> dict[str, Any]:
     return next(size for size in plan["sizes"] if size["name"] == name)
 
@@ -146,16 +151,16 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
     (_edit(lambda p: p.update(aliases={"out": "x"})), "of a plan with sizes there are none|contradicts itself"),
     (_edit(lambda p: p["rows"].pop(0)), "row 0: "),
     (_edit(lambda p: p["rows"].append(p["rows"][0])), r"does not list rows/3/plan\.json"),
-    (_edit(lambda p: p["rows"][0]["when"][0].update(high=2)), "row 0: `s` is a number in its plan"),
-    (_edit(lambda p: p["rows"][0]["when"][0].update(low=2, high=2)), "row 0: "),
-    (_edit(lambda p: p["rows"][2]["when"][0].update(high=65)), "row 2: `s` is 4..65, which is no part of its range"),
-    (_edit(lambda p: p["rows"][2]["when"][0].update(multiple=2)), "row 2: `s` is 4..64 in its plan"),
-    (_edit(lambda p: p["rows"][2]["when"][0].update(low=61, high=63)), "row 2: "),
-    (_edit(lambda p: p["rows"][1]["when"].pop()), "row 1: `b` is a number in its plan"),
-    (_edit(lambda p: p["rows"][1]["when"][1].update(name="t")), "row 1: .*that the whole has not"),
-    (_edit(lambda p: p["rows"][1]["when"].clear()), "rows.*when"),
+    (_edit(lambda p: p["rows"][0][0].update(high=2)), "row 0: `s` is a number in its plan"),
+    (_edit(lambda p: p["rows"][0][0].update(low=2, high=2)), "row 0: "),
+    (_edit(lambda p: p["rows"][2][0].update(high=65)), "row 2: `s` is 4..65, which is no part of its range"),
+    (_edit(lambda p: p["rows"][2][0].update(multiple=2)), "row 2: `s` is 4..64 in its plan"),
+    (_edit(lambda p: p["rows"][2][0].update(low=61, high=63)), "row 2: "),
+    (_edit(lambda p: p["rows"][1].pop()), "row 1: `b` is a number in its plan"),
+    (_edit(lambda p: p["rows"][1][1].update(name="t")), "row 1: .*that the whole has not"),
+    (_edit(lambda p: p["rows"][1].clear()), "rows"),
     (_edit(lambda p: p.update(arch="sm_90a"), "rows/0/plan.json"), "row 0: it is of another model"),
-    (_edit(lambda p: p["weights"][0].update(names=["x"]), "rows/0/plan.json"), "row 0: `weights`"),
+    (_edit(lambda p: _weight(p).update(names=["x"]), "rows/0/plan.json"), "row 0: `weights`"),
     (_edit(lambda p: p["inputs"][0].update(name="other"), "rows/2/plan.json"), "row 2|contradicts"),
     (lambda at: (at / "rows" / "1" / "plan.json").unlink(), r"does not list rows/1/plan\.json"),
     (lambda at: shutil.rmtree(at / "rows" / "1"), "does not list rows/1"),
