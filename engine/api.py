@@ -246,11 +246,11 @@ class Compiled:
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the kernels with their predicted times, their CUDA, and the rules that fired."""
         made = self.compilation
-        told = zip(made.cuda_kernels, predictions(made.kernels, made.target), strict=True)
+        pairs = zip(made.cuda_kernels, predictions(made.kernels, made.target), strict=True)
         rows = [
             (kernel.name, " x ".join(map(str, kernel.grid)), str(kernel.block), f"{kernel.smem} B",
-             f"{said.seconds * 1e6:.2f} us", said.binding)
-            for kernel, said in told
+             f"{prediction.seconds * 1e6:.2f} us", prediction.binding)
+            for kernel, prediction in pairs
         ]  # fmt: skip
         titles = ("kernel", "grid", "threads", "shared memory", f"predicted, {made.target.name}", "bound by")
         pieces = [html.heading(f"dplc.Compiled for {self.device}"), html.table(titles, rows)]
@@ -316,15 +316,15 @@ def compile(
     """
     check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
-    ordinal, told = gpu_of(devices_of(function, (args, named))), list[str]()
+    ordinal, decisions = gpu_of(devices_of(function, (args, named))), list[str]()
     chosen, options = compile_options(
-        device, rules, target, settings, ordinal, exact, trace=trace, db=db, explore=explore, tell=told.append
+        device, rules, target, settings, ordinal, exact, trace=trace, db=db, explore=explore, tell=decisions.append
     )
     start = time.perf_counter()
     captured = capture(function, args, named, dynamic)
     compilation = options.compile(captured, (time.perf_counter() - start) * 1e3)
     tell_unheard(compilation.unheard)
-    remembered = logged(told, compilation)
+    remembered = logged(decisions, compilation)
     wanted = bool(compilation.sizes) if rows is None else rows
     parts = rows_of(compilation, wanted) if wanted else None
 
@@ -394,10 +394,10 @@ def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compila
     def compile_part(part: Capture) -> Compilation:
         from .explore.candidates import remembered
 
-        told = list[str]()
+        decisions = list[str]()
         trace = Trace() if compiler.trace is not None else None
-        found = replace(compiler, trace=trace, explore=remembered(None, told.append)).compile(part)
-        logged(told, found)
+        found = replace(compiler, trace=trace, explore=remembered(None, decisions.append)).compile(part)
+        logged(decisions, found)
         return found if then is None else then(found)
 
     return Rows(whole, requested_rows(rows, whole, compile_part, schedules), compile_part)
@@ -413,10 +413,10 @@ def logged(fusing: Iterable[str], compilation: Compilation) -> tuple[str, ...]:
     Returns:
         All lines, in order.
     """
-    told = (*fusing, *(origin.line for origin in compilation.origins if origin.line))
-    for line in told:
+    lines = (*fusing, *(origin.line for origin in compilation.origins if origin.line))
+    for line in lines:
         LOG.info(line)
-    return told
+    return lines
 
 
 def choose_device(device: str | None) -> str:

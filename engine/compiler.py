@@ -300,10 +300,10 @@ class Compiler(Scheduler):
             watch.made("tensor", graph)
         if since == "loop":
             watch.made("loop", plan.kernels)
-        tools, heard = self.tools, self.trace
-        if heard is None and tools.settings:
-            heard = Trace()
-        within = self if heard is self.trace else replace(self, trace=heard)
+        tools, traced = self.tools, self.trace
+        if traced is None and tools.settings:
+            traced = Trace()
+        within = self if traced is self.trace else replace(self, trace=traced)
         shared = share(plan.kernels if units is None else units)
         shaped, tile = Shaped(), shared.kernels
         origins: tuple[Origin, ...] = ()
@@ -324,7 +324,7 @@ class Compiler(Scheduler):
             program = launch_plan(plan, launches, kernels, cuda, captured.kinds)
         return Compilation(
             captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins, prepared,
-            unheard(heard, tools.settings, tools.rules) if heard is not None else (),
+            unheard(traced, tools.settings, tools.rules) if traced is not None else (),
         )  # fmt: skip
 
 

@@ -333,8 +333,8 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     if options.get("mode") is not None:
         instead = "options are {'explore': True}, and `dplc tune`"
         _warn(OptionWarning, f'mode="{options["mode"]}" means nothing to dplc: {instead}')
-    told: set[str] = set()
-    part = functools.partial(GraphPart, options=chosen, told=told, shares=shares)
+    warned: set[str] = set()
+    part = functools.partial(GraphPart, options=chosen, warned=warned, shares=shares)
 
     def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
         for x in inputs:
@@ -359,7 +359,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
 
     def again(reader: Any, before: Any, now: Any) -> None:
         hint = "an op that takes a tensor there, as products and sums do"
-        _warn_of_number(told, before, now, hint, user_place(reader, None))
+        _warn_of_number(warned, before, now, hint, user_place(reader, None))
 
     return by_numbers(graph, function, described if traced else lambda _: (), again)
 
@@ -373,10 +373,10 @@ def _warn(
     warnings.warn("\n".join(lines), kind, stacklevel=_to_the_user())
 
 
-def _warn_of_number(told: set[str], before: Any, now: Any, hint: str, place: str | None = None) -> None:
+def _warn_of_number(warned: set[str], before: Any, now: Any, hint: str, place: str | None = None) -> None:
     """Warn once that a number that is not a length, and so is fixed in a compile, has changed."""
-    if "number" not in told:
-        told.add("number")
+    if "number" not in warned:
+        warned.add("number")
         what = "a part of the program is compiled again for every value of a number that it is called with"
         _warn(LengthWarning, what, place, (f"it was {before}, and is {now}",), hint)
 
@@ -416,14 +416,14 @@ class GraphPart:
         self,
         graph: GraphModule,
         options: dict[str, Any],
-        told: set[str] | None = None,
+        warned: set[str] | None = None,
         total: int | None = None,
         shares: Shares | None = None,
     ):
         self.graph, self.options, self.shares = graph, options, shares
         self.compiled: dict[Hashable, Function] = {}
         self.fixed_numbers: dict[int, int] = {}  # {argument: its value} of the latest compile
-        self.told: set[str] = set() if told is None else told
+        self.warned: set[str] = set() if warned is None else warned
         self.total = len(ops(graph)) if total is None else total
         self.lengths: Lengths | None = None  # None also for lengths that cannot be sizes
         if any(is_number(n) or has_lengths(n) for n in graph.graph.find_nodes(op="placeholder")):
@@ -445,7 +445,7 @@ class GraphPart:
             index = next((index for index, x in given.items() if before.get(index, x) != x), None)
             if index is not None:
                 _warn_of_number(
-                    self.told, before[index], given[index], f"a tensor in its place: torch.tensor({given[index]})"
+                    self.warned, before[index], given[index], f"a tensor in its place: torch.tensor({given[index]})"
                 )
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args, lengths)
@@ -464,8 +464,8 @@ class GraphPart:
 
     def _fixed(self, problem: DplcError) -> None:
         """Warn once, with the reason, that each length is compiled separately."""
-        if problem.what not in self.told:
-            self.told.add(problem.what)
+        if problem.what not in self.warned:
+            self.warned.add(problem.what)
             place = user_place(node_at(self.graph, problem.span), problem.span)
             _warn(LengthWarning, PER_LENGTH + problem.what, place, problem.notes)
 
@@ -559,14 +559,14 @@ class GraphPart:
         nodes = alike(graph, bad) if bad in every else set(every)
         if self.shares is not None:
             self.shares.add_eager(nodes, problem, bad, check_options(self.options))
-        if problem.what not in self.told:
-            self.told.add(problem.what)
+        if problem.what not in self.warned:
+            self.warned.add(problem.what)
             share = f"all {len(nodes)}" if len(nodes) == self.total else f"{len(nodes)} of {self.total}"
             what = f"{share} ops of a part of the program run in eager: {problem.what}"
             hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
             _warn(EagerWarning, what, user_place(bad, problem.span), problem.notes, hint)
         if len(nodes) < len(every):
-            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.told, self.total, self.shares))
+            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.warned, self.total, self.shares))
         forward: Function = graph.forward
         return forward
 

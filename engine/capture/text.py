@@ -287,10 +287,10 @@ class Evaluation:
             error.span = error.span or self._places.of_error(error)
             raise
         except (Exception, SystemExit) as error:
-            told = explain(error, self._places.of_error(error))
+            explained = explain(error, self._places.of_error(error))
             lengths = (f"`{dim.name}` is {int(extent)} here, of {dim.range}" for dim, extent in self._dims.values())
-            told.notes = (*told.notes, *lengths)
-            raise told from None
+            explained.notes = (*explained.notes, *lengths)
+            raise explained from None
         finally:
             self._record = None
         self._names = {name: value for name, value in self._scope.items() if not name.startswith("__")}

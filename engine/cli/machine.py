@@ -67,9 +67,9 @@ def _tabulate(flags: Flags, tools: Toolchain, chosen: Mapping[str, tuple[Rule, .
     width = max(map(len, chosen), default=0)
     if not as_json:
         write(f"{'':{width}}  {_row(COLUMNS)}\n")
-    with bars() as told:
+    with bars() as show:
         for done, (op, rules) in enumerate(chosen.items()):
-            told(op, done, len(chosen))
+            show(op, done, len(chosen))
             table[op] = {dtype: judged(rules, dtype, tools, machine) for dtype in COLUMNS}
             if not as_json:
                 write(f"{op:{width}}  {_row([verdict.word for verdict in table[op].values()])}\n")

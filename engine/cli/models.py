@@ -173,7 +173,7 @@ def report(compiled: CompiledModel) -> str:
     """Return the figures of a compile as text."""
     shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
     whole = bool(compiled.source.config)
-    what = f"{layers_told(shape)}, {compiled.told}, {shape.dtype}" if whole else compiled.told
+    what = f"{layers_told(shape)}, {compiled.described}, {shape.dtype}" if whole else compiled.described
     blocks = f", at most {found.per_block} in a block" if whole else ""
     times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
     lines = [
@@ -416,7 +416,7 @@ def report_of_model(flags: Flags) -> None:
         eager = [asdict(cause) for cause in found.eager.values()]
         print_json({"model": source.name, "target": machine.arch, **counts, **times, "eager": eager})
         return
-    told = f"{layers_told(shape)}, {shape.told}, {shape.dtype}, for {machine.name} ({machine.arch})"
+    told = f"{layers_told(shape)}, {shape.described}, {shape.dtype}, for {machine.name} ({machine.arch})"
     write(f"{source.name}: {told}\n{found}\n")
 
 

@@ -130,11 +130,11 @@ def print_trace(compilation: Compilation, flags: Flags) -> None:
 
 def print_schedules(compilation: Compilation) -> None:
     """Print which schedules come from the store."""
-    told = [origin.line for origin in compilation.origins if origin.line]
-    for line in told[:TOLD]:
+    lines = [origin.line for origin in compilation.origins if origin.line]
+    for line in lines[:TOLD]:
         print_remark(line)
-    if len(told) > TOLD:
-        print_note(f"note: and of {len(told) - TOLD} more kernels out of the store (-v lists them)")
+    if len(lines) > TOLD:
+        print_note(f"note: and of {len(lines) - TOLD} more kernels out of the store (-v lists them)")
 
 
 # ---- numbers, lists and ranges on the command line

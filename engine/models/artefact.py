@@ -125,8 +125,8 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
             if not isinstance(unit, Kernel):
                 raise DplcError(f"{DAMAGED}: {path} holds what is no kernel")
             loose = (p.name for p in (*unit.ins, *unit.outs) if not all(map(only_sizes, p.shape)))
-            said = [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
-            if wrong := said or sort_problems(unit) or problems(unit):
+            unknown = [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+            if wrong := unknown or sort_problems(unit) or problems(unit):
                 raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {wrong[0]}")
             found[safe_kernel_name(unit.name)] = unit
     except RecursionError:

@@ -348,7 +348,7 @@ class ModelShape:
     def numbers(self) -> tuple[int, int]:
         """(length, batch), where both are numbers. Raises DplcError for ranges."""
         if isinstance(self.length, Dim) or isinstance(self.batch, Dim):
-            raise DplcError(f"this needs numbers, not {self.told}", hint="--seq-len 32")
+            raise DplcError(f"this needs numbers, not {self.described}", hint="--seq-len 32")
         return self.length, self.batch
 
     def at(self, known: Mapping[str, int | Dim]) -> ModelShape:
@@ -357,7 +357,7 @@ class ModelShape:
         return replace(self, length=length, batch=batch)
 
     @property
-    def told(self) -> str:
+    def described(self) -> str:
         """Text of the lengths: `32 tokens`, `1..4096 tokens, 1..8 sequences`."""
         tokens, batch = (n.range if isinstance(n, Dim) else str(n) for n in (self.length, self.batch))
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
@@ -430,11 +430,11 @@ class CompiledModel:
         )
 
     @property
-    def told(self) -> str:
+    def described(self) -> str:
         """Text of the compiled lengths: `32 tokens`, or the inputs if these are not tokens."""
         captured = self.compilation.captured
         if TOKENS in captured.inputs:
-            return self.shape.told
+            return self.shape.described
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
         shapes = [", ".join(n.name if isinstance(n, Size) else str(n) for n in param.shape) for param in given]
         return ", ".join(f"{p.name} {p.dtype}[{shape}]" for p, shape in zip(given, shapes, strict=True))

@@ -187,8 +187,8 @@ class Rows:
         if row not in self._made:
             start = time.perf_counter()
             self._made[row] = self._make(narrowed(self.whole.captured, row, self.whole.sizes))
-            told = ", ".join(f"{dim.name}: {dim.range}" for dim in row)
-            LOG.info(f"compiled for {told} in {(time.perf_counter() - start) * 1e3:.0f} ms")
+            ranges = ", ".join(f"{dim.name}: {dim.range}" for dim in row)
+            LOG.info(f"compiled for {ranges} in {(time.perf_counter() - start) * 1e3:.0f} ms")
         return self._made[row]
 
     @property

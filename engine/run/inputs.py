@@ -211,8 +211,8 @@ def gpu_of(where: Mapping[str, torch.device]) -> int | None:
         if device.type == "cuda":
             found.setdefault(device.index or 0, name)
     if len(found) > 1:
-        said = " and ".join(f"`{name}` is on cuda:{index}" for index, name in list(found.items())[:2])
-        raise DplcError(f"{said}: a program runs on one GPU", hint="move them to the same device")
+        places = " and ".join(f"`{name}` is on cuda:{index}" for index, name in list(found.items())[:2])
+        raise DplcError(f"{places}: a program runs on one GPU", hint="move them to the same device")
     return next(iter(found), None)
 
 

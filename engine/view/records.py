@@ -99,14 +99,14 @@ class Effects:
             return None
         rest, group = steps[place + 1 :], steps[place].group
         ways = (event.before, rest), (event.after, [step for step in rest if group is None or step.group != group])
-        told = []
+        priced = []
         for kernels, following in ways:
             try:
                 made = run_pipeline(tools.engine, following, kernels, self.compiler.target)
             except UNPRICED:
                 return None
-            told.append(self.together(made))
-        return [one for one in told if one is not None] if all(told) else None
+            priced.append(self.together(made))
+        return [one for one in priced if one is not None] if all(priced) else None
 
     def of(self, event: Any) -> list[Record | None] | None:
         """Return [before, after] of a firing on kernels, with None for a side that the lowering rejects.
@@ -132,15 +132,15 @@ class Effects:
     def together(self, kernels: Sequence[Kernel]) -> Record | None:
         """Combine launches: sums of times, bytes and blocks, the least occupancy, the largest of the rest."""
         found = [self.kernel(kernel) for kernel in kernels]
-        told = [one for one in found if one is not None]
-        if len(told) < len(found) or not told:
+        priced = [one for one in found if one is not None]
+        if len(priced) < len(found) or not priced:
             return None
         return {
-            "us": sum(one["us"] for one in told), "dram": sum(one["dram"] for one in told),
-            "shared": max(one["shared"] for one in told), "threads": max(one["threads"] for one in told),
-            "blocks": sum(one["blocks"] for one in told), "occupancy": min(one["occupancy"] for one in told),
-            "binding": max(told, key=lambda one: one["us"])["binding"],
-            "registers": max((one["registers"] for one in told if one["registers"] is not None), default=None),
+            "us": sum(one["us"] for one in priced), "dram": sum(one["dram"] for one in priced),
+            "shared": max(one["shared"] for one in priced), "threads": max(one["threads"] for one in priced),
+            "blocks": sum(one["blocks"] for one in priced), "occupancy": min(one["occupancy"] for one in priced),
+            "binding": max(priced, key=lambda one: one["us"])["binding"],
+            "registers": max((one["registers"] for one in priced if one["registers"] is not None), default=None),
         }  # fmt: skip
 
     def kernel(self, kernel: Kernel) -> Record | None:
@@ -283,9 +283,9 @@ def fusion_graph(compilation: Compilation) -> Record:
     reasons = {}
     for cut, values in zip(plan.stores, plan.kernels, strict=False):
         for term, param in zip(cut, values.outs, strict=False):
-            told = next((why for why in plan.why if why.value is term), None)
-            if told is not None:
-                reasons[param.name] = {"reason": told.reason, "location": told.location}
+            why_kept = next((why for why in plan.why if why.value is term), None)
+            if why_kept is not None:
+                reasons[param.name] = {"reason": why_kept.reason, "location": why_kept.location}
     nodes: list[Record] = []
     edges: list[Record] = []
     made: dict[str, int] = {}
@@ -410,8 +410,8 @@ def tuning_record(found: Programmed, log: SearchLog) -> Record:
     kernels = [
         _tuned_kernel(log, one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels
     ]
-    told = {"best": _micro(found.score.seconds), "kernels": kernels, "running": False}
-    return tuning_so_far(found.run, log, found.run.seconds) | told
+    final = {"best": _micro(found.score.seconds), "kernels": kernels, "running": False}
+    return tuning_so_far(found.run, log, found.run.seconds) | final
 
 
 def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record:
@@ -463,7 +463,7 @@ def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]
     rows = []
     for (step, rule, name), values in sorted(mine, key=lambda one: (-spread(one[1].values()), one[0]))[:EFFECTS]:
         shown = sorted(values.items(), key=lambda pair: -(pair[1].count + pair[1].without))[:VALUES]
-        told = [
+        shown_values = [
             {"value": value, "tried": times.count, "without": times.without}
             | {
                 key: f"{seconds / (default or 1.0):.3f}" if times.count else "-"
@@ -471,7 +471,7 @@ def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]
             }
             for value, times in sorted(shown, key=in_order)
         ]
-        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
+        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": shown_values})
     return rows
 
 

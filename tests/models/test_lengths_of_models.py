@@ -50,7 +50,7 @@ def test_a_binding_is_a_model_like_any_other() -> None:
     made = compile_model(source("llama"), SHAPE, Compiler(toolchain(), target("sm_80")))
     short = at_binding(made.compilation, {"s": 9, "b": 1}).program.arena
     assert short is not None and made.figures.planned_bytes >= short.bytes
-    assert SHAPE.told == "1..64 tokens, 1..8 sequences" and SHAPE.at({"s": 9, "b": 3}).numbers == (9, 3)
+    assert SHAPE.described == "1..64 tokens, 1..8 sequences" and SHAPE.at({"s": 9, "b": 3}).numbers == (9, 3)
     with pytest.raises(DplcError, match=r"this needs numbers, not 1\.\.64 tokens"):
         of_compiled(made)
 
