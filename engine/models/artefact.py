@@ -48,7 +48,7 @@ from ...version import __version__
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import STAGES, Compiler
-from ..run.dispatch import row_of
+from ..run.dispatch import Dispatch
 from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, compile_call
 from .plan_file import (
     DAMAGED,
@@ -251,9 +251,14 @@ class Artefact:
             (n, d, self.sizes[e]) for n, shape in shapes.items() for d, e in enumerate(shape) if e in self.sizes
         )
 
+    @cached_property
+    def dispatch(self) -> Dispatch:
+        """Which row serves a call."""
+        return Dispatch(self.plan.rows)
+
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths, which must be within their ranges."""
-        place = row_of(self.plan.rows, sizes)
+        place = self.dispatch(sizes)
         part = self if place is None else self.rows[place]
         program = part.program
         if part.sizes:  # the same kernels, with the grids and buffers of the binding

@@ -30,7 +30,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.dispatch import Rows, row_of
+from ..run.dispatch import Rows
 from ..run.inputs import sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
@@ -408,7 +408,7 @@ class CompiledModel:
 
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
-        place = row_of(self.rows.rows, sizes) if self.rows is not None else None
+        place = self.rows.place(sizes) if self.rows is not None else None
         made = self.compilation if self.rows is None else self.rows.at(sizes)
         return BoundModel(
             made.at(sizes) if made.sizes else made.program, _outputs(made, sizes), self._constants(made.captured), place

@@ -42,9 +42,22 @@ LOG = logging.getLogger("dplc")
 Row = tuple[Dim, ...]  # conditions on sizes, all of which hold; the Dims' hints are what the row is compiled for
 
 
-def row_of(rows: Sequence[Row], sizes: Binding) -> int | None:
-    """Return the index of the first row that admits such sizes; None if only the whole range does."""
-    return next((n for n, row in enumerate(rows) if all(dim.admits(sizes[dim.name]) for dim in row)), None)
+class Dispatch:
+    """Table of rows as plain numbers, which are faster to compare than Dims: calls of new lengths read the table."""
+
+    def __init__(self, rows: Iterable[Row]):
+        listed = (tuple((dim.name, dim.low, dim.high, dim.multiple) for dim in row) for row in rows)
+        self._rows = tuple((place, *first, rest) for place, (first, *rest) in enumerate(listed))
+
+    def __call__(self, sizes: Binding) -> int | None:
+        """Return the index of the first row that admits such sizes; None if only the whole range does."""
+        for place, name, low, high, multiple, rest in self._rows:
+            number = sizes[name]
+            if low > number or number > high or number % multiple:
+                continue
+            if not rest or all(least <= sizes[n] <= most and not sizes[n] % by for n, least, most, by in rest):
+                return place
+        return None
 
 
 Make = Callable[[Capture], Compilation]  # compiles a capture whose sizes are narrower
@@ -176,11 +189,12 @@ class Rows:
 
     def __init__(self, whole: Compilation, rows: Sequence[Row], make: Make):
         self.whole, self.rows, self._make = whole, tuple(rows), make
+        self.place = Dispatch(self.rows)
         self._made: dict[Row, Compilation] = {}
 
     def at(self, sizes: Binding) -> Compilation:
         """Return the compile that serves a call with such sizes."""
-        place = row_of(self.rows, sizes)
+        place = self.place(sizes)
         return self.whole if place is None else self.compiled(self.rows[place])
 
     def compiled(self, row: Row) -> Compilation:
