@@ -133,12 +133,18 @@ Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest late atoms
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
+LARGEST_INPUT = 1 << 26  # elements of a buffer: half a gigabyte
 LARGEST_TURNS = 4000  # of all loops, for one thread
 ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 
 
 def inputs_of(program: Program, seed: int) -> Arrays:
-    """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables."""
+    """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables.
+
+    Raises TooLarge.
+    """
+    if any(math.prod(p.shape) > LARGEST_INPUT for p in supplied(program)):
+        raise TooLarge
     counts = counted(program)
     return {p.name: count(p, seed) if p.name in counts else array(p, seed) for p in supplied(program)}
 
@@ -236,8 +242,8 @@ def _turns(statement: Any) -> int:
 
 def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
     """Return inputs and the results of the program; None if it has no single meaning."""
-    inputs = inputs_of(program, seed)
     try:
+        inputs = inputs_of(program, seed)
         first = run(program, inputs, seeds[0])
         if any((count > 1).any() for count in first.stores.values()):
             return None

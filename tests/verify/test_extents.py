@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dplc.engine.verify.meaning import work
+from dplc.engine.verify.meaning import baseline, work
 from dplc.engine.verify.whole_programs import TooLarge, needs
 from dplc.ir.text.programs import read_program
 
@@ -40,3 +40,9 @@ def test_an_index_over_many_names_is_refused_before_it_is_counted() -> None:
     text = f"## level: tile\nkernel f(x: f32[900]) -> y: f32[1]:\n    Tile({axes}):\n        b = load x[{whole}]\n        y[0] = b\n"
     with pytest.raises(TooLarge):
         needs(read_program(text)[1][0].body)
+
+
+def test_program_with_huge_inputs_has_no_meaning_here() -> None:
+    text = "for i in 0..4:\n        a = load x[i, i]\n        y[i] = a"
+    program = read_program(f"## level: loop\nkernel k(x: f32[65536, 65536]) -> y: f32[4]:\n    {text}\n")[1]
+    assert baseline(program, range(1), 0) is None  # type: ignore[arg-type]
