@@ -47,6 +47,30 @@ def _explore_without_a_clock() -> None:
     search.time = saturate.time = stopped  # type: ignore[assignment]
 
 
+@pytest.fixture(scope="session")
+def captured_models() -> dict[Any, Any]:
+    return {}
+
+
+@pytest.fixture
+def captured_once(captured_models: dict[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Capture each model once for all tests that ask for this: what a configuration means does not change."""
+    from dplc.engine.cli import models
+    from dplc.engine.models import compiling
+
+    capture = compiling.capture_results
+
+    def kept(model: Any, length: Any, batch: Any = 1) -> Any:
+        parameter = next(model.parameters())
+        key = (type(model), model.config.to_json_string(False), parameter.dtype, parameter.device, length, batch)
+        if key not in captured_models:
+            captured_models[key] = capture(model, length, batch)
+        return captured_models[key]
+
+    monkeypatch.setattr(compiling, "capture_results", kept)
+    monkeypatch.setattr(models, "capture_results", kept)
+
+
 GARBAGE = 400_000  # objects made and not yet freed since the last collection
 
 

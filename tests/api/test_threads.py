@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 from concurrent.futures import ThreadPoolExecutor
 import torch, dplc
+from quick_builds import build_quickly
+build_quickly()
 
 def compiled(width):
     model, x = torch.nn.Sequential(torch.nn.Linear(8, width), torch.nn.ReLU()), torch.randn(3, 8)
@@ -28,5 +31,8 @@ print(len(seen))
 
 
 def test_compiling_in_threads() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False)
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False, cwd=tests
+    )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from test_turned import run_right
 
-from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
-from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, run_reference
 
 SDPA = "F.scaled_dot_product_attention"
 
@@ -65,13 +63,7 @@ def compiled(text: str, device: str, one_pass: bool) -> Compilation:
 
 
 def check(text: str, device: str, one_pass: bool) -> None:
-    compilation = compiled(text, device, one_pass)
-    captured = compilation.captured
-    checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
-    run.executor = checker
-    results = run.run({})
-    assert not checker.findings, checker.findings[0].describe()
-    assert accepted(results, run_reference(captured, captured.tensors), captured.reference)
+    run_right(compiled(text, device, one_pass))
 
 
 @pytest.mark.parametrize("name", CASES)

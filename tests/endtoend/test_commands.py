@@ -145,6 +145,7 @@ def unread(reads: dict[tuple[str, str], set[str]]) -> Iterator[str]:
         )
 
 
+@pytest.mark.usefixtures("captured_once")
 def test_the_page_is_true(
     folder: Path,
     capsys: pytest.CaptureFixture[str],

@@ -13,16 +13,9 @@ import torch.nn.functional as F
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_turned import is_right
 
 import dplc
-from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.codegen.target import target
-from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.rewrite.statements.driver import Settings
-from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, run_reference
 
 X = "x = torch.randn({n}, {m}{t}); "
 READ_AGAIN = {
@@ -53,17 +46,6 @@ READ_OTHERWISE = {
     "saved for the backward pass": SAVED,
 }
 PROGRAMS = {**READ_AGAIN, **READ_OTHERWISE}
-
-
-def is_right(text: str, given: Settings | None = None) -> None:
-    """Raises AssertionError for a finding of checked mode, or a result that is off float64."""
-    compilation = Compiler(toolchain(None, given), target("h200")).compile(capture_text(text))
-    checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
-    run.executor = checker
-    results = run.run({})
-    assert not checker.findings, checker.findings[0].describe()
-    captured = compilation.captured
-    assert accepted(results, run_reference(captured, captured.tensors), captured.reference)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

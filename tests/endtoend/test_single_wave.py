@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from test_turned import run_right
 
-from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
-from dplc.engine.api import Compiled
 from dplc.engine.capture.text import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.tile import Tile
 
@@ -46,26 +44,17 @@ def shape(compilation: Compilation) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("rows, columns", ((256, 512), (250, 508), (253, 489)))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_one_tile_each_is_right(rows: int, columns: int) -> None:
     compilation = compiled(linear(rows, columns, 256), "thor", WHOLE)
     assert shape(compilation) == (128, 32)
-    assert right(compilation)
+    run_right(compilation)
 
 
 def test_the_tile_of_one_wave_leaves_no_multiprocessor_idle() -> None:
     compilation = compiled(linear(256, 512, 256), "thor")
     assert math.prod(compilation.kernels[0].body[0].grid) == target("thor").multiprocessors
-    assert right(compilation)
-
-
-def right(compilation: Compilation) -> bool:
-    checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
-    run.executor = checker
-    results = run.run({})
-    assert not checker.findings, checker.findings[0].describe()
-    captured = compilation.captured
-    return accepted(results, run_reference(captured, captured.tensors), captured.reference)
+    run_right(compilation)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +87,7 @@ def rows_of_block(compilation: Compilation) -> int:
 def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> None:
     compilation = compiled(attention(6, rows), "thor")
     assert rows_of_block(compilation) == 64  # the second block of 128 rows would have twice the chunks of the first
-    assert right(compilation)
+    run_right(compilation)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +109,7 @@ def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expect
 
 
 @pytest.mark.parametrize(("device", "causal"), (("thor", False), ("gb10", True), ("gb10", False)))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_blocks_of_half_the_rows_are_right(device: str, causal: bool) -> None:
     """Four warps: a thread has half as many columns where no second block shares the multiprocessor."""
     heads = {"thor": 12, "gb10": 29}[device]
@@ -128,7 +117,7 @@ def test_blocks_of_half_the_rows_are_right(device: str, causal: bool) -> None:
     (tile,) = (stmt for stmt in compilation.tile[0].body if isinstance(stmt, Tile))
     assert rows_of_block(compilation) == 64
     assert math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD") == 128
-    assert right(compilation)
+    run_right(compilation)
 
 
 def gate(rows: int, columns: int) -> str:
@@ -139,7 +128,7 @@ def gate(rows: int, columns: int) -> str:
 def test_several_products_that_are_one_wave_are_not_split(rows: int, columns: int) -> None:
     compilation = compiled(gate(rows, columns), "thor")
     assert len(compilation.kernels) == 1
-    assert right(compilation)
+    run_right(compilation)
 
 
 @pytest.mark.parametrize("rows, columns", ((64, 128), (192, 128)))  # few tiles of two products

@@ -42,8 +42,11 @@ def compiled(
 
 
 def is_right(text: str, settings: Settings | None = None, dtype: str | None = None) -> None:
+    run_right(compiled(text, settings, dtype))
+
+
+def run_right(compilation: Compilation) -> None:
     """Raises AssertionError for a finding of checked mode, or a result that is off float64."""
-    compilation = compiled(text, settings, dtype)
     checker, run = CheckingExecutor(("all",)), Compiled(compilation, "emulator")
     run.executor = checker
     results = run.run({})

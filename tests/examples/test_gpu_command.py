@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from scripts import ended_by
+
+from dplc.engine.cli.app import main
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "benches" / "gpu.py"
 SUITE = {
@@ -20,17 +26,31 @@ SUITE = {
 }
 
 
-def gpu(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, check=False)
+RUN = subprocess.run
+
+
+def run_here(command: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command of dplc in this process, where torch and the rules are loaded."""
+    if command[1:3] != ["-m", "dplc"]:
+        return RUN(command, **how)
+    said, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(how["stdout"]), contextlib.redirect_stderr(said), contextlib.chdir(how["cwd"]):
+        try:
+            main(command[3:])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return subprocess.CompletedProcess(command, code, None, said.getvalue())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_so() -> None:
-    done = gpu()
-    assert done.returncode == 1 and done.stderr.startswith("no GPU here, or no PyCUDA;") and not done.stdout
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended_by(PROGRAM) == (1, "")
+    assert capsys.readouterr().err.startswith("no GPU here, or no PyCUDA;")
 
 
-def test_a_dry_run_writes_what_a_run_would(tmp_path: Path) -> None:
+def test_a_dry_run_writes_what_a_run_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step, a process of its own, is run here."""
+    monkeypatch.setattr(subprocess, "run", run_here)
     suite, broken, out = tmp_path / "tiny.json", tmp_path / "broken.json", tmp_path / "out"
     suite.write_text(json.dumps(SUITE))
     broken.write_text(json.dumps({**SUITE, "operations": {}}))
@@ -41,9 +61,9 @@ def test_a_dry_run_writes_what_a_run_would(tmp_path: Path) -> None:
         str(broken),
         *("--only", "tiny", "--only", "broken", "--only", "readme 1"),
     )
-    done = gpu("--dry-run", "--out", str(out), *files)
-    assert done.returncode == 1, done.stderr  # one suite is broken, and the others have been done all the same
-    told = [line.split(",")[0] for line in done.stdout.splitlines()[1::2]]
+    code, printed = ended_by(PROGRAM, "--dry-run", "--out", str(out), *files)
+    assert code == 1  # one suite is broken, and the others have been done all the same
+    told = [line.split(",")[0] for line in printed.splitlines()[1::2]]
     assert told == ["readme 1: ok", "tiny: ok", "broken: FAILED"]
     record = json.loads((out / "tiny.json").read_text())
     assert record["cases"][0]["name"] == "norm.small" and record["date"] and record["versions"]["dplc"]

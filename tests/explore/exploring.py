@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import numpy as np
-from random_programs import SMALL, Maker
+from random_programs import program
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -90,14 +90,7 @@ def exploration_of(graph: TensorGraph, known: frozenset[str] = frozenset(), **op
 
 def long_program(dice: random.Random, most: int = 30) -> TensorGraph:
     """A random program of up to so many operations, with one to three results."""
-    maker = Maker(dice)
-    dims = tuple(maker.axis(dice.choice(SMALL)) for _ in range(dice.choice((1, 2, 2, 3))))
-    maker.keep(maker.input(dims), dims)
-    for _ in range(dice.randint(3, most)):
-        maker.step()
-    chosen = [maker.values[-1], *(dice.choice(maker.values) for _ in range(dice.choice((0, 0, 1, 2))))]
-    outs = tuple(Output(f"out{place}", kept, term) for place, (term, kept) in enumerate(chosen))
-    return push_renamings(TensorGraph("program", tuple(maker.ins), outs))
+    return push_renamings(program(dice, most=most))
 
 
 def random_data(graph: TensorGraph, seed: int = 0) -> dict[str, Any]:

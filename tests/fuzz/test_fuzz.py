@@ -13,8 +13,8 @@ from drawing import draws
 
 HERE = Path(__file__).parent
 SAMPLE = {
-    "rules": 8, "compiles": 2, "policies": 2, "programs": 6, "dumps": 6, "artefacts": 6, "sized artefacts": 4,
-    "stores": 4, "files": 10,
+    "rules": 4, "compiles": 1, "policies": 1, "programs": 4, "dumps": 4, "artefacts": 4, "sized artefacts": 2,
+    "stores": 2, "files": 6,
 }  # fmt: skip
 FIRST = int(os.environ.get("DPLC_FUZZ_FIRST", "0"))
 LIMIT = 1800.0

@@ -1,4 +1,4 @@
-"""`dplc calibrate` on the mock driver, with times made for a device that is known; and without a GPU."""
+"""`dplc calibrate` on the mock driver, with times made for a device that is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-import torch
 from mock_driver import environment
 from worker_on_mock import serve_mock
 
@@ -17,7 +16,6 @@ from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import DEVICES, Target, target
-from dplc.engine.cli.app import main
 from dplc.engine.cli.machine import calibrate_device
 from dplc.engine.cli.options import Flags
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
@@ -87,15 +85,6 @@ def test_times_that_make_no_sense_are_refused(process: WorkerProcess, tmp_path: 
     (tmp_path / "times").write_text("copy_1 20\ncopy_2 20\n")
     with pytest.raises(DeviceError, match="twice the work for dram_share took no longer"):
         calibrate_device(Flags(target=small_device(tmp_path), as_json=True), process, build, SMALL)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["calibrate"])
-    assert stop.value.code == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("error: cannot calibrate: nothing can be measured here: ")
 
 
 @pytest.mark.skipif(not find_nvrtc() and not find_program("nvcc"), reason="neither NVRTC nor nvcc is here")

@@ -74,6 +74,11 @@ def mock(driver: Path) -> Iterator[None]:
 def evaluator(mock: None) -> Iterator[Measuring]:
     with Measuring(H200, serve=serve_mock, build=Build(), limit=20, runs=8) as made:
         yield made
+        process, folder = made.process._process, made._folder
+        assert process is not None and process.pid is not None and folder.is_dir()
+    assert process.exitcode is not None and not folder.exists()  # nothing is left behind
+    with pytest.raises(ProcessLookupError):
+        os.kill(process.pid, 0)
 
 
 @pytest.fixture
@@ -174,16 +179,6 @@ def test_without_a_gpu(product: ScheduleCandidate) -> None:
     assert measuring(H200) is None
     with Measuring(H200) as alone, pytest.raises(DeviceError, match=r"nothing can be measured here: .*CUDA"):
         alone(product)
-
-
-def test_nothing_is_left_behind(mock: None, product: ScheduleCandidate) -> None:
-    with Measuring(H200, serve=serve_mock, build=Build()) as made:
-        assert made(product).status == "ok"
-        process, folder = made.process._process, made._folder
-        assert process is not None and process.pid is not None and folder.is_dir()
-    assert process.exitcode is not None and not folder.exists()
-    with pytest.raises(ProcessLookupError):
-        os.kill(process.pid, 0)
 
 
 def test_the_device_compiler_is_asked(product: ScheduleCandidate) -> None:

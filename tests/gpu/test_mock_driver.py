@@ -36,7 +36,7 @@ def run(driver: Path, *scenarios: str) -> dict[str, str]:
     command = [sys.executable, str(HERE / "run_on_mock.py"), *scenarios]
     found = {**os.environ, **environment(driver)}
     done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")  # all is given back before torch's context goes
     results: dict[str, str] = json.loads(done.stdout)
     return results
 
@@ -50,14 +50,6 @@ def outcomes(driver: Path) -> dict[str, str]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_pycuda_on_the_mock_driver(outcomes: dict[str, str], scenario: str) -> None:
     assert outcomes[scenario] == ""
-
-
-def test_the_process_ends_quietly(driver: Path) -> None:
-    """Everything is given back before torch's context goes: nobody complains at exit."""
-    found = {**os.environ, **environment(driver)}
-    command = [sys.executable, str(HERE / "run_on_mock.py"), "graphs_on_mock.a_replay_sees_what_the_arrays_hold_now"]
-    done = subprocess.run(command, capture_output=True, text=True, env=found, timeout=300, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

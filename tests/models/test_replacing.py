@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,25 +114,24 @@ def test_what_is_put_there_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.M
     assert [path.read_text() for path in tmp_path.rglob("thesis.txt")] == ["years"]
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-from dplc.engine.models import plan_file as module
-from test_replacing import write
-steps = iter(range({step}))
-def counted(function):
-    def act(*given, **named):
-        if next(steps, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*given, **named)
-    return act
-if not {exchange}:
-    module._exchange = lambda one, other: False
-module._check, module._put, module.remove = map(counted, (module._check, module._put, module.remove))
-module._exchange, Path.rename, Path.unlink, Path.rmdir = map(counted, (module._exchange, Path.rename, Path.unlink, Path.rmdir))
-write(Path({folder!r}), "new")
-"""
+def killed(folder: Path, step: int, exchange: bool) -> None:
+    """Write in a process that is killed at a step."""
+    steps = iter(range(step))
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*given: Any, **named: Any) -> Any:
+            if next(steps, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*given, **named)
+
+        return act
+
+    if not exchange:
+        setattr(module, "_exchange", lambda one, other: False)  # noqa: B010
+    for place, names in ((module, ("_check", "_put", "remove", "_exchange")), (Path, ("rename", "unlink", "rmdir"))):
+        for name in names:
+            setattr(place, name, counted(getattr(place, name)))
+    write(folder, "new")
 
 
 @pytest.mark.parametrize("exchange", [True, False])
@@ -141,11 +140,13 @@ write(Path({folder!r}), "new")
 def test_a_kill_loses_nothing(tmp_path: Path, step: int, exchange: bool) -> None:
     """At every step of the exchange: the old one or the new one is there, whole."""
     write(tmp_path / "made", "old")
-    script = KILLED.format(
-        tests=str(Path(__file__).parent), step=step, folder=str(tmp_path / "made"), exchange=exchange
-    )
-    ended = subprocess.run([sys.executable, "-c", script], timeout=120, check=False, capture_output=True, text=True)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    child = os.fork()
+    if child == 0:
+        try:
+            killed(tmp_path / "made", step, exchange)
+        finally:
+            os._exit(0)  # it was not killed
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     texts = {files(path.parent)["plan.json"] for path in tmp_path.rglob("plan.json") if not_ours(path.parent) is None}
     assert texts & {"old", "new"}
     if exchange:

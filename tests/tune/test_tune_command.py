@@ -106,11 +106,12 @@ def test_programs_of_a_suite_are_checked_on_drawn_values(
 
 
 TINY = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("captured_once")
 def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

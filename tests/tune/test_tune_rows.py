@@ -249,6 +249,7 @@ TINY = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("captured_once")
 def test_a_row_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, db = tmp_path / "tiny.json", tmp_path / "store.sqlite"
     model.write_text(json.dumps(TINY))

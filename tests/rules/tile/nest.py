@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,12 +22,17 @@ class Nest(NamedTuple):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        return read_program(self.text)[1]  # type: ignore[return-value]
+        return _read(self.text)
 
     def inputs(self, seed: int = 0) -> Arrays:
         return {
             param.name: _data(param, np.random.default_rng([seed, n])) for n, param in enumerate(self.kernels[0].ins)
         }
+
+
+@functools.cache
+def _read(text: str) -> tuple[Kernel, ...]:
+    return read_program(text)[1]  # type: ignore[return-value]
 
 
 def _data(param: Any, dice: Any) -> Any:

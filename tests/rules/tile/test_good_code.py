@@ -80,6 +80,7 @@ def kernels(text: str, device: str = HOPPER, rules: str | None = None) -> tuple[
     [(NN, 0.90, 128), (NT, 0.90, 128), (LARGE, 0.90, 1024), (RAGGED, 0.88, 128), (SKINNY, 0.86, 128)],
     ids=["nn", "nt", "large", "ragged", "skinny"],
 )
+@pytest.mark.sampled(3)
 def test_matmuls(text: str, share: float, blocks: int) -> None:
     made = kernels(text)[0]
     assert made.listing.share("FFMA") >= share
@@ -91,7 +92,7 @@ def test_matmuls(text: str, share: float, blocks: int) -> None:
 @assembled
 @pytest.mark.parametrize("device", ARCHITECTURES)
 @pytest.mark.parametrize("text", [NN, NT, SKINNY], ids=["nn", "nt", "skinny"])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_no_spills_anywhere(text: str, device: str) -> None:
     made = kernels(text, device)
     assert not any(kernel.spills for kernel in made)
@@ -100,6 +101,7 @@ def test_no_spills_anywhere(text: str, device: str) -> None:
 
 @assembled
 @pytest.mark.parametrize("text", ROWS)
+@pytest.mark.sampled(3)
 def test_rows_are_short(text: str) -> None:
     (made,) = kernels(text)
     assert len(made.listing.opcodes) <= ROWS[text] * 4 / 3
@@ -175,7 +177,7 @@ PRODUCTS = {
 @assembled
 @pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize("text", PRODUCTS.values(), ids=PRODUCTS.keys())
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products_on_tensor_cores(text: str, device: str) -> None:
     (made,) = kernels(text, device)
     hot = made.listing.hot
@@ -201,7 +203,7 @@ def test_chunks_of_64_where_shared_memory_is_small(tmp_path: Path) -> None:
 @assembled
 @pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize(("size", "products", "most"), [(64, 64, 345), (128, 128, 500)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 def test_attention_on_tensor_cores(size: int, products: int, most: int, device: str) -> None:
     text = f"F.scaled_dot_product_attention(*(torch.randn(1, 32, 4096, {size}, {HALVES}) for _ in 'qkv'))"
     (made,) = kernels(text, device)
