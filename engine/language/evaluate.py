@@ -51,6 +51,34 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
     return NotComputed(f"this cannot be evaluated: {why}", node.span)
 
 
+def ask_one(node: s.Syntax, fact: Fact, a: Closure, name: str | None = None) -> Closure:
+    """Return the closure of a fact of one argument, without a tuple. name: of a variable that is the argument."""
+    ask, sited = fact.ask, fact.sited
+
+    def question(env: Environment) -> Any:
+        given = env[name] if name in env else a(env)
+        try:
+            return ask(env.get(SITE), given) if sited else ask(given)
+        except MISTAKES as error:
+            raise mistaken(node, error, given) from error
+
+    return question
+
+
+def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
+    """Return the closure of a fact of two arguments."""
+    ask, sited = fact.ask, fact.sited
+
+    def question(env: Environment) -> Any:
+        first, second = a(env), b(env)
+        try:
+            return ask(env.get(SITE), first, second) if sited else ask(first, second)
+        except MISTAKES as error:
+            raise mistaken(node, error, (first, second)) from error
+
+    return question
+
+
 # The registry of facts: pure, typed queries of rules about a program.
 #
 # @every_fact
@@ -181,6 +209,7 @@ CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
 RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
 
 
+_COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
@@ -188,6 +217,22 @@ _OF_WHOLE_NUMBERS = {  # most queries of rules: they contain no open name
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+
+
+def _once_for_a_target(closure: Closure) -> Closure:
+    """Return a closure that computes its value again only for another target than the last."""
+    last: tuple[Any, Any] = (_ABSENT, None)
+
+    def known(env: Environment) -> Any:
+        nonlocal last
+        target, now = None, last
+        if "target" in env:
+            target = env["target"]
+        if now[0] is not target:
+            now = last = target, closure(env)
+        return now[1]
+
+    return known
 
 
 class Expressions:
@@ -199,13 +244,32 @@ class Expressions:
     def __init__(self, level: str, symbolic: bool = False):
         self.level, self.symbolic = level, symbolic
         self.facts: dict[str, Fact] = facts_of(level)
+        self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
 
     def compile(self, node: s.Syntax) -> Closure:
         """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise DplcError("this is not an expression", node.span)
-        return method(node)  # type: ignore[no-any-return]
+        found: Closure = method(node)
+        return _once_for_a_target(found) if isinstance(node, _COMPUTED) and self._is_of_target(node) else found
+
+    def _is_of_target(self, node: s.Syntax) -> bool:
+        """Return whether the value depends on the target alone: on no other variable and no site."""
+        if isinstance(node, s.NameOf):
+            return node.text == "target"
+        if isinstance(node, s.Apply):
+            known = self.facts.get(node.fn)
+            return known is not None and not known.sited and all(map(self._is_of_target, node.items))
+        if isinstance(node, s.Group):
+            return all(map(self._is_of_target, node.items))
+        if isinstance(node, s.Choice):
+            return all(map(self._is_of_target, (node.a, node.condition, node.b)))
+        if isinstance(node, s.Operation):
+            return self._is_of_target(node.a) and self._is_of_target(node.b)
+        if isinstance(node, s.Member):
+            return self._is_of_target(node.base)
+        return isinstance(node, s.Number | s.Text)
 
     def compile_all(self, items: s.Nodes) -> Closure:
         """Return the tuple of the items' values; `xs..` is spliced."""
@@ -345,8 +409,10 @@ class Expressions:
 
     def _comprehension(self, node: s.Comprehension) -> Closure:
         domain, variable = self.compile(node.domain), node.variable
+        self.variables.append(variable)
         element = self.compile(node.element)
         condition = self.compile(node.condition) if node.condition is not None else None
+        self.variables.pop()
 
         def collect(env: Environment) -> Any:
             inner = dict(env)
@@ -424,6 +490,11 @@ class Expressions:
         entry = self.facts.get(node.fn)
         if entry is None:
             return self.apply(node)
+        if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
+            parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
+            a, b = parts[0], parts[-1]
+            name = node.items[0].text if isinstance(node.items[0], s.NameOf) else None
+            return ask_one(node, entry, a, name) if len(parts) == 1 else ask_two(node, entry, a, b)
         arguments, ask, sited = self.compile_all(node.items), entry.ask, entry.sited
 
         def question(env: Environment) -> Any:

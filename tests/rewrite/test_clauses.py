@@ -55,10 +55,17 @@ def test_a_pin_of_something_unknown_is_an_error():
         engine(unroll("(U: int in {2, 4} = 4)"), pins={"rr": {"U": 2}})
 
 
-def test_a_list_in_a_list_reads_the_outer_variable():
+def test_what_does_not_depend_on_the_variable_of_a_list_is_asked_once():
+    domain = "[d for d in (2, 3, 4) if d <= test_say(`most`, n - 4) and test_say(`own`, d) > 2]".replace("`", '"')
+    assert fire(unroll(f"(U: int in {domain})"), LOOP).startswith("for k in 0..8 serial unroll=3")
+    assert ASKED == ["most", "own", "own", "own"]
+
+
+def test_a_list_in_a_list_asks_again_for_what_depends_on_the_outer_variable():
     inner = "[b for b in (1, 2) if b <= test_say(`most`, a)]".replace("`", '"')
     found = f'let most = [test_max({inner}) for a in (1, 2, 3)]\nrequire most == (1, 2, 2) else "no"\n'
     assert fire(unroll("(U: int in {2})", found), LOOP).startswith("for k in 0..8 serial unroll=2")
+    assert ASKED == ["most"] * 3
 
 
 def test_domain_and_default_may_use_the_match_and_lets():
@@ -241,6 +248,13 @@ def test_a_variable_of_the_match_can_be_pinned():
     program = "Tile(i:4=REG, j:4=REG):\n    y[i, j] = 1.0"
     assert fire(rules, program, x=Var("j")) == plain("Tile(i:4=REG, j:4=VEC):\n    y[i, j] = 1.0")
     assert "x is pinned" in refusal(rules, program, x=Var("q"))[0]
+
+
+def test_in_lists_of_lists_a_question_is_asked_once_for_what_it_depends_on():
+    inner = "max([test_say(`inner`, i) * test_say(`both`, i + d) + test_say(`none`, n) for i in (1, 2)])"
+    domain = f"[d for d in (2, 4) if {inner} + test_say(`outer`, d) > 0]".replace("`", '"')
+    assert fire(unroll(f"(U: int in {domain})"), LOOP).startswith("for k in 0..8 serial unroll=2")
+    assert {word: ASKED.count(word) for word in ASKED} == {"inner": 2, "both": 4, "none": 1, "outer": 2}
 
 
 def test_what_only_a_default_reads_is_not_asked_where_the_parameter_is_pinned():

@@ -15,11 +15,14 @@ from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import VALUE_CLASSES, Shape, op_shape
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
-from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
+from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of, walk
 from ..matcher import Matcher, Symbol, same
 from .site import Context, holes
 
 # Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes.
+
+
+ANSWERS = "@answers"
 
 
 def coerce(sort: str, many: bool, value: Any) -> Any:
@@ -41,6 +44,29 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
 class RuleExpressions(Expressions):
     """Compiler of expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
+
+    def __init__(self, level: str, symbolic: bool = False):
+        super().__init__(level, symbolic)
+        self.questions: dict[s.Syntax, int] = {}  # of comprehensions, numbered: equal ones are evaluated once
+        self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
+
+    def compile(self, node: s.Syntax) -> Closure:
+        """Compile an expression.
+
+        In a comprehension, an expression that calls facts runs once for all elements that it does not depend on.
+        """
+        if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
+            return super().compile(node)
+        parts = tuple(walk(node))
+        mentioned = {getattr(part, field, None) for part in parts for field in ("text", "name", "fn")}
+        names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
+        asks = any(isinstance(part, s.Apply) and part.fn in self.facts for part in parts)
+        if not asks or names == self.depends or set(names) == set(self.variables):
+            return super().compile(node)
+        before, self.depends = self.depends, names
+        question = super().compile(node)
+        self.depends = before
+        return _once(question, self.questions.setdefault(node, len(self.questions)), names)
 
     def _subscript(self, node: s.Subscript) -> Closure:
         base = self.compile(node.base)
@@ -103,6 +129,16 @@ class RuleExpressions(Expressions):
             return value
 
         return look
+
+    def _comprehension(self, node: s.Comprehension) -> Closure:
+        """Compile a comprehension.
+
+        An outermost comprehension has a table of the results of facts, for itself and for those inside of it.
+        """
+        depends, self.depends = self.depends, None
+        inside, collect = bool(self.variables), super()._comprehension(node)
+        self.depends = depends
+        return collect if inside else lambda env: collect({**env, ANSWERS: {}})
 
     def _run(self, node: s.Run) -> Closure:
         base = self.compile(node.base)
@@ -172,6 +208,24 @@ class RuleExpressions(Expressions):
     def block(self, statements: s.Nodes) -> Closure:
         """Raise DplcError for a block: only templates contain blocks, guards do not."""
         raise DplcError("statements stand in patterns and templates only", statements[0].span)
+
+
+def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
+    """Return a closure that keeps its result for the values of some variables, during one comprehension."""
+    only = names[0] if len(names) == 1 else None
+
+    def answer(env: Environment) -> Any:
+        known = env[ANSWERS]
+        key = (number, env[only]) if only else (number, *[env[name] for name in names]) if names else number
+        try:
+            if key in known:
+                return known[key]
+        except TypeError:  # a value that cannot be a key
+            return question(env)
+        known[key] = question(env)
+        return known[key]
+
+    return answer
 
 
 # Patterns of index expressions that bind variables: `ko*BK + k`, `x // 4`, `subtract(b, m)` inside sums.
