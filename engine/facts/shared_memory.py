@@ -184,12 +184,6 @@ def bank_cycles(site: Any, body: Block) -> int:
 
 
 @statement_fact
-def copy_lanes(site: Any, stage: Stage) -> int:
-    """Return the number of lanes per row so that the threads copy whole rows evenly; 0 if they cannot."""
-    return warp_accesses.spread_lanes(site.kernel, stage)
-
-
-@statement_fact
 def xor_maps(site: Any, stage: Stage) -> ValueList:
     """Return the xor layouts of a slab worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
@@ -609,7 +603,7 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
     flat = address(site.kernel, store.buf, store.idx)
     replicated = [axis for axis in site.tile.axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
-    lanes = lane_values(tuple((a.name, a.extent) for a in site.tile.axes if a.role == "THREAD"))
+    lanes = lane_values(tuple((a.name, at_hint(a.extent)) for a in site.tile.axes if a.role == "THREAD"))
     steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
     moved = [at_lanes(_along(e, lanes), lanes) * step for e, step in zip(store.idx, steps, strict=True)]
     places = {at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()}
