@@ -96,7 +96,7 @@ gpu: $(READY) ## on a machine with a GPU: every kernel family checked, then suit
 
 pack: $(READY) ## all suites as one file for a machine with a GPU (TARGET=h200): docs/guides/measure_elsewhere.md
 	@mkdir -p build
-	@$(BIN)/dplc bench $(addprefix examples/suites/,families.json kernels_84.json limits.json:layer.* variants.json layers.json limits.json halves.json) --candidates 30 --target $(or $(TARGET),h200) --pack build/$(or $(TARGET),h200).dplc
+	@$(BIN)/dplc bench $(addprefix examples/suites/,families.json kernels_84.json limits.json:layer.* variants.json layers.json limits.json halves.json held_out.json) --candidates 30 --target $(or $(TARGET),h200) --pack build/$(or $(TARGET),h200).dplc
 
 goldens: $(READY) ## rewrite the golden files; read the diff before you commit it
 	@DPLC_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests -k golden

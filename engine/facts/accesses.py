@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, combinations
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from ...ir.facts.layout import (
     tidy,
 )
 from ...ir.facts.structure import (
-    Variations,
     dependencies,
     matmul_loops,
     result_axes,
@@ -321,19 +320,8 @@ def copies(site: Any, body: Block) -> int:
 
     It repeats once for every value of the register axes that the accumulated value varies with.
     """
-    return _most_values(site, body, lambda term: dependencies(term, body))
-
-
-@statement_fact
-def sums_held(site: Any, body: Block) -> int:
-    """Return the most elements that a thread adds up at once: values of the register axes that a term varies with."""
-    return _most_values(site, body, Variations(body).of)
-
-
-def _most_values(site: Any, body: Block, varies: Callable[[Any], frozenset[str]]) -> int:
-    """Return the most values of the register axes that a term which a run accumulates varies with."""
     extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
-    terms = [varies(stmt.val) for stmt in summary(body).sums]
+    terms = [dependencies(stmt.val, body) for stmt in summary(body).sums]
     return max((math.prod(n for name, n in extent.items() if name in names) for names in terms), default=1)
 
 

@@ -384,12 +384,6 @@ def changes(body: Block, e: Expression) -> bool:
 
 
 @statement_fact
-def guarded_by_barrier(site: Any, body: Block, buf: Var) -> bool:
-    """Return whether reads of a slab are safe only after a barrier or a wait in a run."""
-    return buf.name in stages(site.kernel) and summary(body).barriers > 0
-
-
-@statement_fact
 def ordered_by_barriers(site: Any, stage: Stage) -> bool:
     """Return whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
@@ -523,12 +517,6 @@ def loads_without(body: Block, axis: Var) -> int:
 
 
 # ---- Facts about Kernel IR: what a run of statements changes, and how addresses lie to each other.
-
-
-@fact("mentions(expr, name) -> bool", "kernel")
-def expression_mentions(e: Any, name: Var) -> bool:
-    """Return whether an expression reads a name."""
-    return isinstance(e, Node) and name.name in names_read(e)
 
 
 @fact("changes(run, expr) -> bool", "kernel")

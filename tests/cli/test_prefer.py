@@ -43,20 +43,12 @@ def test_of_several_ways_the_one_that_is_asked_for(ok: Command) -> None:
     assert ": ok" in ok("run", *on, "--prefer", "pipeline_k_outer", "--device", "emulator").out
 
 
-def test_a_slab_of_one_dimension_has_no_rows_to_pad(ok: Command) -> None:
-    """Words between rows move these to other banks; behind a single row they are only memory."""
-    given = ("compile", "--prefer", "stage_rows", "--prefer", "pad_smem", "--ir", "tile", "--no-db")
-    done = ok(*given, "-c", "torch.randn(2048) @ torch.randn(2048, 64)")
-    assert "slab=(j:2048@0))" in done.out and "pad_smem` fires nowhere" in done.err
-    assert "pad=" in ok(*given, "-c", "torch.randn(512, 512) @ torch.randn(512, 512)").out  # of two dimensions
-
-
 def test_what_is_not_legal_says_why(ok: Command, dplc: Command) -> None:
     done = ok("compile", "--prefer", "rows_per_block", "-c", "torch.randn(7, 64).sum(1)")
     assert "warning: --prefer rows_per_block: rule `rows_per_block` fires nowhere" in done.err
     assert '"the rows do not divide" [N % R == 0; N=7, R=2' in done.err
-    done = ok("compile", "--prefer", "stage_rows", "-c", "torch.randn(8) + 1")
-    assert "warning: --prefer stage_rows: rule `stage_rows` fires nowhere" in done.err
+    done = ok("compile", "--prefer", "pad_smem", "-c", "torch.randn(8) + 1")
+    assert "warning: --prefer pad_smem: rule `pad_smem` fires nowhere" in done.err
     done = dplc("compile", "--prefer", "tma_cpoy", "-c", MATMUL)
     assert done.code == 2 and "--prefer tma_cpoy: there is no rule `tma_cpoy`" in done.err and "tma_copy" in done.err
 

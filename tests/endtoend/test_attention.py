@@ -114,15 +114,6 @@ def test_heads_of_any_size(sizes: tuple[int, int, int], causal: bool, tile: dict
     checked(f"{SDPA}({qkv(1, 1, rows, keys, size)}, is_causal={causal})", device, tile)
 
 
-@pytest.mark.parametrize(("size", "device", "blocks"), [(80, "h200", 2), (80, "rtx5090", 2), (96, "rtx5090", 2)])
-def test_many_heads_share_multiprocessors(size: int, device: str, blocks: int) -> None:
-    """Queries that would take the second block's shared memory are read from memory; keys lie where lanes do not meet."""
-    kernel, counts = launched(64, 512, size, device)
-    assert resident_blocks(counts, target(device)) == blocks
-    keys = next(stage for stage in summary(kernel.body).stages if len(stage.slab) == 4)
-    assert [axis.extent for axis in keys.slab][-1] == size
-
-
 def launched(heads: int, rows: int, size: int, device: str) -> tuple[Kernel, InstructionCounts]:
     """Attention of heads in one pass, as Tile IR, and what its launch asks."""
     text = f"{SDPA}({qkv(heads, heads, rows, rows, size)})"
@@ -139,16 +130,13 @@ def test_few_heads_fill_the_machine(heads: int, rows: int, size: int, blocks: in
     assert launched(heads, rows, size, "h200")[1].blocks == blocks
 
 
-@pytest.mark.parametrize(
-    ("heads", "rows", "size", "blocks"), [(8, 512, 64, 256), (16, 512, 80, 256), (12, 512, 64, 96)]
-)
-def test_lone_blocks_become_two_where_they_would_wait(heads: int, rows: int, size: int, blocks: int) -> None:
-    """Two of two warps where a thread of one has 4 x 4 scores; where it has 8 x 4, more rows than columns, one does."""
-    kernel, counts = launched(heads, rows, size, "rtx5090")
-    assert counts.blocks == blocks
-    two = blocks > target("rtx5090").multiprocessors
-    assert (resident_blocks(counts, target("rtx5090")), counts.threads) == ((2, 64) if two else (1, 128))
-    assert next(axis.extent for axis in kernel.body[0].axes if axis.name == "ri") == (4 if two else 8)
+@pytest.mark.parametrize(("heads", "rows", "size"), [(8, 512, 64), (12, 512, 64)])
+def test_each_scheduler_has_two_warps(heads: int, rows: int, size: int) -> None:
+    """With one warp, loads wait: 1.25 times as long for 32 heads of 512 rows on an H200 (measured)."""
+    device = target("rtx5090")
+    counts = launched(heads, rows, size, "rtx5090")[1]
+    busy = min(resident_blocks(counts, device), -(-counts.blocks // device.multiprocessors))
+    assert busy * counts.threads >= 2 * device.schedulers * 32
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -188,7 +188,7 @@ def test_candidates_are_told_with_what_changed(capsys: pytest.CaptureFixture[str
     line = (
         "tune",
         "-c",
-        "torch.randn(333, 256) @ torch.randn(256, 777)",
+        "torch.randn(129, 256) @ torch.randn(256, 777)",
         "--tries",
         "14",
         "--target",

@@ -159,7 +159,7 @@ def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setattr(command, "check_rules", lambda _, chosen, *__: names.append([r.name for r in chosen]) or [])
     for k in (1, 2):
         call(capsys, str(BUILT_IN / "kernel"), "--part", f"{k}/2", "--examples", "0")
-    assert names == [["base_from_base", "guard_in_guard"], ["guard_around_replicas", "same_guard"]]
+    assert names == [["base_from_base", "same_guard"], ["guard_in_guard"]]
     assert call(capsys, "--part", "3/2")[0] == 2
 
 

@@ -26,7 +26,6 @@ from dplc.ir.verify.kernel import problems
 GATED = "(lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d)(*(torch.randn(s) for s in ((5, 24), (24, 40), (24, 40), (40, 24))))"
 # rule: (a program on one of whose kernels it fires, what it lessens)
 FIRES = {
-    "guard_around_replicas": ("torch.randn(7) @ torch.randn(7, 3)", "tests"),
     "guard_in_guard": (GATED, "tests"),
     "same_guard": ("torch.aminmax(torch.randn(5, 7, 33), dim=-1)", "tests"),
     "base_from_base": ("torch.randn(130, 70) @ torch.randn(70, 131)", "terms"),
@@ -84,5 +83,5 @@ def test_examples_and_facts_that_never_build() -> None:
     with checked_facts():
         engine = Engine(anew(load()))
         number, failures = run_examples(engine, [r for r in engine.rules.rules.values() if r.level == "kernel"])
-    assert number == 11
+    assert number == 8
     assert [failure.render() for failure in failures] == []

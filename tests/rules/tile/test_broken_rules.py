@@ -80,7 +80,7 @@ MUTANTS = (
     Mutant("strips overlap", "register_row", "split k:K => q, t:T, v:V", "split k:K => q, t:T, v:1", ROW),
     Mutant("register tile forgets an axis", "register_tile", "j_r:FN=REG", "j_r:1=REG", MATMUL),
     Mutant("strips of columns left out", "permute_register_tile", "r_q:F // V=REG", "r_q:1=REG", MATMUL),
-    Mutant("rows of a warp left out", "warp_tile", "i:LM=THREAD", "i:1=THREAD", MATMUL),
+    Mutant("rows of a short block left out", "blockify_short", "i:B=THREAD", "i:1=THREAD", "concatenation: guarded loads"),
     Mutant("rows of a block left out", "rows_per_block", "i:R=THREAD", "i:1=THREAD", "softmax 300x64"),
     Mutant("elements of vectors left out", "vector_reduce", "k:V=VEC", "k:1=VEC", MATMUL),
     Mutant("permuted rows not read alike", "permute_stage", "y % V, y % (L*V) // V, i]", "y % (L*V) // L, y % L, i]", NT),
