@@ -425,11 +425,12 @@ def _numbered(rows: dict[Any, list[Any]], original: list[Any]) -> dict[Any, int]
     while waiting:
         ready: list[tuple[Any, Any]] = []
         for value, spelled in waiting.items():
-            forms = [
-                (op, tuple(map(repr, at)), tuple(sorted(number[c] for c in below)))
+            known = [
+                sorted_operands((op, at, tuple(number[c] for c in below)))
                 for op, at, below in spelled
                 if all(c in number for c in below)
             ]
+            forms = [(op, tuple(map(repr, at)), below) for op, at, below in known]
             if forms:
                 ready.append((min(forms), value))
         if not ready:

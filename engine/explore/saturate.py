@@ -6,16 +6,14 @@ egglog sees limits only between iterations, so one iteration is run at a time, r
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.util
 import itertools
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.machinery import PathFinder
@@ -28,13 +26,10 @@ from ...ir.monoids import of_part
 from .problem import CONSTRUCTORS, LISTS, EGraph, ENode, IndexForm, Problem, Stop, read_back
 from .rules_as_egglog import RuleTexts
 
-# ---- E-graphs of egglog that wait for a problem: rules are read once, a problem goes on top and is taken off again.
+# ---- E-graphs of egglog, a new one for each problem: all rules are read (0.07 s), a problem says which of them run.
 #
-# Reading rules takes ten times as long as reading a problem; so all are read, and each problem says which of them run.
-
-
-KEPT = 4  # texts
-_here = threading.local()  # an e-graph of egglog belongs to the thread that made it
+# A graph that keeps the rules and gets one problem after the other by `push` and `pop` answers by what it saw before:
+# rules then match that do not match in a new graph.
 
 
 @functools.cache
@@ -60,26 +55,6 @@ def run(graph: Any, text: str) -> Any:
     Line by line: every word of a parsed text keeps a copy of all of it, 100 MB for the rules.
     """
     return [answer for line in text.splitlines() for answer in graph.run_program(*graph.parse_program(line))]
-
-
-@contextlib.contextmanager
-def workspace(text: str) -> Iterator[Any]:
-    """Yield an e-graph in which a text has been read, and nothing else. What is put into it is gone afterwards."""
-    kept: dict[str, Any] = _here.__dict__.setdefault("kept", {})
-    graph = kept.pop(text, None) or read(text)
-    run(graph, "(push)")
-    yield graph
-    run(graph, "(pop)")  # after an error it is not kept: its content is unknown
-    kept[text] = graph
-    while len(kept) > KEPT:
-        del kept[next(iter(kept))]
-
-
-def read(text: str) -> Any:
-    """Return a new e-graph of egglog that has read a text."""
-    graph = bindings().EGraph()
-    run(graph, text)
-    return graph
 
 
 @dataclass(frozen=True)
@@ -255,9 +230,8 @@ def order_of_sizes(problem: Problem, constants: Iterable[int]) -> tuple[int, ...
     return tuple(place[value] for value in values)
 
 
-@contextlib.contextmanager
-def session(exported: RuleTexts, only: Collection[str] | None = None) -> Iterator[Any]:
-    """Yield an e-graph of egglog in which some rules run, by default all, and the commutativity of functions."""
+def graph_of_rules(exported: RuleTexts, only: Collection[str] | None = None) -> Any:
+    """Return an e-graph of egglog in which some rules run, by default all, and the commutativity of functions."""
     commuting = {
         f"commutes_{name}": f'(rewrite (E2 "{name}" a b) (E2 "{name}" b a) :ruleset commutes_{name})'
         for name, function in sorted(FUNCTIONS.items())
@@ -266,15 +240,15 @@ def session(exported: RuleTexts, only: Collection[str] | None = None) -> Iterato
     rules = {f"rule_{name}": text for name, text in exported.text.items()}
     wanted = [f"rule_{name}" for name in exported.text if only is None or name in only]
     rulesets = (f"(ruleset {name})" for name in (*rules, *commuting))
-    with workspace("\n".join((prelude(), *rulesets, *rules.values(), *commuting.values()))) as graph:
-        run(graph, f"(unstable-combined-ruleset algebra {' '.join((*wanted, *commuting))})")
-        yield graph
+    graph = bindings().EGraph()
+    run(graph, "\n".join((prelude(), *rulesets, *rules.values(), *commuting.values())))
+    run(graph, f"(unstable-combined-ruleset algebra {' '.join((*wanted, *commuting))})")
+    return graph
 
 
 def saturate(problem: Problem, exported: RuleTexts, budget: SaturationBudget | None = None) -> EGraph:
     """Return the e-graph of a problem under all rules."""
-    with session(exported) as graph:
-        return saturated(graph, problem, exported, budget or SaturationBudget())
+    return saturated(graph_of_rules(exported), problem, exported, budget or SaturationBudget())
 
 
 def saturated(graph: Any, problem: Problem, exported: RuleTexts, budget: SaturationBudget) -> EGraph:

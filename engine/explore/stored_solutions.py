@@ -15,7 +15,7 @@ import msgspec
 
 from .problem import EGraph, ENode, Problem, read_back, sorted_operands
 from .rules_as_egglog import RuleTexts
-from .saturate import SaturationBudget, available, node_text, run, saturated, session
+from .saturate import SaturationBudget, available, graph_of_rules, node_text, run, saturated
 from .solution import Extraction, Solution
 
 AGAIN = 3  # iterations in which a solution that was put in may meet the program
@@ -76,15 +76,15 @@ def proved(
     if len(recorded.roots) != len(problem.roots) or not places <= set(range(len(recorded.nodes))):
         raise NotProved("it is no solution: it names nodes that are not there")
     try:
-        with session(exported, recorded.rules) as graph:
-            made = saturated(graph, problem, exported, budget)
-            run(graph, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
-            for turn in range(AGAIN + 1):
-                run(graph, f"(run-schedule {'(run algebra) ' if turn else ''}(saturate analysis))")
-                if _equal(graph, problem, recorded):
-                    assert made.stop is not None
-                    found = read_back(graph, problem, made.stop, made.fired)
-                    return found, _classes(found, recorded)
+        graph = graph_of_rules(exported, recorded.rules)
+        made = saturated(graph, problem, exported, budget)
+        run(graph, "\n".join(f"(let $r{n} {_text(node, n)})" for n, node in enumerate(recorded.nodes)))
+        for turn in range(AGAIN + 1):
+            run(graph, f"(run-schedule {'(run algebra) ' if turn else ''}(saturate analysis))")
+            if _equal(graph, problem, recorded):
+                assert made.stop is not None
+                found = read_back(graph, problem, made.stop, made.fired)
+                return found, _classes(found, recorded)
     except NotProved:
         raise
     except Exception as error:  # it holds something else, which egglog or we do not read

@@ -25,7 +25,7 @@ from random_programs import data_for
 
 from dplc.engine.explore.explore import exported
 from dplc.engine.explore.rules_as_egglog import RuleTexts, export
-from dplc.engine.explore.saturate import SaturationBudget, run, saturate, workspace
+from dplc.engine.explore.saturate import SaturationBudget, graph_of_rules, saturate
 from dplc.engine.explore.search import Effort
 from dplc.engine.kernels.kernels import Kernels
 from dplc.engine.kernels.sharing import key
@@ -195,17 +195,17 @@ def test_equal_summaries_are_equal_kernels(seed: int) -> None:
 # ---- what an exploration leaves behind
 
 
-def test_a_problem_is_gone_when_it_is_taken_off() -> None:
-    text = "(sort A)\n(constructor N (i64) A)"
-    with workspace(text) as graph:
-        run(graph, "(let $a (N 1))")
-        assert len(graph.freeze().functions["N"].rows) == 1
-    with workspace(text) as again:
-        assert again is graph and len(again.freeze().functions["N"].rows) == 0
-    with pytest.raises(RuntimeError), workspace(text):
-        raise RuntimeError
-    with workspace(text) as fresh:
-        assert fresh is not graph
+def test_a_problem_has_one_egraph_whatever_came_before() -> None:
+    def tables(name: str) -> Any:
+        made = explored(PROGRAMS[name])
+        graphs = [made.spellings.of(problem) for problem, _ in made.problems]
+        return [(graph.classes, graph.mask, graph.fired) for graph in graphs]
+
+    names = [*PROGRAMS][:4]
+    first = {name: tables(name) for name in names}
+    assert {name: tables(name) for name in reversed(names)} == first
+    rules = explored(PROGRAMS[names[0]]).exported
+    assert graph_of_rules(rules) is not graph_of_rules(rules)  # one that is used again answers by what it saw
 
 
 def test_the_collector_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
