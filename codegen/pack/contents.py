@@ -1,6 +1,6 @@
 """The reader of a pack: a ZIP file with `pack.json`, cubins, kernel texts and constants.
 
-    pack.json            the device, versions, and every case with its launch plan (as plan.json of an artefact has it)
+    pack.json            the device, versions, and every case with its launch plan
     cubin/DIGEST.cubin   what the driver loads; DIGEST is of the kernel's text
     cuda/DIGEST.cu       the text, for a driver that does not take the cubin
     include/..           the headers of the texts
