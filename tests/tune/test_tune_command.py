@@ -16,7 +16,6 @@ from wrong_rules import EVERYWHERE, overflowing
 import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.cli.tune import changes
-from dplc.engine.explore import saturate, search
 from dplc.engine.store.store import Decision, Score
 from dplc.engine.tune.search import Runner
 from dplc.engine.tune.tuning import Programmed
@@ -114,14 +113,9 @@ TINY = {
 
 @pytest.mark.usefixtures("captured_once")
 def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("egglog")
-    for module in (search, saturate):  # a busy machine finds as much
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     model, store = tmp_path / "tiny.json", tmp_path / "store.sqlite"
     model.write_text(json.dumps(TINY))
     asked = ["tune", str(model), "--seq-len", "4", "--tries", "1", "--top", "2", "--db", str(store), "--json"]
