@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 from drawing import some
+from forked import MOST, started
 
 from dplc.engine.cli.app import main
 
@@ -84,19 +85,20 @@ def test_a_pipe_that_closes_early_is_no_error() -> None:
         assert run.wait() == 0
 
 
-def test_ctrl_c() -> None:
+def test_ctrl_c(tmp_path: Path) -> None:
     """SIGINT is ignored in what runs in the background: it gets its meaning back in the child."""
-    run = subprocess.Popen(
-        [DPLC, "run", "-c", "import time\nprint('up', flush=True)\ntime.sleep(3600)\ntorch.randn(3)"],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert run.stderr is not None
-    assert run.stderr.readline() == "up\n"
-    run.send_signal(signal.SIGINT)
-    assert run.communicate(timeout=600)[1].strip() == "interrupted"
-    assert run.returncode == 130
+    text, log = "import time\nprint('up', flush=True)\ntime.sleep(3600)\ntorch.randn(3)", tmp_path / "log"
+
+    def run() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        main(["run", "-c", text])
+
+    process = started(log, run)
+    while process.is_alive() and (not log.exists() or log.read_text() != "up\n"):
+        time.sleep(0.02)
+    os.kill(process.pid or 0, signal.SIGINT)
+    process.join(MOST)
+    assert (process.exitcode, log.read_text()) == (130, "up\ninterrupted\n")
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from emulated import run
+from forked import started
 
 from dplc.codegen import build, compiler
 from dplc.codegen.build import assemble, build_device, build_host, device_text, host_text
 from dplc.codegen.cache import cached, digest
 from dplc.codegen.compiler import BuildError, find_nvrtc
-from dplc.codegen.kernel import CudaKernel
+from dplc.codegen.emulator.runtime import runtime
+from dplc.codegen.kernel import CudaKernel, KernelParam
 
 
 @pytest.fixture
@@ -70,20 +71,6 @@ def test_an_unwritable_cache_is_explained(tmp_path: Path, monkeypatch: pytest.Mo
         BuildError, match=r"could not write to the build cache [^\n]*\n.*Not a directory.*\n.*DPLC_CACHE_DIR"
     ):
         cached("test", ["a"], ".txt", lambda product: None)
-
-
-RACE = """
-import sys, numpy as np
-from dplc.codegen import build
-from emulated import run
-build.RUNTIME_FLAGS = ("-std=c++17", "-O0", "-fPIC", "-shared", "-pthread")  # quick to build
-from dplc.codegen.kernel import CudaKernel, KernelParam
-text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
-kernel = CudaKernel("test", text, (1, 1, 1), 32, 0, (KernelParam("y", "f32", (32,), "out"),))
-print("ready", flush=True)
-sys.stdin.readline()
-assert (run(kernel, {})["y"] == 7).all()
-"""
 
 
 def write(text: str) -> Callable[[Path], None]:
@@ -175,21 +162,28 @@ def test_a_full_disk_is_called_one(
     assert "TMPDIR" in str(caught.value.hint) and "install" not in str(caught.value.hint)
 
 
-def test_processes_that_build_the_same_thing_at_once(cache: Path) -> None:
+def test_processes_that_build_the_same_thing_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both the runtime and the kernel are missing, and two processes start together."""
-    command = [sys.executable, "-c", RACE]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[1]}
-    racers = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    runtime()  # what kernels run with is there; what is built is another
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "runtime.cpp").write_text("int nothing;")  # quick to build
+    monkeypatch.setattr(build, "EMULATOR", sources)
+    text = 'extern "C" __global__ void test(float* y) { stg32(y + threadIdx.x, 7.0f); }'
+    kernel = CudaKernel("test", text, (1, 1, 1), 32, 0, (KernelParam("y", "f32", (32,), "out"),))
+    start = multiprocessing.Barrier(2)
+
+    def race() -> None:
+        start.wait()
+        build.build_runtime()
+        assert (run(kernel, {})["y"] == 7).all()
+
+    racers = [started(tmp_path / f"log{n}", race) for n in range(2)]
     for racer in racers:
-        assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    for racer in racers:
-        racer.communicate(timeout=300)
-    assert [racer.returncode for racer in racers] == [0, 0]
-    assert len(entries(cache)) == 2  # one runtime, one kernel, nothing half-built
+        racer.join(300)
+    assert [racer.exitcode for racer in racers] == [0, 0], [(tmp_path / f"log{n}").read_text() for n in range(2)]
+    assert len(entries(tmp_path / "cache")) == 2  # one runtime, one kernel, nothing half-built
 
 
 # ---- builds for the emulator -----------------------------------------------------------------------

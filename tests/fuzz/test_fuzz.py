@@ -4,56 +4,54 @@ wait, and nothing that is in it runs. DPLC_TEST_BUDGET=200 tries more than 30,00
 from __future__ import annotations
 
 import os
-import subprocess
+import random
 import sys
 from pathlib import Path
 
+import harness
 import pytest
 from drawing import draws
+from forked import done
 
-HERE = Path(__file__).parent
 SAMPLE = {
     "rules": 4, "compiles": 1, "policies": 1, "programs": 4, "dumps": 4, "artefacts": 4, "sized artefacts": 2,
     "stores": 2, "files": 6,
 }  # fmt: skip
 FIRST = int(os.environ.get("DPLC_FUZZ_FIRST", "0"))
-LIMIT = 1800.0
 
 
-def told(*asked: tuple[str, int, int]) -> str:
-    """What is wrong with mutants, "" for nothing. They have a process of their own, which may die of them.
-
-    asked: victims, the first number and how many.
-    """
-    words = [str(word) for one in asked for word in one]
-    command = [sys.executable, str(HERE / "harness.py"), *words]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-    return "" if ended.returncode == 0 else f"exit {ended.returncode}\n{ended.stdout}\n{ended.stderr[-2000:]}"
+def attacked(process: int) -> None:
+    """Print what is wrong with mutants, and end with 1 for something."""
+    words = [(victim, FIRST + process * count, count) for victim, count in SAMPLE.items()]
+    sys.exit(harness.main([str(word) for one in words for word in one]))
 
 
 @pytest.mark.parametrize("process", range(draws(1)))
-def test_a_sample(process: int) -> None:
-    assert told(*((victim, FIRST + process * count, count) for victim, count in SAMPLE.items())) == ""
+def test_a_sample(process: int, tmp_path: Path) -> None:
+    """In a process of its own, which may die of them."""
+    code, printed = done(tmp_path / "log", attacked, process)
+    assert not code, printed
 
 
-def test_the_canary_is_found(tmp_path: Path) -> None:
-    """A victim that runs what it is given, one that waits and one that crashes are noticed."""
-    script = f"""
-import sys
-sys.path.insert(0, {str(HERE)!r})
-import harness, os, random
-harness.SECONDS = 0.5
 class Bad:
+    """Runs what it is given, waits and crashes."""
+
     name = "bad"
-    def __init__(self, folder, evil): self.evil, self.number = evil, -1
-    def attack(self, dice):
+
+    def __init__(self, folder: Path, evil: tuple[str, ...]) -> None:
+        self.evil, self.number = evil, -1
+
+    def attack(self, dice: random.Random) -> None:
         self.number += 1
-        if self.number == 0: eval(self.evil[0])
-        if self.number == 1:
-            while True: pass
-        if self.number == 2: {{}}["x"]
-tally = harness.run(Bad, 0, 4)
-print([failure.what.split()[0] for failure in tally.failures])
-"""
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    assert ended.stdout.strip() == "['code', 'no', 'KeyError:']", ended
+        if self.number == 0:
+            eval(self.evil[0])
+        while self.number == 1:
+            pass
+        if self.number == 2:
+            raise KeyError
+
+
+def test_the_canary_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "SECONDS", 0.5)
+    tally = harness.run(Bad, 0, 4)
+    assert [failure.what.split()[0] for failure in tally.failures] == ["code", "no", "KeyError:"]

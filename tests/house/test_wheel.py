@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from forked import done
+from setuptools import build_meta
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
@@ -19,9 +22,9 @@ main()
 """
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("DPLC_")}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+def built(sources: Path, folder: Path) -> None:
+    os.chdir(sources)
+    build_meta.build_wheel(str(folder))
 
 
 def test_an_installed_wheel_runs_an_expression_from_an_empty_folder(tmp_path: Path) -> None:
@@ -34,13 +37,15 @@ def test_an_installed_wheel_runs_an_expression_from_an_empty_folder(tmp_path: Pa
         if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
             (sources / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, sources / name)
-    python = sys.executable
-    built = run([python, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)], sources)
-    assert built.returncode == 0, built.stdout + built.stderr
+    code, printed = done(tmp_path / "log", built, sources, tmp_path)
+    assert not code, printed
     (wheel,) = tmp_path.glob("dplc-*.whl")
     shutil.unpack_archive(wheel, installed, "zip")
-    done = run([python, "-c", PROGRAM, str(installed), "run", "-c", "torch.softmax(torch.randn(4, 37), -1)"], empty)
-    assert done.returncode == 0, done.stdout + done.stderr
-    where, *rest = done.stdout.splitlines()
+    words = ["run", "-c", "torch.softmax(torch.randn(4, 37), -1)"]
+    command = [sys.executable, "-c", PROGRAM, str(installed), *words]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DPLC_")}
+    ran = subprocess.run(command, cwd=empty, capture_output=True, text=True, env=environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    where, *rest = ran.stdout.splitlines()
     assert Path(where).is_relative_to(installed) and "float64" in "\n".join(rest)
     assert list(empty.iterdir()) == []
