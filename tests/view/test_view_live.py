@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -15,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import MOST, started
 from msgspec import ValidationError, convert
 from view_waiting import until
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
+from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
@@ -222,23 +225,36 @@ def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_w
     assert process.wait(60) == 1 and "undefined_name" in said and "Traceback" not in said
 
 
+@contextlib.contextmanager
+def serving(log: Path, *words: str) -> Iterator[str]:
+    """The address that a command serves in a process of its own, which ends without a word."""
+
+    def serve() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        main([*words])
+
+    process = started(log, serve)
+    while process.is_alive() and (not log.exists() or "\n" not in log.read_text()):
+        time.sleep(0.02)
+    try:
+        yield log.read_text().splitlines()[0]
+    finally:
+        process.terminate()
+        process.join(MOST)
+    assert "Traceback" not in log.read_text() and process.exitcode == -signal.SIGTERM
+
+
 def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) -> None:
     rule = "## A sine.\nrule sine on tensor\nmatch\n    y = cos(x)\n{}rewrite\n    y = sin(x)\n"
     (tmp_path / "my.rw").write_text(rule.format("require dtype(x) == f32\n"))
     given = ["view", "--no-browse", "-c", "torch.randn(64).cos()", "--rules", str(tmp_path / "my.rw")]
-    process = subprocess.Popen([sys.executable, "-c", START, *given], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        url = process.stderr.readline().strip()
+    with serving(tmp_path / "log", *given) as url:
         first = listen(url, lambda news: news["compiles"] == 1)
         assert "my.rw:5:23: error: a `require` without its reason" in first["error"] and "trace" not in first["data"]
         (tmp_path / "my.rw").write_text(rule.format(""))
         mended = listen(url, lambda news: news["compiles"] == 2)
         assert not mended["error"] and mended["why"] == "my.rw changed"
         assert "sine" in {event["rule"] for event in mended["data"]["trace"] if event["event"] == "fired"}
-    finally:
-        process.terminate()  # an interrupt is ignored by what a shell runs in the background
-    assert "Traceback" not in process.stderr.read() and process.wait(60) == -signal.SIGTERM
 
 
 def test_the_command_for_a_model_follows_a_rule_file(tmp_path: Path) -> None:
@@ -247,16 +263,9 @@ def test_the_command_for_a_model_follows_a_rule_file(tmp_path: Path) -> None:
     mine = tmp_path / "my.rw"
     mine.write_text("# nothing yet\n")
     given = [str(tmp_path / "tiny"), "--layers", "1", "--seq-len", "4"]
-    command = [sys.executable, "-c", START, "view", *given, "--no-browse", "--rules", str(mine)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        url = process.stderr.readline().strip()
+    with serving(tmp_path / "log", "view", *given, "--no-browse", "--rules", str(mine)) as url:
         first = listen(url, lambda news: news["compiles"] == 1)
         assert not first["error"] and "kernels" in first["data"]
         mine.write_text("override number most_unrolled = 1\n")
         again = listen(url, lambda news: news["compiles"] == 2)
         assert again["why"] == "my.rw changed" and not again["error"]
-    finally:
-        process.terminate()  # an interrupt is ignored by what a shell runs in the background
-    assert "Traceback" not in process.stderr.read() and process.wait(60) == -signal.SIGTERM

@@ -258,7 +258,7 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
         errors = [(one.what, one.span, one.notes, one.hint) for one in document_.problems(text)]
         return errors, document_.declarations
 
-    for path, text in ((Path("mine.rw").resolve(), MINE), (BUILT_IN / "tensor/online.rw", None)):
+    for path, text in ((Path("mine.rw").resolve(), MINE), (BUILT_IN / "tensor/reassociate.rw", None)):
         text = text or path.read_text()
         typing = Document(path)
         typing.problems(text)
