@@ -101,11 +101,13 @@ def _bags(args: Mapping[str, Any]) -> Any:
     """Return sums, means or maxima of runs of indices, without the further results of torch.
 
     torch does not check offsets. If they are unordered or do not begin with 0, this function counts them, and indices
-    before the first offset are in no bag.
+    before the first offset are in no bag. Raises ValueError if `padding_idx` is not a row of the table.
     """
     import torch
 
     table, ids, offsets, pad = args["weight"], args["indices"], args["offsets"], args.get("padding_idx")
+    if pad is not None and not -len(table) <= pad < len(table):
+        raise ValueError(f"padding_idx {pad} is not a row of {len(table)}")
     mode, weights = args.get("mode", 0), args.get("per_sample_weights")
     bags = offsets.numel() - bool(args.get("include_last_offset", False))
     bag = (offsets[None] <= torch.arange(ids.numel())[:, None]).sum(1) - 1

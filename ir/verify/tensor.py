@@ -77,11 +77,12 @@ def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
 
 
 def _term(term: Any) -> list[str]:
+    """Return the errors of one term. An axis of extent 1 may be missing: at a size of 1, an index over it is 0."""
     if isinstance(term, Elementwise):
         return _operands(term)
     if isinstance(term, Reduce):
         known = term.fn in FUNCTIONS and FUNCTIONS[term.fn].identity is not None
-        lacking = [a.name for a in term.over if a not in axes(term.x)]
+        lacking = [a.name for a in term.over if a not in axes(term.x) and a.extent != 1]
         return ([] if known else [f"`{term.fn}` cannot reduce"]) + [
             f"Reduce over {name}, which its operand lacks" for name in lacking
         ]
@@ -93,7 +94,8 @@ def _term(term: Any) -> list[str]:
         return problems + ([] if same else [f"a Case of {dtype(term.a)} and {dtype(term.b)}"]) + _conditions(term.cond)
     if isinstance(term, Remap):
         own = axes(term.x)
-        return [f"an index map of axis {a.name}, which its operand lacks" for a, _ in term.map if a not in own]
+        lacking = [a.name for a, _ in term.map if a not in own and a.extent != 1]
+        return [f"an index map of axis {name}, which its operand lacks" for name in lacking]
     return _conditions(term.expr) if isinstance(term, Index) else []
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import dplc
+from dplc.ir.interp.torch import call
 
 NAN, INF = float("nan"), float("inf")
 TABLE = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
@@ -58,3 +59,12 @@ def test_bags(name: str) -> None:
     want, got = function(*args), dplc.compile(function, args)(*args)
     bound = {torch.float16: 2e-3, torch.float64: 1e-15}.get(want.dtype, 1e-6)
     assert got.dtype == want.dtype and torch.allclose(got, want, rtol=bound, atol=bound, equal_nan=True)
+
+
+@pytest.mark.parametrize("pad", [-11, 10])
+def test_padding_that_is_not_a_row_has_no_meaning(pad: int) -> None:
+    args = {"weight": TABLE, "indices": PLACES, "offsets": STARTS, "padding_idx": pad}
+    with pytest.raises(ValueError, match="is not a row of 10"):
+        call("EmbeddingBag", args)
+    with pytest.raises(RuntimeError):
+        F.embedding_bag(PLACES, TABLE, STARTS, padding_idx=pad)

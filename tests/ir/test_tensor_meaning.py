@@ -146,6 +146,16 @@ def test_broken_invariants_are_told(term: Any, problem: str) -> None:
         verify(graph)
 
 
+def test_a_missing_axis_of_one_element_changes_nothing() -> None:
+    """At a size of 1 an index over the size folds to 0, and the operand loses the axis that the reduction names."""
+    x = np.arange(4.0)
+    one, other = Axis("one", 1), Axis("other", 1)
+    for term in (Reduce("add", (one,), X), Remap(X, ((one, other),))):
+        graph = TensorGraph("f", (X,), (Output("out", (H,), term),))
+        assert check(graph) == []
+        np.testing.assert_array_equal(run(graph, {"x": x})[0], x)
+
+
 def test_outputs_name_all_their_axes() -> None:
     assert check(graph_of(elementwise("relu", X))) == ["`out` leaves out axis i"]
 
