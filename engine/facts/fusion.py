@@ -143,6 +143,15 @@ def widens(site: Any, y: Value, v: Value) -> bool:
 
 
 @tensor_fact
+def in_tiles(site: Any, v: Value) -> bool:
+    """Return whether y's kernel computes v in tiles: as a contraction along whose axes the kernel folds nothing else."""
+    product = v.x if v.__class__ is Reduce and v.fn == "add" else None
+    if product.__class__ is not Elementwise or product.fn != "multiply" or site.seen[v] & site.folded:
+        return False
+    return all(site.flow.mask[v] & ~site.flow.mask[factor] for factor in product.args if factor in site.flow.mask)
+
+
+@tensor_fact
 def only_for(site: Any, v: Value, y: Value) -> bool:
     """Return whether v flows to y alone, through values that have one reader each."""
     flow = _flow(site, y)
