@@ -125,9 +125,12 @@ def linear(e: Expr) -> Linear:
 
 
 def from_linear(terms: dict[Any, int], constant: int) -> Expr:
-    """Return the expression of a linear form; zero coefficients are dropped."""
+    """Return the expression of a linear form. Zero coefficients are dropped; `a // n * n + a % n` becomes `a`."""
     if not terms:
         return constant
+    remainders = [x for x in terms if x.__class__ is Binary and x.op == "%"]
+    if remainders and (joined := _joined(terms, remainders)):
+        return add(from_linear(terms, constant), joined)
     kept = tuple(terms.items())
     if [True for _, n in kept if n <= 0]:
         kept = (*[term for term in kept if term[1] > 0], *[term for term in kept if term[1] < 0])
@@ -136,6 +139,17 @@ def from_linear(terms: dict[Any, int], constant: int) -> Expr:
     if constant == 0 and len(kept) == 1 and kept[0][1] == 1:
         return kept[0][0]
     return Sum(kept, constant)
+
+
+def _joined(terms: dict[Any, int], remainders: list[Binary]) -> Expr:
+    """Remove each remainder that stands beside a multiple of its quotient, and return the sum of their dividends."""
+    found: Expr = 0
+    for remainder in remainders:
+        times, quotient = terms[remainder], Binary("//", remainder.a, remainder.b)
+        if remainder.b.__class__ is int and times and terms.get(quotient) == times * remainder.b:
+            del terms[remainder], terms[quotient]
+            found = add(found, multiply(remainder.a, times))
+    return found
 
 
 def add(a: Expr, b: Expr) -> Expr:

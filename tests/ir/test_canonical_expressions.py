@@ -19,6 +19,9 @@ def written(rnd, depth):
     """A random tree (operator, a, b), not yet canonical."""
     if depth == 0 or rnd.random() < 0.2:
         return rnd.choice([rnd.choice(NAMES), rnd.randint(0, 9)])
+    if rnd.random() < 0.1:  # a quotient beside its remainder
+        whole, n = written(rnd, depth - 1), rnd.randint(1, 9)
+        return ("+", ("*", ("//", whole, n), n), ("%", whole, n))
     op = rnd.choice(OPERATORS)
     b = rnd.randint(1, 9) if op in ("//", "%") else written(rnd, depth - 1)
     return (op, written(rnd, depth - 1), b)
@@ -123,6 +126,7 @@ def test_affine_substitution_keeps_the_value():
     [
         ("(c*64 + r) // 16", "c*4 + r // 16"), ("(c*64 + r) % 16", "r % 16"), ("k*16 + k*16", "k*32"), ("k - k", "0"),
         ("(2*k + 3) - 1", "k*2 + 2"), ("-(k - 1)", "-k + 1"), ("k // 1", "k"), ("k % 1", "0"), ("k ^ 0", "k"),
+        ("(c*64 + r) // 8 * 24 + (c*64 + r) % 8 * 3", "c*192 + r*3"), ("k // 8 * 4 + k % 8", "k // 8 * 4 + k % 8"),
     ],
 )  # fmt: skip
 def test_written_forms(text, canonical_text):
