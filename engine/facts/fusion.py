@@ -40,10 +40,9 @@ class Use(NamedTuple):
 
 
 def uses_of(site: Any, v: Any) -> Iterator[Use]:
-    """Yield the products that v is an operand of, also through a view."""
+    """Yield the products that v is an operand of, also through a view or a padded window."""
     flow, kept = site.flow, site.kept
-    views = [r for r in flow.readers[v] if r.__class__ is Remap and r.x is v and r not in kept]
-    for seen in (v, *views):
+    for seen in (v, *(form for form in flow.forms(v)[1:] if form not in kept)):
         for product in flow.readers[seen]:
             if product.__class__ is not Elementwise or product in kept:
                 continue
@@ -382,10 +381,16 @@ def in_turns(site: Any, v: Value, y: Value) -> float:
 
 @tensor_fact
 def product_blocks(site: Any, v: Value, tile: int) -> int:
-    """Count the blocks of a product that compute its operand v: one for every tile of the columns that v lacks."""
+    """Count how often the blocks of a product compute its operand v.
+
+    Every tile of the columns that v lacks computes v once, or once for each position of a window that reads an element.
+    """
     flow = site.flow
-    found = (cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target) for use in uses_of(site, v))
-    return max(found, default=1)
+    return max((
+        cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target)
+        * max(1, flow.elements(use.seen) // flow.elements(flow.mask[v]))
+        for use in uses_of(site, v)
+    ), default=1)  # fmt: skip
 
 
 @tensor_fact

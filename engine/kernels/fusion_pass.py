@@ -545,7 +545,7 @@ class Fusion:
     def _widened(self, term: Any) -> bool:
         """Return whether a reader runs over more axes, so that several blocks may compute what it reads."""
         mask, readers = self.flow.mask, self.flow.readers
-        for seen in (term, *(view for view in readers[term] if view.__class__ is Remap and view.x is term)):
+        for seen in self.flow.forms(term):
             if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
                 return True
         return False

@@ -104,6 +104,11 @@ class Dataflow:
             self._counts[mask] = count
         return count
 
+    def forms(self, term: Term) -> list[Any]:
+        """Return the forms in which other values read a value: itself, its index maps, and its padded windows."""
+        maps = [reader for reader in self.readers[term] if reader.__class__ is Remap and reader.x is term]
+        return [term, *maps, *(reader for seen in maps for reader in self.readers[seen] if reader.__class__ is Case)]
+
     def natural(self, term: Term) -> tuple[Axis, ...]:
         """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order."""
         if not self._natural:
