@@ -143,7 +143,7 @@ def widens(site: Any, y: Value, v: Value) -> bool:
 
 @tensor_fact
 def in_tiles(site: Any, v: Value) -> bool:
-    """Return whether y's kernel computes v in tiles: as a contraction along whose axes the kernel folds nothing else."""
+    """Return whether y's kernel computes v in tiles: a contraction along whose axes the kernel folds nothing else."""
     product = v.x if v.__class__ is Reduce and v.fn == "add" else None
     if product.__class__ is not Elementwise or product.fn != "multiply" or site.seen[v] & site.folded:
         return False
