@@ -17,7 +17,7 @@ from ..facts.index import operate
 from ..functions import CAST, DTYPES, FUNCTIONS, HELD, SELECT, category, literal_dtype
 from ..monoid_texts import PARTS
 from ..monoids import of_part
-from ..node import Expr, Node
+from ..node import Expr, Node, names_in
 from ..tensor import (
     Case,
     Const,
@@ -386,7 +386,7 @@ class _Printer:
 
     def name(self, term: Term) -> str:
         if term not in self.names:
-            taken = set(self.names.values())
+            taken = names_in(self.graph).union(self.names.values())  # an axis may be called so, too
             self.count += 1
             while f"v{self.count}" in taken:
                 self.count += 1

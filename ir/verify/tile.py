@@ -254,6 +254,9 @@ class _TileCheck(Check):
                 self.report(tile, f"axis `{axis.name}` has no role or no extent")
             if names.count(axis.name) > 1:
                 self.report(tile, f"two axes are called `{axis.name}`")
+        for stmt in nodes(tile.body, Stage, Slab):
+            if not all(is_int(axis.extent) for axis in stmt.slab):  # type: ignore[attr-defined]
+                self.report(stmt, "an axis of shared memory has no number as its extent")
 
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")

@@ -92,6 +92,15 @@ def test_texts_read_and_print_the_same(name: str) -> None:
     assert read(text) is read(text)
 
 
+def test_a_value_without_a_name_is_not_called_like_an_axis() -> None:
+    i, axis = Axis("i", 2), Axis("v1", 3)
+    x = Input("x", (i, axis))
+    total = Reduce("add", (i,), Elementwise("exp", (x,)))
+    graph = TensorGraph("f", (x,), (Output("y", (axis,), Elementwise("exp", (total,))),))
+    assert "v1[" not in print_graph(graph)
+    assert print_graph(read(print_graph(graph))) == print_graph(graph)
+
+
 def test_terms_print_and_read_back() -> None:
     x, w = Input("x", (H, J)), Input("w", (J, K))
     h = Mat(Elementwise("tanh", (x,)))
