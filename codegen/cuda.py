@@ -22,7 +22,6 @@ from ..ir.kernel import (
     THREAD,
     Address,
     Advance,
-    Arrive,
     Assign,
     Barrier,
     Base,
@@ -35,7 +34,6 @@ from ..ir.kernel import (
     Element,
     Fragment,
     Intrinsic,
-    LastThreads,
     Launch,
     LoadFrom,
     LoadMatrix,
@@ -394,21 +392,8 @@ class Printer(ExpressionPrinter):
         texts = {name: self.address(e) if isinstance(e, Address) else self.text(e) for name, e in operands.items()}
         return f"{stmt.call.format(**texts)};"
 
-    def arrive(self, stmt: Arrive) -> str:
-        cluster = f"_shared<{stmt.cluster}>" if stmt.cluster > 1 else ""
-        return f"mbarrier_arrive{cluster}({self.address(stmt.barrier)});"
-
     def barrier(self, stmt: Barrier) -> str:
-        if stmt.cluster > 1:
-            return "cluster_sync();"
-        return f"part_sync<{stmt.threads}>();" if stmt.threads else "block_sync();"
-
-    def last_threads(self, stmt: LastThreads) -> list[str]:
-        """Return the text of the last threads, which end with the body, so that the rest needs no brace."""
-        head = f"if (last_threads<{stmt.threads}>()) {{"
-        fewer = [f"{INDENT}registers_lower<{stmt.registers}>();"] if stmt.registers else []
-        more = [f"registers_raise<{stmt.others}>();"] if stmt.others else []
-        return [head, *fewer, *self.block(stmt.body, 1), f"{INDENT}return;", "}", *more]
+        return "cluster_sync();" if stmt.cluster > 1 else "block_sync();"
 
     # ---- fragments
 

@@ -280,18 +280,6 @@ DPLC_FN void mbarrier_fence() {
 DPLC_FN void mbarrier_expect(uint32_t a, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(a), "r"(bytes) : "memory");
 }
-// Each warp arrives once, when all of its lanes are here; with N at the same place in the N blocks of a cluster.
-DPLC_FN void mbarrier_arrive(uint32_t a) {
-  __syncwarp();
-  if ((threadIdx.x & 31) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(a) : "memory");
-}
-template <int N> DPLC_FN void mbarrier_arrive_shared(uint32_t a) {
-  __syncwarp();
-  const uint32_t block = threadIdx.x & 31;
-  if (block < N)
-    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n\t"
-                 "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there]; }" : : "r"(a), "r"(block) : "memory");
-}
 // Until the latest phase of this parity has ended.
 DPLC_FN void mbarrier_wait(uint32_t a, int parity) {
   int done;
@@ -336,12 +324,6 @@ DPLC_COPY_BOX(copy_box_5d_shared, "5d", DPLC_PLACES(int x, int y, int z, int u, 
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync() { __syncthreads(); }
-// The last N threads of a block go their own way; the first N of it meet without them. Registers change hands between
-// groups of four warps: those that need fewer give them up, those that want more wait for them (sm_90a).
-template <int N> DPLC_FN bool last_threads() { return threadIdx.x >= blockDim.x - N; }
-template <int N> DPLC_FN void part_sync() { asm volatile("bar.sync 1, %0;" : : "n"(N) : "memory"); }
-template <int N> DPLC_FN void registers_lower() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N)); }
-template <int N> DPLC_FN void registers_raise() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N)); }
 // All threads of a cluster; what they have written is there for the threads of their own block. Blocks give each other
 // boxes alone, which mbarriers bring, and those are made known by mbarrier_fence.
 DPLC_FN void cluster_sync() {

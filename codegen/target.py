@@ -47,7 +47,7 @@ class Target:
 
     - most_threads: threads of a block at most
     - warp_lanes: threads of a warp, which exchange values by shuffles
-    - warpgroup: threads of four warps, which multiply (WGMMA) and change their register limit together
+    - warpgroup: threads of four warps, which multiply together (WGMMA)
     - vector_bytes: bytes of the widest access of a thread
     - sector_bytes: bytes of global memory that one access reads at least
     - swizzle_bytes: bytes of a swizzled row of shared memory; it reaches all banks

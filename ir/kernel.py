@@ -51,11 +51,7 @@ class Matrix(Node):
 
 
 class Convergent(Stmt):
-    """The base of statements that every thread of the block must reach, or of the part that still runs."""
-
-
-class Together(Convergent):
-    """The base of convergent statements in which threads need one another: they run them in one step."""
+    """Base of statements that every thread of the block must reach, because threads need one another in them."""
 
 
 class Intrinsic(Stmt):
@@ -202,14 +198,14 @@ class CopyAsync(Stmt):
     inside: Expr = True
 
 
-class Commit(Intrinsic, Together):
+class Commit(Intrinsic, Convergent):
     """The copies since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "cp_async_commit()"
 
 
-class WaitGroup(Intrinsic, Together):
+class WaitGroup(Intrinsic, Convergent):
     """All but the `keep` latest groups of this thread have landed."""
 
     positional: ClassVar[tuple[str, ...]] = ("keep",)
@@ -228,13 +224,12 @@ class TensorMap(Stmt):
 
 
 class InitBarrier(Intrinsic):
-    """An mbarrier in shared memory whose phases end with so many arrivals and the bytes that they announced."""
+    """An mbarrier in shared memory whose phases end with one arrival and the bytes that it announced."""
 
     positional: ClassVar[tuple[str, ...]] = ("at",)
-    call: ClassVar[str] = "mbarrier_init({at}, {arrivals})"
+    call: ClassVar[str] = "mbarrier_init({at}, 1)"
     mbarrier: ClassVar[str] = "at"
     at: Address
-    arrivals: Int = 1
 
 
 class FenceBarriers(Intrinsic):
@@ -254,14 +249,6 @@ class Expect(Intrinsic):
     bytes: Int
 
 
-class Arrive(Convergent):
-    """Each warp arrives once, when all of its lanes are here, at an mbarrier of each of so many blocks of a cluster."""
-
-    positional: ClassVar[tuple[str, ...]] = ("barrier",)
-    barrier: Address
-    cluster: Int = 1
-
-
 class CopyBox(Stmt):
     """Copy by TMA the box of a tensor map that begins at the element `at`. Elements outside of the tensor are zero.
 
@@ -277,7 +264,7 @@ class CopyBox(Stmt):
 
 
 class WaitPhase(Intrinsic):
-    """Until the latest phase of this parity has ended: its copies have landed, or its warps have arrived."""
+    """Until the latest phase of this parity has ended: its copies have landed."""
 
     positional: ClassVar[tuple[str, ...]] = ("barrier", "parity")
     call: ClassVar[str] = "mbarrier_wait({barrier}, {parity})"
@@ -286,25 +273,11 @@ class WaitPhase(Intrinsic):
     parity: Expr
 
 
-class Barrier(Together):
-    """All threads of the block are here, or of so many blocks of a cluster; or only the block's first `threads`."""
+class Barrier(Convergent):
+    """All threads of the block are here, or of so many blocks of a cluster."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     cluster: Int = 1
-    threads: Int = 0
-
-
-class LastThreads(Together):
-    """The last threads of a block run the body and end, while the others run the following statements.
-
-    registers, others: registers of a thread on either side; 0 means as launched.
-    """
-
-    positional: ClassVar[tuple[str, ...]] = ("threads",)
-    threads: Int
-    body: Block
-    registers: Int = 0
-    others: Int = 0
 
 
 class Assign(Stmt):
@@ -315,7 +288,7 @@ class Assign(Stmt):
     val: Expr
 
 
-class Butterfly(Together):
+class Butterfly(Convergent):
     """Reduce a register by fn over the lanes whose numbers differ in the bits `low`, 2*`low`, .. `high`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "fn", "low", "high")
@@ -325,7 +298,7 @@ class Butterfly(Together):
     high: Int
 
 
-class Shuffle(Together):
+class Shuffle(Convergent):
     """Set a register to its value in the lane whose number differs in the bit `lanes`."""
 
     positional: ClassVar[tuple[str, ...]] = ("place", "lanes")
@@ -342,7 +315,7 @@ class Fragment(Stmt):
     words: Int
 
 
-class LoadMatrix(Together):
+class LoadMatrix(Convergent):
     """Load `count` matrices of 8 rows of 16 bytes by ldmatrix, into `count` words of every lane of a warp, from `into`.
 
     Lane 8*m + r has the address of row r of matrix m. Word m of lane 4*g + t is the word t of row g; trans, of elements
@@ -364,7 +337,7 @@ class PackWord(Stmt):
     values: tuple[Expr, ...]
 
 
-class Multiply(Together):
+class Multiply(Convergent):
     """Add a * b to acc, for fragments of a warp in the layouts of an atom. acc, a and b name their first registers."""
 
     positional: ClassVar[tuple[str, ...]] = ("acc", "a", "b")
@@ -374,14 +347,14 @@ class Multiply(Together):
     atom: AtomName
 
 
-class FenceProducts(Intrinsic, Together):
+class FenceProducts(Intrinsic, Convergent):
     """Order the accesses of this warp group to its registers before those of the following products."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "wgmma_fence()"
 
 
-class QueueProduct(Together):
+class QueueProduct(Convergent):
     """Start `acc += a * b` by four warps. The product is complete after a WaitProducts that covers it.
 
     Until then, no statement may use acc, a or b. b is a Matrix; a is one, or the first word of a fragment.
@@ -395,14 +368,14 @@ class QueueProduct(Together):
     dtype: Dtype
 
 
-class CommitProducts(Intrinsic, Together):
+class CommitProducts(Intrinsic, Convergent):
     """The products since the last commit are one group."""
 
     positional: ClassVar[tuple[str, ...]] = ()
     call: ClassVar[str] = "wgmma_commit()"
 
 
-class WaitProducts(Together):
+class WaitProducts(Convergent):
     """All but the `keep` latest groups of products are done.
 
     sums: the registers that no product is under way for any more, fragments too.
@@ -419,7 +392,7 @@ STATEMENTS: tuple[type[Stmt], ...] = tuple(
     if isinstance(cls, type)
     and issubclass(cls, Stmt)
     and cls.__module__ == __name__
-    and cls not in (Convergent, Together, Intrinsic)
+    and cls not in (Convergent, Intrinsic)
 )
 VALUES: tuple[type[Node], ...] = (Address, Element, Matrix)
 

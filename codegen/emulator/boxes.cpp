@@ -71,18 +71,6 @@ Mbarrier& Machine::mbarrier_at(char* address, int line) {
 
 void Machine::mbarrier_expect(char* address, int bytes, int line) { arrive(mbarrier_at(address, line), bytes, line); }
 
-void Machine::mbarrier_arrive(char* address, unsigned blocks, int line) {
-  warp_barrier(true, line);
-  const unsigned block = view.thread->lane;
-  if (block >= blocks) return;
-  if (blocks > 1 && blocks != request_->cluster)
-    fail("line %d: arrives in %u blocks, in clusters of %u", line, blocks, request_->cluster);
-  const unsigned own = blocks > 1 ? view.thread->rank : 0;
-  if (blocks > 1) fail_if_ended(block, line);
-  if (block != own) reached_[block] = line;
-  arrive(mbarrier_at(address + (ptrdiff_t{block} - ptrdiff_t{own}) * ptrdiff_t{view.block_bytes}, line), 0, line);
-}
-
 // The shared memory of a block is there as long as one of its threads.
 void Machine::fail_if_ended(unsigned block, int line) {
   if (live_[block] == 0)
@@ -95,7 +83,6 @@ void Machine::arrive(Mbarrier& barrier, int bytes, int line) {
     fail("line %d: one arrival too many in phase %u of the mbarrier at byte %td of shared memory", line, barrier.phase,
          byte_of(barrier.address));
   --barrier.pending;
-  if (checker) checker->tells(barrier.address);
   barrier.expected += bytes;
   if (!barrier.complete() || !barrier.boxes.empty()) return notify(barrier);
   land_boxes(barrier);  // there is nothing to land: the phase is over now
@@ -155,7 +142,6 @@ void Machine::land_boxes(Mbarrier& barrier) {
     if (checker) checker->copy_landed(box.to, box.bytes);
   }
   barrier.boxes.clear();
-  if (checker) checker->phase_ended(barrier.address);
   barrier.pending = barrier.arrivals;
   barrier.expected = barrier.copied = 0;
   ++barrier.phase;
@@ -178,8 +164,7 @@ void Machine::fail_deadlock() {
                static_cast<long long>(barrier.expected - barrier.copied), static_cast<long long>(barrier.expected));
     waiting += here;
   }
-  unsigned at_block = block_.waiting.length();
-  for (const Barrier& part : parts_) at_block += part.waiting.length();
+  const unsigned at_block = block_.waiting.length();
   int line = 0;
   for (const WarpState& warp : warps_)
     if (warp.barrier.arrived != 0 && line == 0) line = warp.barrier.line;
@@ -194,10 +179,6 @@ void Machine::fail_deadlock() {
 }  // namespace dplc
 
 extern "C" {
-
-void dplc_mbarrier_arrive(char* barrier, unsigned blocks, int line) {
-  reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_arrive(barrier, blocks, line);
-}
 
 void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line) {
   reinterpret_cast<dplc::Machine*>(dplc_view)->mbarrier_init(barrier, arrivals, line);

@@ -13,14 +13,13 @@ Checker::Checker(Machine& machine, const LaunchRequest& request)
       warp_epochs_((request.threads + lanes_per_warp - 1) / lanes_per_warp),
       words_((request.shared_span + 3) / 4),
       split_(words_.size()),
-      clocks_(request.threads, {std::vector<uint32_t>(warp_epochs_.size()), {}}),
+      phases_(request.threads),
       global_writer_(request.buffer_count) {}
 
 void Checker::begin_block(uint64_t linear_index) {
   block_ = linear_index;
   mbarriers_.clear();
-  told_.clear();
-  for (Clock& clock : clocks_) clock.phases.clear();
+  for (std::vector<uint32_t>& phases : phases_) phases.clear();
   block_began_ = ++epoch_;  // whatever an earlier block left behind is older than this, so nothing needs clearing
 }
 
@@ -44,34 +43,19 @@ void Checker::access(const char* address, unsigned bytes, Access kind, int line,
 
 // ---- shared memory ------------------------------------------------------------------------------------------------
 
-bool Checker::is_over(unsigned warp, uint32_t epoch) {
-  return epoch < (warp == self() / lanes_per_warp ? warp_epoch() : clock().warps[warp]);
+bool Checker::warp_has_met_since(const Touch& touch) {
+  return touch.thread / lanes_per_warp == self() / lanes_per_warp && touch.warp_epoch < warp_epoch();
 }
-
-bool Checker::warp_has_met_since(const Touch& touch) { return is_over(touch.thread / lanes_per_warp, touch.warp_epoch); }
 
 bool Checker::write_is_ordered(const Shadow& piece) {
   if (piece.write.epoch < epoch_ || warp_has_met_since(piece.write)) return true;
-  return piece.mbarrier != 0 ? clock().phases[piece.mbarrier - 1] > piece.phase : piece.write.thread == self();
+  return piece.mbarrier != 0 ? phases_[self()][piece.mbarrier - 1] > piece.phase : piece.write.thread == self();
 }
 
 bool Checker::reads_are_ordered(Shadow& piece) {
   if (piece.read.epoch < epoch_) return true;
   if (piece.readers == Readers::one && piece.read.thread == self()) return true;
-  if (piece.readers != Readers::several_warps) return warp_has_met_since(piece.read);
-  const uint32_t* row = readers_of(piece);
-  for (unsigned warp = 0; warp < warp_epochs_.size(); ++warp)
-    if (row[warp] != 0 && !is_over(warp, row[warp] - 1)) return false;
-  return true;
-}
-
-uint32_t* Checker::readers_of(Shadow& piece) {
-  const size_t warps = warp_epochs_.size();
-  if (piece.row == 0) {
-    read_by_.resize(read_by_.size() + warps);
-    piece.row = static_cast<uint32_t>(read_by_.size() / warps);
-  }
-  return &read_by_[(piece.row - 1) * warps];
+  return piece.readers != Readers::several_warps && warp_has_met_since(piece.read);
 }
 
 // Calls visit(offset) for every piece of a range: a word whose bytes have one history, or a byte.
@@ -88,12 +72,6 @@ void Checker::split(size_t word) {
   if (split_[word]) return;
   bytes_.resize(words_.size());
   bytes_[word].fill(words_[word]);
-  for (Shadow& byte : bytes_[word]) {  // a row of its own
-    if (std::exchange(byte.row, 0) == 0) continue;
-    const uint32_t* all = readers_of(words_[word]);
-    const std::vector<uint32_t> row(all, all + warp_epochs_.size());
-    std::copy(row.begin(), row.end(), readers_of(byte));
-  }
   split_[word] = true;
 }
 
@@ -141,13 +119,7 @@ void Checker::note_reader(Shadow& piece, int line) {
     if (piece.read.thread != self()) piece.readers = Readers::several_of_a_warp;
     piece.read.warp_epoch = warp_epoch();
   } else {
-    uint32_t* row = readers_of(piece);
-    if (piece.readers != Readers::several_warps) {
-      std::fill_n(row, warp_epochs_.size(), 0);
-      row[piece.read.thread / lanes_per_warp] = piece.read.warp_epoch + 1;
-      piece.readers = Readers::several_warps;
-    }
-    row[self() / lanes_per_warp] = warp_epoch() + 1;
+    piece.readers = Readers::several_warps;
   }
 }
 
@@ -218,13 +190,7 @@ void Checker::mbarrier(const char* address, bool initialised, int line) {
   access_shared(address, 8, initialised ? Access::shared_store : Access::shared_load, line);
   if (!initialised) return;
   mbarriers_.push_back(address);
-  told_.emplace_back();
-  for (Told& told : told_)
-    for (Clock* clock : {&told.coming, &told.ended}) {
-      clock->warps.resize(warp_epochs_.size());
-      clock->phases.resize(mbarriers_.size());
-    }
-  for (Clock& clock : clocks_) clock.phases.resize(mbarriers_.size());
+  for (std::vector<uint32_t>& phases : phases_) phases.resize(mbarriers_.size());
 }
 
 void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
@@ -240,34 +206,8 @@ void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, u
   if (counted) count_box(map, at, line);  // for the blocks of a cluster it is read once
 }
 
-void Checker::Clock::join(const Clock& other) {
-  for (size_t i = 0; i < warps.size(); ++i) warps[i] = std::max(warps[i], other.warps[i]);
-  for (size_t i = 0; i < phases.size(); ++i) phases[i] = std::max(phases[i], other.phases[i]);
-}
-
 void Checker::phase_seen(const char* mbarrier, uint32_t phases) {
-  const uint16_t number = mbarrier_number(mbarrier);
-  clock().phases[number - 1] = phases;
-  clock().join(told_[number - 1].ended);
-}
-
-// What the other lanes of the warp do at this time is not told: an arrival of all of them follows a barrier of theirs.
-void Checker::tells(const char* mbarrier) {
-  clock().warps[self() / lanes_per_warp] = warp_epoch();
-  told_[mbarrier_number(mbarrier) - 1].coming.join(clock());
-}
-
-void Checker::phase_ended(const char* mbarrier) {
-  Told& told = told_[mbarrier_number(mbarrier) - 1];
-  told.ended.join(told.coming);
-}
-
-void Checker::part_released(unsigned first, unsigned count) {
-  Clock all = clocks_[first];
-  for (unsigned thread = first; thread < first + count; ++thread) all.join(clocks_[thread]);
-  for (unsigned warp = first / lanes_per_warp; warp < (first + count) / lanes_per_warp; ++warp)
-    all.warps[warp] = ++warp_epochs_[warp];
-  for (unsigned thread = first; thread < first + count; ++thread) clocks_[thread] = all;
+  phases_[self()][mbarrier_number(mbarrier) - 1] = phases;
 }
 
 // The tensor must lie in a buffer; what the rows of the box cost.

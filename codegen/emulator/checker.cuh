@@ -4,9 +4,7 @@
 // waited for, and pairs of accesses to shared memory that no barrier orders, whatever order the threads happened to
 // run in. It also gathers the lanes of a warp into requests, as hardware does, and counts what they cost.
 //
-// What orders two accesses of different threads: a block_sync between them, a warp_sync if both are of that warp, or an
-// arrival at an mbarrier behind the one and a wait for its phase before the other. So every thread has a clock: of each
-// warp the warp barriers, of each mbarrier the phases that it knows to be over. An arrival tells what its thread knows.
+// What orders two accesses of different threads: a block_sync between them, or a warp_sync if both are of that warp.
 // A shuffle orders nothing. A copy is a write from its issue to its wait, and the waiting thread's until the next
 // barrier. A box is a write from its issue to the end of its phase; then it is there for every thread that has waited
 // for that phase, and behind a barrier for the others.
@@ -41,11 +39,6 @@ class Checker {
                   const int* at, int line, bool counted);
   // The running thread has waited, and `phases` phases have ended.
   void phase_seen(const char* mbarrier, uint32_t phases);
-  // The running thread arrives at an mbarrier; its phase ends.
-  void tells(const char* mbarrier);
-  void phase_ended(const char* mbarrier);
-  // Threads from `first` on have met.
-  void part_released(unsigned first, unsigned count);
   // A product reads a word from its issue until it is done: a write in between is wrong.
   void late_read(size_t offset, int line);
   void late_done(size_t offset, int line);
@@ -68,15 +61,6 @@ class Checker {
     uint32_t phase;     // that the box ends
     uint16_t late;      // products under way that read it
     uint16_t late_line;
-    uint32_t row;  // of several warps that read: where `read_by_` says when each did, counted from 1
-  };
-  // What is known to be over: of each warp the epochs before this one, of each mbarrier as many phases.
-  struct Clock {
-    std::vector<uint32_t> warps, phases;
-    void join(const Clock& other);
-  };
-  struct Told {
-    Clock coming, ended;  // by the arrivals of this phase, of those before
   };
 
   // One instruction of one warp: the addresses of its lanes.
@@ -104,13 +88,10 @@ class Checker {
   unsigned self() const { return machine_.view.thread->number; }
   uint32_t& warp_epoch() { return warp_epochs_[self() / lanes_per_warp]; }
   bool warp_has_met_since(const Touch& touch);
-  bool is_over(unsigned warp, uint32_t warp_epoch);
-  uint32_t* readers_of(Shadow& piece);
   Shadow& shadow(size_t offset) { return split_[offset / 4] ? bytes_[offset / 4][offset % 4] : words_[offset / 4]; }
   template <class Visit> void each_piece(size_t first, size_t bytes, Visit visit);
   void split(size_t word);
   uint16_t mbarrier_number(const char* address);
-  Clock& clock() { return clocks_[self()]; }
   bool write_is_ordered(const Shadow& piece);
   bool reads_are_ordered(Shadow& piece);
   Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
@@ -138,9 +119,7 @@ class Checker {
   std::vector<std::array<Shadow, 4>> bytes_;  // empty before the first such access
   std::vector<uint8_t> split_;
   std::vector<const char*> mbarriers_;    // of the block
-  std::vector<Told> told_;                // by mbarrier
-  std::vector<Clock> clocks_;             // by thread
-  std::vector<uint32_t> read_by_;         // rows of warps: the epoch of its latest read, counted from 1
+  std::vector<std::vector<uint32_t>> phases_;  // by thread, by mbarrier: the phases that it knows to be over
   // By buffer, by element: block and thread, packed and counted from 1. Pages of zeros until a store touches them.
   struct Free {
     void operator()(uint64_t* pages) const { free(pages); }

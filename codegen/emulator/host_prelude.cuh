@@ -238,10 +238,6 @@ DPLC_FN void mbarrier_fence() { dplc_mbarrier_fence(); }
 DPLC_FN void mbarrier_expect(uint32_t a, int bytes DPLC_SITE) {
   dplc_mbarrier_expect(dplc_shared(a), bytes, DPLC_LINE);
 }
-DPLC_FN void mbarrier_arrive(uint32_t a DPLC_SITE) { dplc_mbarrier_arrive(dplc_shared(a), 1, DPLC_LINE); }
-template <int N> DPLC_FN void mbarrier_arrive_shared(uint32_t a DPLC_SITE) {
-  dplc_mbarrier_arrive(dplc_shared(a), N, DPLC_LINE);
-}
 DPLC_FN void mbarrier_wait(uint32_t a, int parity DPLC_SITE) { dplc_mbarrier_wait(dplc_shared(a), parity, DPLC_LINE); }
 
 #define DPLC_COPY_BOX(name, rank, parameters, ...)                                                                   \
@@ -290,10 +286,6 @@ template <class T> DPLC_FN void wgmma_done(T&) {}
 // ---- barriers and lanes -------------------------------------------------------------------------------------------
 
 DPLC_FN void block_sync(DPLC_SITE_ALONE) { dplc_block_barrier(DPLC_LINE); }
-template <unsigned N> DPLC_FN bool last_threads() { return threadIdx.x >= blockDim.x - N; }
-template <unsigned N> DPLC_FN void part_sync(DPLC_SITE_ALONE) { dplc_part_barrier(N, DPLC_LINE); }
-template <unsigned N> DPLC_FN void registers_lower() {}
-template <unsigned N> DPLC_FN void registers_raise() {}
 DPLC_FN int warp_uniform(int v) { return v; }
 DPLC_FN bool one_thread(int thread) { return thread == 0; }
 DPLC_FN void cluster_sync(DPLC_SITE_ALONE) { dplc_cluster_barrier(DPLC_LINE); }

@@ -115,9 +115,7 @@ bool Machine::run_block(uint64_t linear_index) {
   by_data = false;
   started_ = 0;
   block_ = {request_->threads, 0, {}, 0};
-  parts_.assign(request_->cluster, {});
   live_.assign(request_->cluster, view.block_shape.x);
-  reached_.assign(request_->cluster, -1);
   for (size_t i = 0; i < warps_.size(); ++i) {
     const unsigned lanes =
         i + 1 < warps_.size() ? lanes_per_warp : request_->threads - static_cast<unsigned>(i) * lanes_per_warp;
@@ -162,10 +160,7 @@ void Machine::finish(Thread* thread) {
   thread->copies.clear();
   finish_products(thread);
   --block_.live;
-  const unsigned rank = thread->view.rank;
-  if (--live_[rank] == 0 && reached_[rank] >= 0)
-    fail("line %d: another block arrives in the shared memory of this one, which may have ended: no cluster_sync since",
-         reached_[rank]);
+  --live_[thread->view.rank];
   if (block_.arrived > 0 && block_.arrived >= block_.live) complete_block_barrier();
   WarpState& warp = warp_of(thread);
   warp.live_lanes &= ~(1u << thread->view.lane);
@@ -239,20 +234,7 @@ void Machine::cluster_barrier(int line) {
   else park(block_.waiting);
 }
 
-// As many threads as it is told: those that have ended are waited for, as on hardware.
-void Machine::part_barrier(unsigned threads, int line) {
-  Barrier& part = parts_[view.thread->rank];
-  if (view.thread->index.x >= threads) fail("line %d: a thread that is not among the first %u of its block", line, threads);
-  if (part.arrived == 0) part.line = line;
-  else if (part.line != line)
-    fail("line %d: part_sync, where other threads wait at the one of line %d", line, part.line);
-  if (++part.arrived < threads) return park(part.waiting);
-  if (checker) checker->part_released(view.thread->rank * view.block_shape.x, threads);
-  release(part);
-}
-
 void Machine::complete_block_barrier() {
-  reached_.assign(reached_.size(), -1);
   if (checker) checker->block_released();
   release(block_);
 }
@@ -298,7 +280,6 @@ extern "C" {
 
 void dplc_block_barrier(int line) { dplc::machine().block_barrier(line); }
 void dplc_cluster_barrier(int line) { dplc::machine().cluster_barrier(line); }
-void dplc_part_barrier(unsigned threads, int line) { dplc::machine().part_barrier(threads, line); }
 void dplc_warp_barrier(bool orders_memory, int line) { dplc::machine().warp_barrier(orders_memory, line); }
 void dplc_copy_async(char* to, const void* from, unsigned bytes, bool inside) {
   dplc::machine().copies().push(to, from, bytes, inside);

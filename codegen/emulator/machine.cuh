@@ -65,8 +65,6 @@ char* dplc_shared_window(void);
 // `line`: of the kernel text, in checked mode.
 void dplc_block_barrier(int line);
 void dplc_cluster_barrier(int line);
-// Of the first threads of a block, beside others that go their own way.
-void dplc_part_barrier(unsigned threads, int line);
 // Every barrier of a warp counts as an exchange: Warp::exchanges goes up by one. A shuffle does not order memory.
 void dplc_warp_barrier(bool orders_memory, int line);
 
@@ -80,8 +78,6 @@ void dplc_copy_wait(unsigned groups_left);
 void dplc_mbarrier_init(char* barrier, unsigned arrivals, int line);
 void dplc_mbarrier_fence(void);
 void dplc_mbarrier_expect(char* barrier, int bytes, int line);
-// A warp arrives, when all of its lanes are here; at the same place of so many blocks of the cluster.
-void dplc_mbarrier_arrive(char* barrier, unsigned blocks, int line);
 void dplc_mbarrier_wait(char* barrier, int parity, int line);
 // blocks: of the cluster, at the same place of each.
 void dplc_copy_box(char* to, const dplc::TensorMap* map, char* barrier, const int* at, int rank, unsigned blocks, int line);

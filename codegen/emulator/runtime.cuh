@@ -104,7 +104,6 @@ class Machine {
 
   void block_barrier(int line);
   void cluster_barrier(int line);
-  void part_barrier(unsigned threads, int line);
   void warp_barrier(bool orders_memory, int line);
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
@@ -115,7 +114,6 @@ class Machine {
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
   void mbarrier_expect(char* address, int bytes, int line);
-  void mbarrier_arrive(char* address, unsigned blocks, int line);
   void mbarrier_wait(char* address, int parity, int line);
   void copy_box(char* to, const TensorMap& map, char* barrier, const int* at, int rank, unsigned blocks, int line);
 
@@ -166,9 +164,7 @@ class Machine {
   ThreadQueue ready_;
   unsigned started_ = 0;
   Barrier block_{};
-  std::vector<Barrier> parts_;  // of each block of the cluster: of its first threads
   std::vector<unsigned> live_;  // of each block of the cluster: threads that have not ended
-  std::vector<int> reached_;    // and where another block has arrived in its shared memory since they all met; -1: none
   std::deque<Mbarrier> mbarriers_;
   struct GroupProduct {
     LateProduct product;

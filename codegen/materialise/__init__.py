@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from ...ir.facts.structure import names_read
 from ...ir.kernel import Base, Define, Launch
-from ...ir.node import nodes, replace
+from ...ir.node import replace
 from ...ir.program import Block, Kernel, Stmt
-from ...ir.tile import Team
 from ..target import Target
 from .blocks import lower_block, plan_groups
 from .lowering import Heard, Lowering, block_axes, check_axes, check_limits, prepare, thread_axes
-from .shared_memory import first_of_all, last_meeting
+from .shared_memory import first_of_all
 from .values import find_accumulators
 
 __all__ = ["materialise"]
@@ -33,10 +32,9 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())
     grid, blocks = block_axes(low)
-    threads = low.thread_count + sum(team.threads for team in nodes(tile.body, Team))  # type: ignore[attr-defined]
-    check_limits(kernel, target, threads, low.shared_bytes)
-    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body, *last_meeting(low)))
-    launch = Launch(grid, threads, whole, low.shared_bytes, tile.resident, tile.cluster)
+    check_limits(kernel, target, low.thread_count, low.shared_bytes)
+    whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body))
+    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident, tile.cluster)
     return replace(prepared, body=(launch,))
 
 

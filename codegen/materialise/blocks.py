@@ -75,17 +75,9 @@ from .reductions import lower_combine, lower_combine_tuple, lower_scan
 from .shared_memory import (
     cell_address,
     kept,
-    lower_acquire,
-    lower_await,
     lower_box_wait,
     lower_boxes,
-    lower_enter,
-    lower_leave,
-    lower_release,
-    lower_team,
     plan_boxes,
-    plan_relays,
-    plan_rings,
     slab_address,
     slab_element,
 )
@@ -273,10 +265,6 @@ def plan_groups(low: Lowering) -> None:
     Where runs differ in length, or a Wait cuts one, or there are copies of both kinds, each copy is a group of its own.
     """
     runs, boxes = runs_of(low.kernel.body, "ASYNC"), runs_of(low.kernel.body, "TMA")
-    plan_rings(low)
-    plan_relays(low)
-    if low.rings:  # every box is of some iteration
-        boxes = []
     low.commits = frozenset(run[-1] for run in runs)
     low.group = 1 if boxes else group_size(low, runs)
     if boxes:
@@ -459,11 +447,4 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     tile.ScanTuple: lower_scan,
     tile.Mma: lower_mma,
     tile.Settle: lower_settle,
-    tile.Ring: lower_nothing,
-    tile.Team: lambda low, stmt, at: lower_team(low, stmt, at, lower_block),
-    tile.Acquire: lower_acquire,
-    tile.Await: lower_await,
-    tile.Release: lower_release,
-    tile.Enter: lower_enter,
-    tile.Leave: lower_leave,
 }

@@ -229,9 +229,8 @@ class Lowering:
 
     dtypes: of buffers and slabs. slabs: the register with the address of each, and its first byte. repeats: how many
     loops of any kind are around the current statement. commits: the last copies of groups. maps: tensor maps, by their
-    description. rings, relays: the register with the address of the mbarriers of each, and the depth of a ring. tidied:
-    what was simplified under the current ranges; simplified: that and the cells, by ranges. in_products: fragments that
-    asynchronous products read and no Settle covers yet.
+    description. tidied: what was simplified under the current ranges; simplified: that and the cells, by ranges.
+    in_products: fragments that asynchronous products read and no Settle covers yet.
     """
 
     def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
@@ -259,8 +258,6 @@ class Lowering:
         self.boxes: Boxes | None = None
         self.maps: dict[tuple[str, tuple[int, ...], int], str] = {}
         self.mbarriers: list[InitBarrier] = []
-        self.rings: dict[str, tuple[str, int]] = {}
-        self.relays: dict[tuple[Expr, ...], str] = {}
         self.tidied: dict[Expr, Expr] = {}
         self.cells: dict[tuple[str, Expr, Expr], Cell] = {}
         self.simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = {}
@@ -277,8 +274,8 @@ class Lowering:
 
     @property
     def barrier(self) -> Barrier:
-        """The barrier of the block, of a cluster whose blocks share TMA copies, or of the consumer warps."""
-        return Barrier(threads=self.thread_count) if self.rings else Barrier(self.tile.cluster)
+        """The barrier of the block, or of a cluster whose blocks share TMA copies."""
+        return Barrier(self.tile.cluster)
 
     @property
     def thread(self) -> Var:

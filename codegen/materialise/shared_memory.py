@@ -13,11 +13,9 @@ share bits the address is computed at the access: right, but slow.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import (
@@ -42,7 +40,6 @@ from ...ir.kernel import (
     SHARED,
     WARP,
     Address,
-    Arrive,
     Assign,
     Barrier,
     Base,
@@ -52,7 +49,6 @@ from ...ir.kernel import (
     Expect,
     FenceBarriers,
     InitBarrier,
-    LastThreads,
     Loop,
     TensorMap,
     WaitPhase,
@@ -61,7 +57,7 @@ from ...ir.loop import For
 from ...ir.node import Expr, nodes, replace
 from ...ir.program import Block, Stmt
 from ...ir.ranges import interval
-from ...ir.tile import Acquire, Await, Relay, Release, Ring, RingStep, Stage, Team, Wait
+from ...ir.tile import Stage, Wait
 from .expressions import (
     greatest,
     guarded,
@@ -75,7 +71,7 @@ from .expressions import (
     row_major,
     tidied,
 )
-from .lowering import Boxes, Cell, Key, LowerBlock, Lowering, Path, Place, allocate, fresh, trip_count
+from .lowering import Boxes, Cell, Key, Lowering, Path, Place, allocate, fresh, trip_count
 
 SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
 SHARED_ALIGNMENT = 1024  # of shared memory as a whole: the prelude declares it so
@@ -292,19 +288,13 @@ def plan_boxes(low: Lowering, runs: list[list[Key]], group: int) -> None:
     low.boxes = boxes = Boxes(group, enough, {key: group for run in runs for key in run[::group]}, {})
     _count_waits(low, low.kernel.body, (), 0, boxes)
     boxes.empty_waited = not only_full_ones(low.tile.body, boxes)
-    boxes.base = add_mbarriers(low, "barriers", [1] * enough)
+    for stage in low.stages.values():  # the mbarriers have memory after all slabs
+        slab_base(low, stage)
+    boxes.base = fresh(low, "barriers")
+    low.top.head.append(Base(boxes.base, SHARED, allocate(low, BARRIER_BYTES * enough, BARRIER_BYTES)))
+    low.mbarriers += [InitBarrier(mbarrier(boxes.base, number)) for number in range(enough)]
     boxes.issued, boxes.waited = fresh(low, "issued"), fresh(low, "waited")
     low.top.head += [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
-
-
-def add_mbarriers(low: Lowering, hint: str, arrivals: list[int]) -> str:
-    """Give mbarriers memory after all slabs. Return the register with the address of the first."""
-    for stage in low.stages.values():
-        slab_base(low, stage)
-    name = fresh(low, hint)
-    low.top.head.append(Base(name, SHARED, allocate(low, BARRIER_BYTES * len(arrivals), BARRIER_BYTES)))
-    low.mbarriers += [InitBarrier(mbarrier(name, number), count) for number, count in enumerate(arrivals)]
-    return name
 
 
 def mbarrier(base: str, number: Expr) -> Address:
@@ -335,7 +325,7 @@ def _by_one_thread(low: Lowering, block: Block, any_one: bool = False) -> Block:
 def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     """Return the copies of a whole group at its first copy, and nothing at the others."""
     boxes = low.boxes
-    if boxes is None or (at.path, at.position) not in boxes.runs:  # an Acquire copies it, or the first of its group
+    if boxes is None or (at.path, at.position) not in boxes.runs:  # the first of its group copies it
         return ()
     group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
     barrier = _barrier(boxes, boxes.issued)
@@ -479,110 +469,3 @@ def _count_waits(low: Lowering, block: Block, path: Path, live: int | None, boxe
                 _count_waits(low, stmt.body, inner, None, boxes)
                 live = None
     return live
-
-
-# ---- rings of producer warps (Team): two mbarriers for each slot
-#
-# Phase n of the first mbarrier ends when the copies of the n-th iteration of the slot have landed. Phase n of the
-# second ends when all consumer warps, of every block of a cluster, have released the slot. Iteration k waits for phase
-# k // depth of the first, and fills the slot after phase k // depth - 1 of the second. The first iterations wait for
-# none.
-
-
-REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT, MOST_REGISTERS = 65536, 8, 240  # 240: what is given to a thread at once
-
-
-def plan_rings(low: Lowering) -> None:
-    """Give every ring its mbarriers."""
-    warps = low.thread_count // WARP * low.tile.cluster
-    for ring in nodes(low.tile.body, Ring):
-        arrivals = [1] * ring.depth + [warps] * ring.depth
-        low.rings[ring.dst] = add_mbarriers(low, ring.dst, arrivals), ring.depth
-
-
-def lower_team(low: Lowering, stmt: Team, at: Place, lower_block: LowerBlock) -> Block:
-    """Lower a team: one thread of it copies, and the others leave it the slots of their warps.
-
-    Registers change hands if a multiprocessor has one block. The registers of the launch are handed out, as many for
-    each thread as all of them can have.
-    """
-    body = lower_block(low, stmt.body, (*at.path, at.position), at.bound)
-    own, others = stmt.registers if low.tile.resident == 1 else 0, 0
-    if own:
-        threads = low.thread_count + stmt.threads
-        launched = REGISTERS_OF_MULTIPROCESSOR // threads // REGISTER_UNIT * REGISTER_UNIT * threads
-        most = (launched - own * stmt.threads) // low.thread_count
-        others = min(most // REGISTER_UNIT * REGISTER_UNIT, MOST_REGISTERS)
-    one = Branch(Binary("==", low.thread, low.thread_count), body)
-    return (LastThreads(stmt.threads, (one,), own, others),)
-
-
-def lower_acquire(low: Lowering, stmt: Acquire, at: Place) -> Block:
-    """Return the wait for a free slot, followed by the copies after the statement, as a group."""
-    later: Any = itertools.takewhile(lambda other: isinstance(other, Stage), at.block[at.position + 1 :])
-    boxes = expected_copies(low, [*later], _slot(low, stmt))
-    return (WaitPhase(_slot(low, stmt, given_back=True), _parity(low, stmt, 1)), *boxes)
-
-
-def lower_await(low: Lowering, stmt: Await, at: Place) -> Block:
-    return (WaitPhase(_slot(low, stmt), _parity(low, stmt, 0)),)
-
-
-def lower_release(low: Lowering, stmt: Release, at: Place) -> Block:
-    arrival = Arrive(_slot(low, stmt, given_back=True), low.tile.cluster)
-    return guarded(in_registers(low, stmt.when), (arrival,))
-
-
-def last_meeting(low: Lowering) -> Block:
-    """Return a barrier, so that no block of a cluster ends while another may copy to it, or arrive there."""
-    return (Barrier(low.tile.cluster),) if low.rings and low.tile.cluster > 1 else ()
-
-
-def _slot(low: Lowering, stmt: RingStep, given_back: bool = False) -> Address:
-    base, depth = low.rings[stmt.ring]
-    number = add(modulo(stmt.turn, depth), depth if given_back else 0)
-    return mbarrier(base, in_registers(low, number))
-
-
-def _parity(low: Lowering, stmt: RingStep, later: int) -> Expr:
-    """Return the parity of the phase of an iteration, or of a later one."""
-    phase = floordiv(stmt.turn, low.rings[stmt.ring][1])
-    return in_registers(low, modulo(add(phase, later), 2))
-
-
-# ---- ordered barriers (Relay): an mbarrier for each group, at which the preceding group arrives
-#
-# Phase k of the mbarrier of a group ends when the preceding group has left iteration k; that of the first group when
-# the last group has. Group g enters iteration k after phase k of its own, the first group after phase k - 1.
-
-
-def plan_relays(low: Lowering) -> None:
-    """Give all groups their mbarriers."""
-    for stmt in nodes(low.tile.body, Relay):
-        if stmt.over not in low.relays:
-            groups = _group(low, stmt)[1]
-            low.relays[stmt.over] = add_mbarriers(low, "relay", [low.thread_count // groups // WARP] * groups)
-
-
-def lower_enter(low: Lowering, stmt: Relay, at: Place) -> Block:
-    group, groups = _group(low, stmt)
-    later = floordiv(add(group, groups - 1), groups)  # 0 for the first group, else 1
-    parity = in_registers(low, modulo(add(stmt.turn, add(later, 1)), 2))
-    return _relayed(low, stmt, WaitPhase(mbarrier(low.relays[stmt.over], in_registers(low, group)), parity))
-
-
-def lower_leave(low: Lowering, stmt: Relay, at: Place) -> Block:
-    group, groups = _group(low, stmt)
-    after = in_registers(low, modulo(add(group, 1), groups))
-    return _relayed(low, stmt, Arrive(mbarrier(low.relays[stmt.over], after)))
-
-
-def _group(low: Lowering, stmt: Relay) -> tuple[Expr, int]:
-    """Return the number of the group that a thread belongs to, and how many there are."""
-    names = free_names(stmt.over)
-    extents = {axis.name: axis.extent for axis in low.threads if axis.name in names}
-    return row_major(extents, [axis.name for axis in stmt.over]), math.prod(extents.values())
-
-
-def _relayed(low: Lowering, stmt: Relay, made: Stmt) -> Block:
-    return guarded(in_registers(low, stmt.when), (made,))

@@ -38,8 +38,6 @@ from ...ir.kernel import (
     Define,
     Expect,
     Fragment,
-    InitBarrier,
-    LastThreads,
     Launch,
     LoadFrom,
     LoadMatrix,
@@ -222,7 +220,6 @@ class _Counter:
         self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
-        self.copied = {stmt.barrier.base for stmt in nodes(launch.body, Expect)}  # mbarriers of copies, not of relays
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
         self.tensor = self.late = self.hits = 0.0
@@ -232,18 +229,7 @@ class _Counter:
 
     def block(self, block: Block, times: float, mask: Any) -> None:
         for statement in block:
-            if isinstance(statement, LastThreads):
-                mask = self.beside(statement, times, mask)
-            else:
-                self.statement(statement, times, mask)
-
-    def beside(self, statement: LastThreads, times: float, mask: Any) -> Any:
-        """Count what the last threads do, whose waits the others do not feel; those that are left."""
-        last = mask & (self.env[THREAD] >= int(mask.sum()) - statement.threads)
-        waits, self.waits = self.waits, Waits()
-        self.block(statement.body, times, last)
-        self.waits, waits.ahead = waits, True
-        return mask & ~last
+            self.statement(statement, times, mask)
 
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
         if isinstance(statement, Replicate):
@@ -353,10 +339,8 @@ class _Counter:
             self.waits.barrier(statement.cluster > 1)
         elif isinstance(statement, WaitGroup):
             self.waits.waits(statement.keep)
-        elif isinstance(statement, WaitPhase) and statement.barrier.base in self.copied:
+        elif isinstance(statement, WaitPhase):
             self.waits.waits(self.waits.phases_kept())
-        elif isinstance(statement, InitBarrier) and statement.arrivals > 1 and statement.at.base in self.copied:
-            self.waits.slot()
         elif isinstance(statement, Expect):
             self.waits.phases += statement.bytes != 0
         elif isinstance(statement, CopyBox):

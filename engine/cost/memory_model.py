@@ -113,8 +113,7 @@ class Waits:
     """Counter of the waits of each warp of a block.
 
     memory, shared, barriers, clusters: times; ring: round trips to memory over the iterations of lead. fills: how
-    often a block begins to fill a ring, and ends with the work on its last contents; ahead: other threads fill it,
-    through to the end.
+    often a block begins to fill a ring, and ends with the work on its last contents.
     """
 
     memory: float = 0.0
@@ -123,11 +122,9 @@ class Waits:
     clusters: float = 0.0
     ring: float = 0.0
     fills: float = 0.0
-    ahead: bool = False
     phases: int = 0  # of mbarriers, begun and not yet waited for
 
     def __post_init__(self) -> None:
-        self._slots = 0  # of rings that other threads fill
         self._rounds = 1.0
         self._memory = self._shared = self._copies = self._waited = False
 
@@ -139,17 +136,8 @@ class Waits:
         """Record that an asynchronous copy began in this iteration."""
         self._copies = True
 
-    def slot(self) -> None:
-        """Record that a slot of a ring is given back when it has been read."""
-        self._slots += 1
-
     def phases_kept(self) -> int:
-        """Return the phases that stay in flight at a wait.
-
-        Of a ring these are all slots but the awaited one and the one still read.
-        """
-        if self._slots:
-            return max(self._slots - 2, 0)
+        """Return the phases that stay in flight at a wait."""
         self.phases = max(self.phases - 1, 0)
         return self.phases
 
@@ -193,7 +181,6 @@ class Waits:
     def finish(self) -> Waits:
         """Finish the counts: the first round trip to memory is the kernel's prologue."""
         self._flush()
-        self.fills = 1.0 if self.ahead else self.fills
         self.memory = max(self.memory - 1.0, 0.0)
         return self
 

@@ -25,7 +25,6 @@ from ...ir.expr import (
     subtract,
 )
 from ...ir.facts import warp_accesses
-from ...ir.facts.index import divisor
 from ...ir.facts.layout import (
     CHUNK,
     DTYPE_BYTES,
@@ -469,14 +468,6 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
         if store.buf in outs and alone and not looped and outs[store.buf].dtype in STAGED_DTYPES:
             found += _box(site, store, guards, outs[store.buf], here)
     return tuple(found)
-
-
-@tile_fact
-def bytes_of_results(site: Any) -> int:
-    """Return the bytes of shared memory to store the results that lanes hold in pieces, in rows of whole vectors."""
-    vector = site.target.vector_bytes
-    found = [box for box in result_boxes(site) if box.pieces and divisor(box.shape[-1], {}) * box.item % vector == 0]
-    return sum(box.bytes for box in found)
 
 
 @tile_fact

@@ -22,7 +22,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import AlongAxes, Collective, Mma, Slab, Stage, Team, Tile, TuplesAlongAxes
+from ...ir.tile import AlongAxes, Collective, Mma, Slab, Stage, Tile, TuplesAlongAxes
 from ..rewrite.statements.driver import wellformed
 
 # ---- How large the buffers of a kernel must be: every index evaluated over its loops, axes and guards.
@@ -87,8 +87,6 @@ class _ExtentWalk:
             elif isinstance(statement, Tile):
                 axes = {a.name: np.arange(a.extent).reshape(-1, *(1,) * n) for n, a in enumerate(statement.axes)}
                 self.inner(statement.body, {**env, **axes}, mask, len(axes))
-            elif isinstance(statement, Team):
-                self.inner(statement.body, env, mask, 0)
             elif isinstance(statement, Let):
                 env[statement.dst] = self.value(statement.val, env)
             else:
@@ -191,7 +189,7 @@ def scoped(kernel: Kernel) -> None:
                 block(statement.body, known | {axis.name for axis in statement.axes})
             elif isinstance(statement, For):
                 block(statement.body, known | {statement.var})
-            elif isinstance(statement, If | Team):
+            elif isinstance(statement, If):
                 block(statement.body, known)
             elif isinstance(statement, Load | Let):
                 known.add(statement.dst)
@@ -215,7 +213,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     threads = [name for name in free if name in indices]
     body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
     has_tile = any(isinstance(statement, Tile) for statement in body)
-    cooperative = next(nodes(body, Collective, Slab, Team), None) is not None
+    cooperative = next(nodes(body, Collective, Slab), None) is not None
     axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
     if has_tile:
         tile = next(statement for statement in body if isinstance(statement, Tile))

@@ -36,8 +36,6 @@ OVERRIDES = Path(__file__).resolve().parents[1] / "overrides"
 WAYS = {  # the rules laid over
     "mma.sync": "single_warps.rw",
     "wgmma": None,
-    "wgmma, a team copies": "teams.rw",
-    "wgmma, groups take turns": "ping_pong.rw",  # of attention
 }
 BOUNDS = ("L2", "shared", "issue", "tensor", "latency")
 

@@ -79,7 +79,7 @@ def layers() -> Iterator[tuple[object, ...]]:
 
 
 def products() -> Iterator[tuple[object, ...]]:
-    yield "case", "dplc, µs", "by single warps, µs", "by teams of copying threads, µs", "eager, µs"
+    yield "case", "dplc, µs", "by single warps, µs", "with producer warps (removed), µs", "eager, µs"
     found = {name.removeprefix("variants/"): case for name, case in cases().items() if name.startswith("variants/")}
     for name, case in found.items():
         if name.endswith("bf16.default"):

@@ -11,7 +11,7 @@ from ..loop import For, If, Load, Store
 from ..node import Expr, nodes
 from ..program import Block, Kernel, Stmt
 from ..substitute import substitute_expr
-from ..tile import Acquire, Stage, Sync, Wait
+from ..tile import Stage, Sync, Wait
 from .structure import summary
 
 Slot = Expr | None  # None: any slot
@@ -112,18 +112,3 @@ class _Walk:
         """Return a slot without `% depth`."""
         ring = isinstance(slot, Binary) and slot.op == "%" and slot.b == self.depth
         return slot.a if ring else slot  # type: ignore[union-attr]
-
-
-# ---- iterations of a ring
-
-
-def filled(block: Block) -> list[tuple[Acquire, tuple[Stage, ...]]]:
-    """Return every Acquire of a block, at any depth, with the Stages that directly follow and fill its slot."""
-    found: list[tuple[Acquire, tuple[Stage, ...]]] = []
-    for position, stmt in enumerate(block):
-        if isinstance(stmt, Acquire):
-            behind = block[position + 1 :]
-            count = next((n for n, one in enumerate(behind) if not isinstance(one, Stage)), len(behind))
-            found.append((stmt, behind[:count]))  # type: ignore[arg-type]
-        found += filled(getattr(stmt, "body", ()))
-    return found

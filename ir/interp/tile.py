@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,24 +26,16 @@ from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel
 from ..tile import (
-    Acquire,
     AlongAxes,
-    Await,
     Combine,
     CombineTuple,
-    Enter,
     Mma,
-    Relay,
-    Release,
-    Ring,
-    RingStep,
     Scan,
     ScanTuple,
     Settle,
     Slab,
     Stage,
     Sync,
-    Team,
     Tile,
     TuplesAlongAxes,
     Wait,
@@ -56,12 +48,10 @@ from .tile_memory import (
     BlockMemory,
     BlockThreads,
     Program,
-    RelayTurns,
     ThreadGroup,
     at_statement,
     both,
     nothing,
-    rings_of,
 )
 
 # ---- reductions and scans along axes of threads and registers
@@ -191,34 +181,6 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     return total.reshape(blocks, warps * math.prod(lanes), *total.shape[2 + len(lanes) :])
 
 
-# ---- ordered barriers between groups of threads
-#
-# The order of the groups does not change a result, so none is drawn. A program is wrong where it would deadlock.
-
-
-def take_turn(stmt: Relay, turn: int, group: ThreadGroup) -> None:
-    """Record that a group enters or leaves an iteration of a relay. Raises ScheduleError if the order is wrong."""
-    entered, left = group.relays.get(stmt.over, RelayTurns())
-    enters = isinstance(stmt, Enter)
-    if turn != (entered if enters else left) or (entered == left) != enters:
-        verb = "entered" if enters else "left"
-        raise ScheduleError(f"turn {turn} is {verb} where {entered} turns have been entered and {left} left")
-    group.relays[stmt.over] = RelayTurns(entered + 1, left) if enters else RelayTurns(entered, left + 1)
-
-
-def check_turns(event: Any, groups: Iterable[ThreadGroup]) -> None:
-    """Check that no thread is between an Enter and its Leave when all threads wait for each other or the kernel ends.
-
-    event: the statement that the threads have reached, or None at the end. Raises ScheduleError.
-    """
-    within = [over for group in groups for over, (entered, left) in group.relays.items() if entered != left]
-    if within and event is None:
-        raise ScheduleError(f"the kernel ends within a turn of `{', '.join(axis.name for axis in within[0])}`")
-    if within and isinstance(event, Sync | AlongAxes | TuplesAlongAxes):
-        what = "a barrier of all threads within a turn: those who wait to enter it never come here"
-        raise at_statement(event, ScheduleError(what))
-
-
 # ---- asynchronous products (WGMMA): computed at any time between the Mma and its Settle
 #
 # Until then the accumulators are poison. An operand in shared memory is read twice, at the Mma and at the Settle, with
@@ -296,9 +258,7 @@ def settled(acc: str, group: ThreadGroup) -> None:
     group.env[acc] = group.sums.pop(acc)
 
 
-# ---- products and rings
-#
-# They are together because the slot of a running product must not be released.
+# ---- products
 
 
 class BlockProducts(BlockFolds):
@@ -336,7 +296,7 @@ class BlockProducts(BlockFolds):
             while len(self.late) > stmt.keep:
                 late = self.late.pop(0)
                 acc, now = late.stmt.acc, self.product_of(late, live)
-                for group in (group for group in live.values() if not group.team):
+                for group in live.values():
                     group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
                     if all(other.stmt.acc != acc for other in self.late):
                         settled(acc, group)
@@ -347,24 +307,6 @@ class BlockProducts(BlockFolds):
         dtype = self.dtypes[late.stmt.acc]
         a, b = (self.gathered(values, live, dtype) for values in late.read(self))
         return added(late.stmt, a, b, self.registers)
-
-    def relay(self, stmt: Relay, group: ThreadGroup) -> None:
-        """Record that a group enters or leaves an iteration of a relay."""
-        if self.uniform(stmt.when, group):
-            take_turn(stmt, int(self.uniform(stmt.turn, group)), group)
-
-    def turn(self, stmt: RingStep, group: ThreadGroup) -> bool:
-        """Return whether a ring lets a group continue."""
-        ring, number = self.rings[stmt.ring], int(self.uniform(stmt.turn, group))
-        if isinstance(stmt, Acquire):
-            return ring.acquire(number, self.readers, self.slabs, len(self.tma))
-        if isinstance(stmt, Await):
-            return ring.awaits(number, group, self.tma)
-        if isinstance(stmt, Release) and self.uniform(stmt.when, group):
-            views = [view for late in self.late for both in late.views.values() for view in both]
-            read = [(view.stmt, view.idx[0]) for view in views if isinstance(view, SlabRead)]
-            ring.release(number, group, read)
-        return True
 
 
 # ---- batches: blocks that reach the same barriers
@@ -453,14 +395,11 @@ class _Blocks(BlockProducts):
         self.scopes, self.dtypes = accumulator_scopes(kernel), value_dtypes(kernel)
         self.views = views_of(kernel)
         super().__init__()
-        self.rings = rings_of(tile.body)
 
     def run(self) -> None:
         live = self.groups()
-        self.readers = [group for group in live.values() if not group.team]
         while live:
             waiting, done = self.to_next_barrier(live)
-            done = [g for g in done if not live[g].team or live.pop(g) is None]
             if waiting and done:
                 raise ScheduleError("some threads end while others wait at a barrier")
             if len({id(stmt) for stmt, _ in waiting.values()}) > 1:
@@ -471,10 +410,7 @@ class _Blocks(BlockProducts):
                 raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
             event, _ = next(iter(waiting.values()), (None, None))
             values = {g: value for g, (_, value) in waiting.items()}
-            check_turns(event, live.values())
             live = {g: group for g, group in live.items() if g not in done}
-            if event is None and any(group.team for group in live.values()) and len(live) == 1:
-                raise ScheduleError("deadlock: a Team waits for a slot that nobody gives back")
             if isinstance(event, AlongAxes | TuplesAlongAxes):
                 self.fold_threads(event, values, live)
             elif isinstance(event, Settle):
@@ -483,11 +419,6 @@ class _Blocks(BlockProducts):
                 (self.begin_product if ATOMS[event.atom].late else self.multiply)(event, values, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
-        for ring in self.rings.values():
-            try:
-                ring.finish(self.readers)
-            except ScheduleError as error:
-                raise at_statement(ring.stmt, error) from None
 
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
         self.start_accumulators(path, group)
@@ -512,8 +443,6 @@ class _Blocks(BlockProducts):
         if isinstance(stmt, If):
             yield from self.block(stmt.body, path, group, both(mask, evaluate(stmt.cond, group.env)))
             return
-        if isinstance(stmt, Team):  # its threads run it, concurrently with this
-            return
         if mask is not None and not np.all(mask):
             raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
         try:
@@ -531,13 +460,6 @@ class _Blocks(BlockProducts):
                 group.env[stmt.acc] = group.env[stmt.acc] + (yield stmt, operands)
             elif isinstance(stmt, Stage):
                 self.stage(stmt, group)
-                if group.team:
-                    group.queue.clear()  # an Await waits for it
-            elif isinstance(stmt, Relay):
-                self.relay(stmt, group)
-            elif isinstance(stmt, RingStep):
-                while not self.turn(stmt, group):
-                    yield stmt, POLL
             elif isinstance(stmt, Wait):
                 while len(group.queue) > stmt.keep:
                     while not group.queue[0]():
@@ -582,7 +504,7 @@ class _Blocks(BlockProducts):
                 self.store(stmt, group, mask)
             elif isinstance(stmt, Slab):
                 self.declare(stmt)
-            elif not isinstance(stmt, Carry | Ring):
+            elif not isinstance(stmt, Carry):
                 raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")
         except ScheduleError as error:
             raise at_statement(stmt, error) from None

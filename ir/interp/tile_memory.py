@@ -1,49 +1,33 @@
-"""The memory of a batch of blocks of Tile IR: loads, stores, cooperative copies and rings, each with its checks."""
+"""The memory of a batch of blocks of Tile IR: loads, stores and cooperative copies, each with its checks."""
 
 from __future__ import annotations
 
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..expr import Axis, Var, free_names
-from ..facts.barriers import filled
 from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
-from ..node import Expr, nodes
 from ..program import Block, Kernel
 from ..text.print_statements import print_statement
-from ..tile import Ring, Stage, Team, Tile
+from ..tile import Stage, Tile
 from .scalar import KINDS, ScheduleError, clipped, evaluate, in_bounds
 
 # ---- groups of threads between two barriers
-
-
-class RingTurns(NamedTuple):
-    """Number of ring iterations that a group has awaited, and released."""
-
-    awaited: int = 0
-    released: int = 0
-
-
-class RelayTurns(NamedTuple):
-    """Number of relay iterations that a group has entered, and left."""
-
-    entered: int = 0
-    left: int = 0
 
 
 @dataclass
 class ThreadGroup:
     """Threads that run together between two barriers.
 
-    queue: copies that they issued and did not wait for. team: whether they belong to a Team rather than to the axes.
+    queue: copies that they issued and did not wait for.
     """
 
     threads: np.ndarray
@@ -54,9 +38,6 @@ class ThreadGroup:
     waited: int = 0
     answer: Any = None
     sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
-    turns: dict[str, RingTurns] = field(default_factory=dict)  # of each ring
-    relays: dict[tuple[Expr, ...], RelayTurns] = field(default_factory=dict)  # by the axes that tell groups apart
-    team: bool = False
 
 
 # ---- shared memory: every cell remembers who wrote and who read it since the last barrier, so races are always found
@@ -165,103 +146,6 @@ class SlabMemory:
         self.reader[block[other], word[other]] = SEVERAL
 
 
-# ---- rings (multistage buffers)
-#
-# The state of a slot decides. Filling a slot that is not free, reading one that is not awaited and releasing one that a
-# product still reads are errors in every run.
-
-
-@dataclass
-class RingState:
-    """A ring of some blocks.
-
-    fills: the copies of an iteration, by slab. last: for each acquired iteration, the first later ticket of TMA.
-    """
-
-    stmt: Ring
-    fills: dict[str, Stage]
-    last: list[int] = field(default_factory=list)
-
-    @property
-    def acquired(self) -> int:
-        return len(self.last)
-
-    def acquire(self, turn: int, readers: list[ThreadGroup], slabs: dict[str, SlabMemory], tickets: int) -> bool:
-        """Return whether the slot of an iteration is free, and acquire it if so."""
-        name, depth = self.stmt.dst, self.stmt.depth
-        if turn != self.acquired:
-            raise ScheduleError(f"turn {turn} of the ring {name} is acquired as number {self.acquired}")
-        if any(self.of(group).released <= turn - depth for group in readers):
-            return False
-        for dst, stage in self.fills.items():
-            if dst in slabs:  # all who read the slot have given it back
-                size = slab_cells(stage)
-                slabs[dst].read_epoch[:, turn % depth * size : (turn % depth + 1) * size] = -1
-        self.last.append(tickets + len(self.fills))
-        return True
-
-    def awaits(self, turn: int, group: ThreadGroup, landing: list[Any]) -> bool:
-        """Return whether the slot of an iteration is filled; if so, its copies land for a group."""
-        have = self.of(group)
-        if turn != have.awaited:
-            raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is awaited as number {have.awaited}")
-        if turn >= self.acquired or self.last[turn] > len(landing):
-            return False
-        for ticket in range(self.last[turn] - len(self.fills), self.last[turn]):
-            land, landing[ticket] = landing[ticket], None
-            if land is not None:
-                land()
-        group.waited = max(group.waited, self.last[turn])
-        group.turns[self.stmt.dst] = RingTurns(turn + 1, have.released)
-        return True
-
-    def release(self, turn: int, group: ThreadGroup, read: Iterable[tuple[Load, Any]]) -> None:
-        """Release the slot of an iteration for a group.
-
-        read: loads of products in flight, and the slots that they name. Raises ScheduleError if the order is wrong.
-        """
-        have, slot = self.of(group), turn % self.stmt.depth
-        if turn != have.released or turn >= have.awaited:
-            raise ScheduleError(
-                f"turn {turn} of the ring {self.stmt.dst} is released after {have.released} of {have.awaited} awaited"
-            )
-        if any(load.buf in self.fills and np.any(np.asarray(at) == slot) for load, at in read):
-            raise ScheduleError(f"turn {turn} of the ring {self.stmt.dst} is released before the Settle of its product")
-        group.turns[self.stmt.dst] = RingTurns(have.awaited, turn + 1)
-
-    def of(self, group: ThreadGroup) -> RingTurns:
-        return group.turns.get(self.stmt.dst, RingTurns())
-
-    def finish(self, readers: list[ThreadGroup]) -> None:
-        """Check that every group has awaited and released all acquired iterations. Raises ScheduleError if not."""
-        for group in readers:
-            have = self.of(group)
-            if have != (self.acquired, self.acquired):
-                raise ScheduleError(
-                    f"the ring {self.stmt.dst} ends after {self.acquired} turns, "
-                    f"{have.awaited} awaited and {have.released} released"
-                )
-
-
-def rings_of(body: Block) -> dict[str, RingState]:
-    """Return the rings of a Tile. The copies of an iteration are those in the block of its Acquire."""
-    found = {ring.dst: RingState(ring, {}) for ring in nodes(body, Ring)}  # type: ignore[attr-defined, arg-type]
-    for team in nodes(body, Team):
-        for acquire, copies in filled(team.body):  # type: ignore[attr-defined]
-            found[acquire.ring].fills.update((stage.dst, stage) for stage in copies)
-    return found
-
-
-def check_held(stmt: Load | Store, slot: Any, group: ThreadGroup, rings: Iterable[RingState]) -> None:
-    """Raise ScheduleError if a group accesses a slot of a ring that it has not awaited, or has released."""
-    for ring in rings:
-        if stmt.buf in ring.fills:
-            have, depth = ring.of(group), ring.stmt.depth
-            mine = {turn % depth for turn in range(have.released, have.awaited)}
-            if not set(np.unique(np.asarray(slot)).tolist()) <= mine:
-                raise ScheduleError(f"{stmt.buf} is touched in a slot of the ring {ring.stmt.dst} that is not awaited")
-
-
 class BlockMemory:
     """Global buffers and slabs as the threads of some blocks see them. `epoch` counts the barriers passed."""
 
@@ -276,7 +160,6 @@ class BlockMemory:
         self.slabs: dict[str, SlabMemory] = {}
         self.tma: list[Callable[[], None] | None] = []
         self.epoch = 0
-        self.rings: dict[str, RingState] = {}
 
     def stage(self, stmt: Stage, group: ThreadGroup) -> None:
         if stmt.when is not True and not self.uniform(stmt.when, group):
@@ -423,7 +306,6 @@ class BlockMemory:
         inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
         if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
             raise ScheduleError(f"access outside of the slab {stmt.buf}")
-        check_held(stmt, slot, group, self.rings.values())
         base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
         word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
@@ -485,8 +367,7 @@ POLL = object()
 class BlockThreads(BlockMemory, ABC):
     """The scheduler of thread groups.
 
-    grid: the index of each block along each BLOCK axis. dtypes: of values. readers: the groups of the axes, not of a
-    Team.
+    grid: the index of each block along each BLOCK axis. dtypes: of values.
     """
 
     tile: Tile
@@ -494,7 +375,6 @@ class BlockThreads(BlockMemory, ABC):
     registers: list[Axis]
     grid: dict[str, Any]
     dtypes: dict[str, str]
-    readers: list[ThreadGroup]
 
     @abstractmethod
     def block(self, block: Block, path: Path, group: ThreadGroup, mask: Any) -> Program:
@@ -511,12 +391,6 @@ class BlockThreads(BlockMemory, ABC):
             group = ThreadGroup(threads, {**self.grid, **self.axis_values(threads)})
             group.program = self.block(self.tile.body, (0,), group, None)
             live[g] = group
-        for position, stmt in enumerate(self.tile.body):
-            if isinstance(stmt, Team):
-                one = np.zeros(1, int)  # copies alone: one of its threads does them
-                team = ThreadGroup(one, {**self.grid, **self.axis_values(one)}, team=True)
-                team.program = self.block(stmt.body, (0, position), team, None)
-                live[len(live)] = team
         return live
 
     def axis_values(self, threads: np.ndarray) -> dict[str, Any]:
@@ -554,8 +428,6 @@ class BlockThreads(BlockMemory, ABC):
             if value is POLL:
                 todo.append(g)
                 stuck += 1
-                if all(live[one].team for one in todo):  # it goes on when the others do
-                    break
                 if stuck > 2 * len(live) + 2:
                     raise at_statement(stmt, ScheduleError("deadlock: what is waited for never comes"))
             else:

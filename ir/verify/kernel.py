@@ -19,11 +19,8 @@ from ..kernel import (
     BLOCK_INDEX,
     SHARED,
     THREAD,
-    WARP,
-    WARPGROUP,
     Address,
     Advance,
-    Arrive,
     Assign,
     Barrier,
     Base,
@@ -36,9 +33,7 @@ from ..kernel import (
     Define,
     Element,
     Fragment,
-    InitBarrier,
     Intrinsic,
-    LastThreads,
     Launch,
     LoadFrom,
     LoadMatrix,
@@ -85,8 +80,6 @@ MATRIX_ROW_BYTES, MATRIX_START = 16, 32  # start: of what a descriptor says
 INSTRUCTION_BYTES, COPY_BYTES = (1, 2, 4, 8, 16), (4, 8, 16)
 BOX_ALIGNMENT, BARRIER_BYTES, BOX_SIDE, BOX_RANK = 128, 8, 256, 5
 MOST_THREADS = 1024
-REGISTERS_OF_MULTIPROCESSOR, REGISTER_UNIT = 65536, 8
-MOST_ARRIVALS = 1 << 20
 SWIZZLES = (0, 32, 64, 128)
 
 
@@ -188,11 +181,7 @@ class KernelCheck:
             self.say(
                 stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
             )
-        self.cluster, self.threads, self.split = stmt.cluster, stmt.block, False
-        each = (
-            REGISTERS_OF_MULTIPROCESSOR // (max(stmt.resident, 1) * max(stmt.block, 1)) // REGISTER_UNIT * REGISTER_UNIT
-        )
-        self.pool = each * stmt.block  # what a block is launched with
+        self.cluster = stmt.cluster
         if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
             self.say(stmt, "the blocks in x are no whole clusters")
         self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
@@ -251,39 +240,12 @@ class KernelCheck:
         self.divergent = outer
 
     def barrier(self, stmt: Barrier) -> None:
-        if self.split and stmt.cluster == 1:
-            if stmt.threads != self.threads:
-                self.say(stmt, f"a barrier of {stmt.threads} threads, where {self.threads} go on together")
-            return
-        if stmt.threads:
-            self.say(stmt, "a barrier of a part of the threads, which are all together")
         if stmt.cluster != self.cluster:  # nothing else orders what the blocks copy for each other
             self.say(stmt, f"a barrier of {stmt.cluster} blocks in clusters of {self.cluster}")
-
-    def last_threads(self, stmt: LastThreads) -> None:
-        if self.split or stmt.threads % WARP or not 0 < stmt.threads < self.threads:
-            self.say(stmt, f"a part of the threads, once: whole warps of {WARP}")
-        rest = self.threads - stmt.threads
-        if stmt.registers * stmt.threads + stmt.others * rest > self.pool:
-            self.say(stmt, f"more registers than the {self.pool} that a block has")
-        if (stmt.registers or stmt.others) and (stmt.threads % WARPGROUP or rest % WARPGROUP):
-            self.say(stmt, f"registers are given to {WARPGROUP} threads at once")
-        self.inside(True, stmt.body)
-        self.threads, self.split = rest, True
-
-    def arrive(self, stmt: Arrive) -> None:
-        self.mbarrier(stmt, stmt.barrier)
-        if stmt.cluster not in (1, self.cluster):
-            self.say(stmt, f"an arrival in {stmt.cluster} blocks in clusters of {self.cluster}")
 
     def intrinsic(self, stmt: Intrinsic) -> None:
         if stmt.mbarrier:
             self.mbarrier(stmt, getattr(stmt, stmt.mbarrier))
-
-    def init_barrier(self, stmt: InitBarrier) -> None:
-        self.intrinsic(stmt)
-        if not 1 <= stmt.arrivals < MOST_ARRIVALS:
-            self.say(stmt, "a phase ends with one arrival or more")
 
     # ---- registers
 

@@ -5,41 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from ..atoms import ATOMS
-from ..expr import Axis, Var, free_names, is_int, modulo, only_sizes
-from ..facts.barriers import filled
+from ..expr import Axis, Var, free_names, is_int, only_sizes
 from ..facts.index import divisor
 from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of, views_of
-from ..facts.structure import dependencies, replicated_names, summary, uses, value_dtypes
+from ..facts.structure import dependencies, replicated_names, summary, value_dtypes
 from ..functions import FUNCTIONS
-from ..kernel import WARP, WARPGROUP
-from ..loop import Carry, For, If, Load, Store
+from ..loop import For, If, Load, Store
 from ..monoids import monoid
 from ..node import nodes
 from ..program import Block, Kernel, Stmt
 from ..ranges import interval
 from ..sizes import lowest
-from ..text.print_statements import print_expr
 from ..tile import (
     AXIS_ROLES,
-    Acquire,
     AlongAxes,
     Collective,
-    Enter,
-    Leave,
     Mma,
-    Relay,
-    Release,
-    Ring,
-    RingStep,
     Scan,
     ScanTuple,
     Settle,
     Slab,
     Stage,
-    Team,
     Tile,
     TuplesAlongAxes,
 )
@@ -105,102 +94,6 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
         yield from late_problems(stmt, kernel)
 
 
-# ---- ordered barriers: Relay, Enter, Leave
-
-
-def relay_problems(tile: Tile, varying: frozenset[str]) -> Iterator[tuple[Stmt, str]]:
-    """Yield the problems of the Enters and Leaves of a Tile. varying: names that differ by thread."""
-    inside = {stmt for team in nodes(tile.body, Team) for stmt in nodes(team.body, Relay)}  # type: ignore[attr-defined]
-    found = cast(tuple[Relay, ...], tuple(nodes(tile.body, Relay)))
-    for stmt in found:
-        if stmt in inside:
-            yield stmt, "the threads of a Team are no group of the axes"
-        if not free_names((stmt.turn, stmt.when)).isdisjoint(varying):
-            yield stmt, "the turn varies by thread"
-        yield from ((stmt, problem) for problem in _of_axes(stmt, tile))
-        other = Leave if isinstance(stmt, Enter) else Enter
-        if not any(isinstance(one, other) and one.over == stmt.over for one in found):
-            yield stmt, f"a turn has an Enter and a Leave, and there is no {other.__name__}"
-
-
-def _of_axes(stmt: Relay, tile: Tile) -> Iterator[str]:
-    threads = [axis for axis in tile.axes if axis.role == "THREAD"]
-    names = [axis.name for axis in threads]
-    over = [axis.name if isinstance(axis, Var) else "" for axis in stmt.over]
-    if not over or not {*over} <= {*names} or [name for name in names if name in over] != over:
-        yield "groups are told apart by THREAD axes, in their order"
-        return
-    behind = threads[names.index(over[-1]) + 1 :]
-    if math.prod(axis.extent for axis in behind) % WARP:
-        yield f"a group is whole warps of {WARP} threads, which the axes behind `{over[-1]}` are not"
-
-
-# ---- producer warps (Team) and their rings
-
-
-REGISTER_UNIT, LEAST_REGISTERS, MOST_REGISTERS = 8, 24, 256
-
-Problem = tuple[Stmt, str]
-
-
-def team_problems(tile: Tile, varying: frozenset[str]) -> Iterator[Problem]:
-    """Yield the problems of the Team of a Tile, each with its statement. varying: names that differ by thread."""
-    teams: tuple[Team, ...] = tuple(nodes(tile.body, Team))  # type: ignore[arg-type]
-    rings = {ring.dst: ring for ring in nodes(tile.body, Ring)}  # type: ignore[attr-defined]
-    inside = {stmt for team in teams for stmt in nodes(team.body, Stage, RingStep)}
-    for stmt in nodes(tile.body, RingStep):
-        if stmt.ring not in rings:  # type: ignore[attr-defined]
-            yield stmt, f"`{stmt.ring}` is no ring"  # type: ignore[attr-defined]
-        if isinstance(stmt, Acquire) != (stmt in inside):
-            yield stmt, "a Team acquires, and the threads of the axes await and release"
-        asked = (stmt.turn, stmt.when) if isinstance(stmt, Release) else (stmt.turn,)  # type: ignore[attr-defined]
-        if not free_names(asked).isdisjoint(varying):
-            yield stmt, "the turn varies by thread"
-    declared = [ring.dst for ring in nodes(tile.body, Ring)]  # type: ignore[attr-defined]
-    for ring in rings.values():
-        if ring.depth < 1 or ring not in tile.body or declared.count(ring.dst) > 1:
-            yield ring, "a ring has a slot or more, and stands in the Tile, once"
-    if len(teams) > 1:
-        yield teams[1], "a Tile has one Team at most"
-    for team in teams[:1]:
-        yield from _of_team(team, tile, rings, varying)
-
-
-def _of_team(team: Team, tile: Tile, rings: dict[str, Ring], varying: frozenset[str]) -> Iterator[Problem]:
-    if team not in tile.body:
-        yield team, "a Team stands in the Tile, in no loop and under no guard"
-    elif any(not isinstance(stmt, Ring | Slab | Carry) for stmt in tile.body[: tile.body.index(team)]):
-        yield team, "a Team stands before all that threads do: its own would do it, too"
-    if team.threads < WARP or team.threads % WARP:
-        yield team, f"a Team is whole warps of {WARP} threads"
-    own = team.registers
-    if own and (team.threads % WARPGROUP or own % REGISTER_UNIT or not LEAST_REGISTERS <= own <= MOST_REGISTERS):
-        limits = f"{LEAST_REGISTERS} to {MOST_REGISTERS}, by {REGISTER_UNIT}"
-        yield team, f"{WARPGROUP} threads are given registers at once: {limits}"
-    yield from _only_copies(team.body)
-    copies = set()
-    for acquire, behind in filled(team.body):
-        depth = rings[acquire.ring].depth if acquire.ring in rings else 0
-        copies |= {id(stage) for stage in behind}
-        for stage in behind:
-            turning = modulo(acquire.turn, depth) if depth > 1 else 0
-            if stage.depth != depth or (stage.slot if depth > 1 else 0) != turning or stage.when is not True:
-                yield stage, f"it fills another slot than turn {print_expr(acquire.turn)} of `{acquire.ring}`"
-    for stage in nodes(tile.body, Stage):
-        if stage.via == "TMA" and id(stage) not in copies:  # type: ignore[attr-defined]
-            yield stage, "beside a Team nothing is copied by TMA but behind its Acquire"
-    if not uses(team.body).isdisjoint(varying):
-        yield team, "a Team names an axis of the threads"
-
-
-def _only_copies(block: Block) -> Iterator[Problem]:
-    for stmt in block:
-        if isinstance(stmt, For):
-            yield from _only_copies(stmt.body)
-        elif not isinstance(stmt, Acquire) and not (isinstance(stmt, Stage) and stmt.via == "TMA"):
-            yield stmt, "a Team copies by TMA, and nothing else"
-
-
 MOST_BLOCKS = 8  # of a cluster, on every device that has them
 LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
 
@@ -225,7 +118,6 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
         return tuple(check.found)
     check.launch(tile, limits)
     check.cluster(tile)
-    check.teams(tile)
     check.layouts()
     if check.grounded(tile.body):
         check.block(tile.body, Scope().bind(tile))
@@ -261,7 +153,7 @@ class _TileCheck(Check):
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")
         for have, limit, what in (
-            (thread_count(tile) + sum(t.threads for t in nodes(tile.body, Team)), limits.threads, "threads"),
+            (thread_count(tile), limits.threads, "threads"),
             (all_slab_bytes(self.kernel), limits.smem, "bytes of shared memory"),
             (blocks, limits.blocks, "blocks"),
         ):
@@ -273,10 +165,6 @@ class _TileCheck(Check):
         along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
         if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
             self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
-
-    def teams(self, tile: Tile) -> None:
-        for stmt, what in (*team_problems(tile, self.varying), *relay_problems(tile, self.varying)):
-            self.report(stmt, what)
 
     def layouts(self) -> None:
         """Check that all copies into one slab agree on its layout."""
@@ -297,8 +185,6 @@ class _TileCheck(Check):
             super().statement(stmt, scope)
             self.divergent = outer
             return
-        if isinstance(stmt, Team):
-            self.block(stmt.body, scope)
         super().statement(stmt, scope)
 
     def store(self, stmt: Store) -> None:

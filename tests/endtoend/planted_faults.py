@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class FaultyKernels:
     kernels: dict[str, CudaKernel]
     loaded: LoadedKernels
 
-    def launched(self, name: str, arrays: Mapping[str, Any], order: int = 0) -> Any:
+    def launched(self, name: str, arrays: Mapping[str, Any]) -> Any:
         """The one output, an array. arrays: of the inputs by name, torch's or numpy's. Raises EmulatorError."""
         kernel = self.kernels[name]
         buffers = {param.name: DeviceBuffer(param) for param in kernel.params if param.role in ("in", "out")}
@@ -57,21 +57,9 @@ class FaultyKernels:
                 buffers[param.name].protect(writable=param.role == "out")
             if param.box is not None:
                 buffers[param.name] = buffers[param.box.source]
-        self.loaded.launch(kernel, buffers, LaunchOptions(counted=False, order=order))
+        self.loaded.launch(kernel, buffers, LaunchOptions(counted=False))
         (out,) = (param.name for param in kernel.params if param.role == "out")
         return buffers[out].array.copy()
-
-
-def told_in_orders(launch: Callable[[int], Any], orders: Iterable[int], want: torch.Tensor) -> list[str]:
-    """What is found of a kernel, started in several orders of threads: findings, and wrong numbers."""
-    found = []
-    for order in orders:
-        try:
-            if not torch.allclose(halves(launch(order)), want, rtol=2e-2, atol=1e-1):
-                found.append("wrong numbers")
-        except EmulatorError as error:
-            found.append(str(error))
-    return found
 
 
 def must_find(kernels: FaultyKernels, name: str, fault: Fault, arrays: Mapping[str, Any], want: np.ndarray) -> None:

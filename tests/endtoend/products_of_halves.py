@@ -20,7 +20,7 @@ from dplc.ir.tile import Mma
 Product = Callable[..., torch.Tensor]
 
 OVERRIDES = Path(__file__).resolve().parents[2] / "examples/overrides"
-TEAMS, SINGLE_WARPS, PING_PONG = (str(OVERRIDES / f"{name}.rw") for name in ("teams", "single_warps", "ping_pong"))
+SINGLE_WARPS = str(OVERRIDES / "single_warps.rw")
 
 EPILOGUES: dict[str, Product] = {
     "relu": lambda x, y: torch.relu(x @ y.mT),

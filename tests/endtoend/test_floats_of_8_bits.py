@@ -10,7 +10,7 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from products_of_halves import TEAMS, atoms, near
+from products_of_halves import atoms, near
 
 import dplc
 from dplc.codegen.target import target
@@ -56,15 +56,11 @@ def judged(made: dplc.Compiled, inputs: list[torch.Tensor], f: Function = scaled
     near(made, f, inputs, want)
 
 
-def compiled(
-    inputs: list[torch.Tensor], device: str, rules: str | None = "", f: Function = scaled, **sizes: int
-) -> dplc.Compiled:
+def compiled(inputs: list[torch.Tensor], device: str, f: Function = scaled, **sizes: int) -> dplc.Compiled:
     pinned = (
         {"blockify_launch": {"BM": sizes["side"], "BN": sizes["side"]}, "chunk_matmul_k": {"BK": 128}} if sizes else {}
     )
-    return dplc.compile(
-        f, tuple(inputs), target=device, device="emulator", db=False, settings=pinned, rules=rules or None
-    )
+    return dplc.compile(f, tuple(inputs), target=device, device="emulator", db=False, settings=pinned)
 
 
 @pytest.mark.parametrize("right", DTYPES, ids=["e4m3", "e5m2"])
@@ -137,12 +133,11 @@ def test_a_product_is_one_kernel_at_any_size() -> None:
         assert len(compiled(inputs, device).compilation.cuda_kernels) == 1
 
 
-@pytest.mark.parametrize("rules", [None, TEAMS])
 @pytest.mark.parametrize(("shape", "side"), [((64, 128, 512), 64), ((50, 72, 528), 64)], ids=str)
 @pytest.mark.sampled(3)
-def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int, rules: str | None) -> None:
+def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int) -> None:
     inputs = operands(shape, E4M3, E4M3)
-    made = compiled(inputs, "h200", rules, side=side)
+    made = compiled(inputs, "h200", side=side)
     assert atoms(made) == {f"m64n{side}k32_f8"}
     judged(made, inputs)
 
@@ -150,7 +145,7 @@ def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int, rules
 def test_rows_across_the_sum_are_left_to_single_warps() -> None:
     """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone, be they whole spans of a swizzle."""
     inputs = turned(operands((128, 128, 512), E4M3, E4M3))
-    made = compiled(inputs, "h200", None, across, side=128)
+    made = compiled(inputs, "h200", across, side=128)
     assert atoms(made) == {"m16n8k32_f8"}
     judged(made, inputs, across)
 

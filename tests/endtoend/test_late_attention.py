@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from products_of_halves import PING_PONG, SINGLE_WARPS, TEAMS, assembled_as_written, atoms, heads, judged, same_places
+from products_of_halves import SINGLE_WARPS, assembled_as_written, atoms, heads, judged, same_places
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor
@@ -14,8 +14,6 @@ from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.ir.interp import tile
-from dplc.ir.node import nodes
-from dplc.ir.tile import Enter, Leave, Relay
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -114,38 +112,3 @@ def test_long_rows(size: int) -> None:
     assert seconds[1] <= 0.75 * seconds[0]
     assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
     assembled_as_written(made, 350, products=size // 16 + 4)
-
-
-# of each: the function, queries, keys and values, dtype, the rows and keys of a block, how many groups take turns
-Turns = tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, tuple[int, int], int]
-TURNS: dict[str, Turns] = {
-    "two groups": (sdpa, (2, 128, 64), (2, 256, 64), torch.bfloat16, (128, 64), 2),
-    "ragged, of 128": (sdpa, (1, 200, 128), (1, 197, 128), torch.float16, (128, 64), 2),
-    "causal": (causal, (2, 300, 64), (2, 300, 64), torch.bfloat16, (128, 64), 2),
-    "one group": (sdpa, (2, 128, 64), (2, 256, 64), torch.bfloat16, (64, 64), 0),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TURNS)
-def test_groups_multiply_one_behind_the_other(name: str) -> None:
-    f, rows, columns, dtype, block, groups = TURNS[name]
-    inputs = heads(rows, columns, dtype)
-    made = compiled(f, inputs, *block, PING_PONG)
-    (kernel,) = made.compilation.tile
-    steps = list(nodes(kernel, Relay))
-    assert [type(step) for step in steps] == [Enter, Leave, Enter][: len(steps)]
-    assert bool(steps) == bool(groups)
-    judged(made, f, inputs)
-
-
-@pytest.mark.parametrize("size", [64, 128])
-def test_turns_cost_a_few_instructions(size: int) -> None:
-    """Assembled without spills or products that wait (C7510); the model counts them and knows no gain."""
-    inputs = tuple(torch.empty(1, 32, 4096, size, dtype=torch.bfloat16) for _ in "qkv")
-    alone, made = (
-        dplc.compile(causal, inputs, target="h200", device="emulator", db=False, rules=rules)
-        for rules in (TEAMS, PING_PONG)
-    )
-    seconds = [predict(instruction_counts(one.compilation.kernels[0]), target("h200")).seconds for one in (alone, made)]
-    assert 1 <= seconds[1] / seconds[0] < 1.02
-    assembled_as_written(made, 430, products=size // 16 + 4)

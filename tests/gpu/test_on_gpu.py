@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,8 +11,6 @@ import dplc
 from dplc.codegen.launch import CudaExecutor
 from dplc.engine.api import target_for
 from dplc.engine.bench.running import can_measure
-
-OVERRIDES = Path(__file__).resolve().parents[2] / "examples" / "overrides"
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
 
@@ -84,12 +80,10 @@ def test_nothing_is_copied(compiled: dplc.Compiled, tensors: tuple[torch.Tensor,
     assert compiled.notes == () and torch.equal(y, kept)
 
 
-@pytest.mark.parametrize("rules", [None, "teams"])
-def test_a_product_of_four_warps(rules: str | None) -> None:
+def test_a_product_of_four_warps() -> None:
     """Its launch passes tensor maps, and two blocks of a cluster copy for each other."""
     x, w = (torch.randn(1024, 1024, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    own = None if rules is None else str(OVERRIDES / f"{rules}.rw")
-    product = dplc.compile(torch.matmul, [x, w], device="cuda", rules=own)
+    product = dplc.compile(torch.matmul, [x, w], device="cuda")
     if "sm_90" in target_for("cuda").arch:
         assert any(param.role == "tensor_map" for kernel in product.program.kernels for param in kernel.params)
     assert (product(x, w).double() - x.double() @ w.double()).norm() <= 5e-3 * (x.double() @ w.double()).norm()

@@ -16,6 +16,7 @@ from dplc.engine.cost import memory_model
 from dplc.engine.language.rule import built_in_files, load
 from dplc.engine.language.typed_slots import walk
 from dplc.ir.facts import layout, warp_accesses
+from dplc.ir.kernel import WARPGROUP
 from dplc.ir.text import syntax as s
 from dplc.ir.text.syntax import words_in
 from dplc.ir.verify import kernel as verify_kernel
@@ -99,7 +100,7 @@ OF_THE_MACHINE = {
     "vector_bytes": (layout.CHUNK, max(layout.VECTOR_BYTES)),
     "sector_bytes": (layout.SECTOR,),
     "swizzle_bytes": (layout.ROW, max(warp_accesses.SPANS)),
-    "warpgroup": (verify_kernel.WARPGROUP,),
+    "warpgroup": (WARPGROUP,),
 }
 
 

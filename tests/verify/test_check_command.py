@@ -93,13 +93,13 @@ def test_static_mistakes_of_our_own_files_are_told_where_these_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever edits a file of ours asks for it by name: what no program need show is told before programs are drawn."""
-    ours = Path(BUILT_IN) / "tile/pipelines/relays.rw"
+    ours = Path(BUILT_IN) / "tile/pipelines/rings.rw"
     asked: list[set[str]] = []
     monkeypatch.setattr(command, "require", lambda rules, only: asked.append(only) or ())
     monkeypatch.setattr(command, "check_rules", lambda *_: [])
     call(capsys, str(ours))
     call(capsys, "--rule", "subtract_zero")
-    assert [len(files) for files in asked] == [1, 0] and asked[0].pop().endswith("relays.rw")
+    assert [len(files) for files in asked] == [1, 0] and asked[0].pop().endswith("rings.rw")
 
 
 def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_statement_without_a_method_is_named_at_import():
     for table in (PRINT, CHECKS):
         assert set(table) == set(STATEMENTS) - {Launch}
     assert CHECKS[WaitPhase] is CHECKS[Commit]  # both are intrinsics
-    with pytest.raises(TypeError, match=r"None: no method for Advance, Arrive, .*WaitPhase"):
+    with pytest.raises(TypeError, match=r"None: no method for Advance, Assign, .*WaitPhase"):
         method_for_each(type("None", (), {}))
 
 
