@@ -187,6 +187,10 @@ class Resources:
     static_smem: int
 
 
+_REPORTED = (  # of each field of Resources, in order
+    r"Used (\d+) registers", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads", r"(\d+) bytes stack frame",
+    r"(\d+) bytes smem",
+)  # fmt: skip
 _ADVICE = re.compile(r"ptxas warning|\(C\d{4}\)")  # C7510: products that wait for each other
 
 
@@ -243,17 +247,6 @@ def _rejected(text: str, target: str, failure: CompilerFailure) -> BuildError:
 def _resources(log: str) -> dict[str, Resources]:
     kernels = {}
     for report in re.split(r"Compiling entry function '", log)[1:]:
-        name = report.split("'", 1)[0]
-
-        def number(pattern: str, report: str = report) -> int:
-            found = re.search(pattern, report)
-            return int(found[1]) if found else 0
-
-        kernels[name] = Resources(
-            registers=number(r"Used (\d+) registers"),
-            spill_stores=number(r"(\d+) bytes spill stores"),
-            spill_loads=number(r"(\d+) bytes spill loads"),
-            stack=number(r"(\d+) bytes stack frame"),
-            static_smem=number(r"(\d+) bytes smem"),
-        )
+        found = (re.search(pattern, report) for pattern in _REPORTED)
+        kernels[report.split("'", 1)[0]] = Resources(*(int(one[1]) if one else 0 for one in found))
     return kernels

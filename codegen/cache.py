@@ -111,12 +111,6 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return state.hexdigest()[:40]
 
 
-def entry_of(kind: str, parts: Iterable[str | bytes], suffix: str) -> Path:
-    """Return the path of the file built from `parts`, which may not exist yet."""
-    key = digest([kind, *parts])
-    return cache_directory() / kind / key[:2] / f"{key[2:]}{suffix}"
-
-
 def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable[[Path], None]) -> Path:
     """Return the file built from `parts`, building it first if need be.
 
@@ -125,7 +119,8 @@ def cached(kind: str, parts: Iterable[str | bytes], suffix: str, build: Callable
     was.
     Raises BuildError if the store cannot be written.
     """
-    root, entry = cache_directory(), entry_of(kind, parts, suffix)
+    root, key = cache_directory(), digest([kind, *parts])
+    entry = root / kind / key[:2] / f"{key[2:]}{suffix}"
     try:
         for folder in (root, root / kind, entry.parent):
             own(folder, shared=folder == root)

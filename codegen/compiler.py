@@ -165,7 +165,10 @@ def find_nvrtc() -> Nvrtc | None:
 def find_all() -> tuple[Nvrtc, ...]:
     """Return every NVRTC that can be loaded, of installed wheels and of the system, the newest first."""
     found: dict[tuple[int, int], Nvrtc] = {}
-    for candidate in (*_wheel_libraries(), *LIBRARY_NAMES):
+    spec = importlib.util.find_spec("nvidia")
+    roots = list(spec.submodule_search_locations or ()) if spec else []
+    wheels = [Path(root) / folder / name for root in roots for folder in WHEEL_FOLDERS for name in LIBRARY_NAMES]
+    for candidate in (*(str(path) for path in wheels if path.exists()), *LIBRARY_NAMES):
         try:
             one = Nvrtc(ctypes.CDLL(candidate), candidate)
         except (OSError, AttributeError, CompilerFailure):
@@ -182,10 +185,3 @@ def suited(driver: int, target: str) -> tuple[Nvrtc, ...]:
     """
     known = [one for one in find_all() if one.knows(target)]
     return tuple(sorted(known, key=lambda one: one.version[0] > driver // 1000))
-
-
-def _wheel_libraries() -> list[str]:
-    spec = importlib.util.find_spec("nvidia")
-    roots = list(spec.submodule_search_locations or ()) if spec else []
-    paths = [Path(root) / folder / name for root in roots for folder in WHEEL_FOLDERS for name in LIBRARY_NAMES]
-    return [str(path) for path in paths if path.exists()]

@@ -68,8 +68,23 @@ _BINARY = {"and": ("&&", scalar.AND), "or": ("||", scalar.OR), "==": ("==", scal
 _BINARY |= {op: (op, scalar.COMPARE) for op in COMPARISONS if op not in _BINARY}
 
 
-class ExpressionPrinter:
-    """Prints the expressions of one kernel. names: the identifier of every name."""
+def unrounded(e: Any, dtype: str) -> Any:
+    """Return the operand of a rounding to 16 or 8 bits that the conversion to the dtype repeats."""
+    return e.args[0] if dtype in SMALL_FLOATS and e.__class__ is Call and e.fn == dtype else e
+
+
+INDENT = "  "
+WORDS = ("f32", "i32")  # dtypes with functions named after the width alone
+VECTOR_TYPES = {("f32", 2): "float2", ("f32", 4): "float4", ("i32", 2): "int2", ("i32", 4): "int4"}
+# `a || shfl_xor(a, lanes)` would leave out lanes of a shuffle that all must reach
+EAGER = {"{0} || {1}": "|", "{0} && {1}": "&", "{0} != {1}": "^"}
+
+
+class Printer:
+    """Prints the expressions and statements of one kernel.
+
+    names: the identifier of every name. writes: the number of statements that write a register without a shape.
+    """
 
     def __init__(self, kernel: Kernel, names: Mapping[str, str]):
         self.names = names
@@ -78,6 +93,9 @@ class ExpressionPrinter:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.pointers = {param.name: DTYPES[param.dtype].c_type + "*" for param in kernel.outs}
         self.pointers |= {param.name: f"const {DTYPES[param.dtype].c_type}*" for param in kernel.ins}
+        changes: Iterator[Assign | Butterfly | Shuffle] = nodes(kernel.body, Assign, Butterfly, Shuffle)
+        places = [*(stmt.into for stmt in nodes(kernel.body, LoadFrom)), *(stmt.place for stmt in changes)]
+        self.writes = Counter(place.name for place in places if place.__class__ is Var)
 
     def type_of(self, name: str) -> str:
         return self.dtypes.get(name, "i32")
@@ -150,7 +168,7 @@ class ExpressionPrinter:
         return f"{self.text(e.a, TERM)} {op} {self.text(e.b, UNARY)}", TERM
 
     def call(self, e: Any) -> Text:
-        operands = operand_dtypes(e, self.type_of, "i32")
+        operands = operand_dtypes(e, self.type_of)
         texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
         if e.fn in SMALL_FLOATS:
             return rounded(texts[0], operands[0], e.fn)
@@ -168,31 +186,6 @@ class ExpressionPrinter:
         flipped = f"{base} ^ {self.text(address.xor, TERM)}"
         alone = address.offset.__class__ is int and address.offset == 0
         return flipped if alone else self.plus(f"({flipped})", address.offset)  # C's + binds tighter than ^
-
-
-def unrounded(e: Any, dtype: str) -> Any:
-    """Return the operand of a rounding to 16 or 8 bits that the conversion to the dtype repeats."""
-    return e.args[0] if dtype in SMALL_FLOATS and e.__class__ is Call and e.fn == dtype else e
-
-
-# ---- statements
-
-
-INDENT = "  "
-WORDS = ("f32", "i32")  # dtypes with functions named after the width alone
-VECTOR_TYPES = {("f32", 2): "float2", ("f32", 4): "float4", ("i32", 2): "int2", ("i32", 4): "int4"}
-# `a || shfl_xor(a, lanes)` would leave out lanes of a shuffle that all must reach
-EAGER = {"{0} || {1}": "|", "{0} && {1}": "&", "{0} != {1}": "^"}
-
-
-class Printer(ExpressionPrinter):
-    """Prints the statements of one kernel. writes: the number of statements that write a register without a shape."""
-
-    def __init__(self, kernel: Kernel, names: Mapping[str, str]):
-        super().__init__(kernel, names)
-        changes: Iterator[Assign | Butterfly | Shuffle] = nodes(kernel.body, Assign, Butterfly, Shuffle)
-        places = [*(stmt.into for stmt in nodes(kernel.body, LoadFrom)), *(stmt.place for stmt in changes)]
-        self.writes = Counter(place.name for place in places if place.__class__ is Var)
 
     # ---- statements
 
@@ -561,8 +554,8 @@ def print_cuda(
                 f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
             )
     dtypes: dict[str, Any] = {param.name: param.dtype for param in (*kernel.ins, *kernel.outs)}
-    params = [KernelParam(names[p.name], dtypes[p.name], (), "in") for p in kernel.ins]
-    params += [KernelParam(names[p.name], dtypes[p.name], (), "out") for p in kernel.outs]
+    roles: dict[str, Any] = dict.fromkeys(dtypes, "in") | {param.name: "out" for param in kernel.outs}
+    params = [KernelParam(names[name], dtypes[name], (), role) for name, role in roles.items()]
     for stmt in nodes(launch.body, TensorMap):
         box = Box(names[stmt.src], stmt.box, stmt.swizzle)
         params.append(KernelParam(names[stmt.dst], dtypes[stmt.src], (), "tensor_map", box))

@@ -9,7 +9,8 @@ import ctypes
 import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -58,9 +59,16 @@ def status(name: str, *arguments: Any) -> int:
 def meaning_of(number: int) -> str:
     """Return the driver's text for an error."""
     text = ctypes.c_char_p()
-    if status("cuGetErrorString", ctypes.c_int(number), ctypes.byref(text)) != 0 or text.value is None:
+    if status("cuGetErrorString", number, ctypes.byref(text)) != 0 or text.value is None:
         return "unknown error"
     return text.value.decode(errors="replace")
+
+
+def answer(name: str, kind: Any, *arguments: Any) -> Any:
+    """Return the object of a C type that a function of the driver stores at its first argument. Raises DriverError."""
+    found = kind()
+    call(name, ctypes.byref(found), *arguments)
+    return found
 
 
 @lru_cache(maxsize=1)
@@ -85,24 +93,20 @@ class Driver:
     """One device: its primary context, which torch uses too, entered in this thread. Raises DriverError throughout."""
 
     def __init__(self, ordinal: int = 0) -> None:
-        call("cuInit", ctypes.c_uint(0))
-        self._device, context = ctypes.c_int(), ctypes.c_void_p()
-        call("cuDeviceGet", ctypes.byref(self._device), ctypes.c_int(ordinal))
-        call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
-        call("cuCtxPushCurrent_v2", context)
+        call("cuInit", 0)
+        self._device = answer("cuDeviceGet", ctypes.c_int, ordinal)
+        call("cuCtxPushCurrent_v2", answer("cuDevicePrimaryCtxRetain", ctypes.c_void_p, self._device))
 
     @property
     def name(self) -> str:
         room = ctypes.create_string_buffer(256)
-        call("cuDeviceGetName", room, ctypes.c_int(len(room)), self._device)
+        call("cuDeviceGetName", room, len(room), self._device)
         return room.value.decode(errors="replace")
 
     @property
     def version(self) -> int:
         """The newest CUDA that the driver is for: 13000 is 13.0."""
-        found = ctypes.c_int()
-        call("cuDriverGetVersion", ctypes.byref(found))
-        return found.value
+        return int(answer("cuDriverGetVersion", ctypes.c_int).value)
 
     @property
     def arch(self) -> str:
@@ -112,21 +116,16 @@ class Driver:
 
     def attribute(self, number: int) -> int:
         """Return a number of CUdevice_attribute."""
-        found = ctypes.c_int()
-        call("cuDeviceGetAttribute", ctypes.byref(found), ctypes.c_int(number), self._device)
-        return found.value
+        return int(answer("cuDeviceGetAttribute", ctypes.c_int, number, self._device).value)
 
     def load(self, kernel: CudaKernel, image: bytes) -> Loaded:
         """Return a kernel out of its cubin, until it is unloaded."""
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
         data = ctypes.create_string_buffer(image, len(image))
-        call("cuModuleLoadDataEx", ctypes.byref(module), data, ctypes.c_uint(0), None, None)
-        call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(kernel.name.encode()))
+        module = answer("cuModuleLoadDataEx", ctypes.c_void_p, data, 0, None, None)
+        function = answer("cuModuleGetFunction", ctypes.c_void_p, module, kernel.name.encode())
         if kernel.smem > DEFAULT_DYNAMIC_SMEM:
-            call("cuFuncSetAttribute", function, ctypes.c_int(DYNAMIC_SMEM), ctypes.c_int(kernel.smem))
-        registers, local = ctypes.c_int(), ctypes.c_int()
-        call("cuFuncGetAttribute", ctypes.byref(registers), ctypes.c_int(REGISTERS), function)
-        call("cuFuncGetAttribute", ctypes.byref(local), ctypes.c_int(LOCAL_BYTES), function)
+            call("cuFuncSetAttribute", function, DYNAMIC_SMEM, kernel.smem)
+        registers, local = (answer("cuFuncGetAttribute", ctypes.c_int, n, function) for n in (REGISTERS, LOCAL_BYTES))
         return Loaded(function, kernel, registers.value, local.value, module)
 
     def unload(self, loaded: Loaded) -> None:
@@ -139,8 +138,7 @@ class Driver:
         cells = [_cell(value, place < len(kernel.params)) for place, value in enumerate(values)]
         pointers = (ctypes.c_void_p * len(cells))(*(address for _, address in cells))
         numbers = (*kernel.grid, kernel.block, 1, 1, kernel.smem)
-        sizes = map(ctypes.c_uint, numbers)
-        call("cuLaunchKernel", loaded.function, *sizes, ctypes.c_void_p(stream), pointers, None)
+        call("cuLaunchKernel", loaded.function, *numbers, ctypes.c_void_p(stream), pointers, None)
 
     def synchronize(self) -> None:
         """Wait for everything; an access that faulted is an error here."""
@@ -148,15 +146,11 @@ class Driver:
 
     def stream(self) -> int:
         """Return a new stream."""
-        made = ctypes.c_void_p()
-        call("cuStreamCreate", ctypes.byref(made), ctypes.c_uint(NON_BLOCKING))
-        return made.value or 0
+        return answer("cuStreamCreate", ctypes.c_void_p, NON_BLOCKING).value or 0
 
-    def event(self) -> ctypes.c_void_p:
+    def event(self) -> Any:
         """Return a new event that keeps its time."""
-        made = ctypes.c_void_p()
-        call("cuEventCreate", ctypes.byref(made), ctypes.c_uint(0))
-        return made
+        return answer("cuEventCreate", ctypes.c_void_p, 0)
 
     def record(self, event: ctypes.c_void_p, stream: int) -> None:
         """Have an event happen once everything before it on a stream is done."""
@@ -164,24 +158,19 @@ class Driver:
 
     def seconds(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float:
         """Return the seconds from one event that has happened to another."""
-        found = ctypes.c_float()
         name = "cuEventElapsedTime_v2" if hasattr(_library(), "cuEventElapsedTime_v2") else "cuEventElapsedTime"
-        call(name, ctypes.byref(found), start, end)
-        return found.value * 1e-3
+        return float(answer(name, ctypes.c_float, start, end).value * 1e-3)
 
     def alloc(self, nbytes: int) -> int:
         """Return the address of new memory, its own allocation, so that a memory checker sees where it ends."""
-        found = ctypes.c_uint64()
-        call("cuMemAlloc_v2", ctypes.byref(found), ctypes.c_size_t(max(nbytes, 1)))
-        return found.value
+        return int(answer("cuMemAlloc_v2", ctypes.c_uint64, ctypes.c_size_t(max(nbytes, 1))).value)
 
     def free(self, address: int) -> None:
         call("cuMemFree_v2", ctypes.c_uint64(address))
 
     def fill(self, address: int, byte: int, nbytes: int, stream: int) -> None:
         """Enqueue a write of one byte all over a piece of memory."""
-        where = ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(nbytes)
-        call("cuMemsetD8Async", *where, ctypes.c_void_p(stream))
+        call("cuMemsetD8Async", ctypes.c_uint64(address), byte, ctypes.c_size_t(nbytes), ctypes.c_void_p(stream))
 
     def upload(self, address: int, data: bytes) -> None:
         """Copy bytes to the device."""
@@ -220,11 +209,10 @@ class Graph:
 
     def __init__(self, stream: int, enqueue: Enqueue) -> None:
         """Capture what `enqueue` launches on a stream of ours. Raises DriverError, and what `enqueue` raises."""
-        executable = ctypes.c_void_p()
-        with _Captured(stream, enqueue) as graph:
-            call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
-        self._executable = executable
-        self.close = weakref.finalize(self, _destroy, executable)
+        with _captured(stream, enqueue) as graph:
+            self._executable = answer("cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, ctypes.c_ulonglong(0))
+        # a run of it that is on its way is finished first
+        self.close = weakref.finalize(self, status, "cuGraphExecDestroy", self._executable)
 
     def update(self, stream: int, enqueue: Enqueue) -> bool:
         """Update the graph to what `enqueue` launches now; return False if the driver needs a new one for that.
@@ -232,7 +220,7 @@ class Graph:
         Raises DriverError, and what `enqueue` raises.
         """
         result = (ctypes.c_uint64 * 3)()  # CUgraphExecUpdateResultInfo: an enum and two nodes
-        with _Captured(stream, enqueue) as graph:
+        with _captured(stream, enqueue) as graph:
             try:
                 call("cuGraphExecUpdate_v2", self._executable, graph, ctypes.byref(result))
             except DriverError:
@@ -301,44 +289,30 @@ def order(before: int, after: int) -> None:
 
     Raises DriverError.
     """
-    event = ctypes.c_void_p()
-    call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(WITHOUT_TIMES))
+    event = answer("cuEventCreate", ctypes.c_void_p, WITHOUT_TIMES)
     try:
         call("cuEventRecord", event, ctypes.c_void_p(before))
-        call("cuStreamWaitEvent", ctypes.c_void_p(after), event, ctypes.c_uint(0))
+        call("cuStreamWaitEvent", ctypes.c_void_p(after), event, 0)
     finally:
         call("cuEventDestroy_v2", event)  # at once for us; the driver keeps it until it has happened
 
 
-class _Captured:
-    """A graph of what `enqueue` launches, for as long as a `with` lasts. The stream is given back whatever happens."""
-
-    def __init__(self, stream: int, enqueue: Enqueue) -> None:
-        self._stream, self._enqueue = ctypes.c_void_p(stream), enqueue
-        self._graph = ctypes.c_void_p()
-
-    def __enter__(self) -> ctypes.c_void_p:
-        call("cuStreamBeginCapture_v2", self._stream, ctypes.c_int(RELAXED))
+@contextmanager
+def _captured(stream: int, enqueue: Enqueue) -> Iterator[ctypes.c_void_p]:
+    """Yield a graph of what `enqueue` launches. The stream is given back, and the graph destroyed, whatever happens."""
+    handle, graph = ctypes.c_void_p(stream), ctypes.c_void_p()
+    try:
+        call("cuStreamBeginCapture_v2", handle, RELAXED)
         try:
-            self._enqueue()
+            enqueue()
         except BaseException:
-            status("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
-            self.__exit__()
+            status("cuStreamEndCapture", handle, ctypes.byref(graph))
             raise
-        try:
-            call("cuStreamEndCapture", self._stream, ctypes.byref(self._graph))
-        except DriverError:
-            self.__exit__()
-            raise
-        return self._graph
-
-    def __exit__(self, *problem: object) -> None:
-        if self._graph:
-            status("cuGraphDestroy", self._graph)
-
-
-def _destroy(executable: ctypes.c_void_p) -> None:
-    status("cuGraphExecDestroy", executable)  # a run of it that is on its way is finished first
+        call("cuStreamEndCapture", handle, ctypes.byref(graph))
+        yield graph
+    finally:
+        if graph:
+            status("cuGraphDestroy", graph)
 
 
 # ---- tensor maps: 128 opaque bytes that the driver encodes (cuTensorMapEncodeTiled)

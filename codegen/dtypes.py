@@ -42,30 +42,30 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
     return opmath(found) if e.__class__ is Call else found
 
 
-def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
-    """Return the dtype to which each operand of a Call is converted."""
+def operand_dtypes(call: Any, type_of: TypeOf) -> list[str]:
+    """Return the dtype to which a kernel converts each operand of a Call."""
     kind = FUNCTIONS[call.fn].kind
     if kind == SELECT:
-        return ["b8", *_common(call.args[1:], type_of, index)]
+        return ["b8", *_common(call.args[1:], type_of)]
     if kind == LOGICAL:
         return ["b8"] * len(call.args)
     if kind == CAST:
-        return _own(call.args, type_of, index)
-    common = _common(call.args, type_of, index)
+        return _own(call.args, type_of)
+    common = _common(call.args, type_of)
     if kind == FLOAT and common[0] in ("b8", *INTEGERS):
         return ["f32"] * len(common)
     assert kind in (ARITHMETIC, BITS, COMPARE, FLOAT)
     return common
 
 
-def _own(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
-    own = [None if is_literal(arg) else dtype_of(arg, type_of, index) for arg in args]
+def _own(args: Sequence[Expr], type_of: TypeOf) -> list[str]:
+    own = [None if is_literal(arg) else dtype_of(arg, type_of, "i32") for arg in args]
     strong = [opmath(dtype) for dtype in own if dtype is not None]
     return [dtype or literal_dtype(arg, strong) for arg, dtype in zip(args, own, strict=True)]
 
 
-def _common(args: Sequence[Expr], type_of: TypeOf, index: str) -> list[str]:
-    return [promote(*_own(args, type_of, index))] * len(args)
+def _common(args: Sequence[Expr], type_of: TypeOf) -> list[str]:
+    return [promote(*_own(args, type_of))] * len(args)
 
 
 def is_index_arithmetic(e: Expr, is_value: Callable[[str], bool]) -> bool:

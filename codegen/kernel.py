@@ -190,7 +190,6 @@ class Program:
         if self.bindings and len(self.bindings) != len(self.kernels):
             raise ValueError(f"{len(self.bindings)} bindings for {len(self.kernels)} kernels")
         self._check_launches()
-        self._check_kernel_texts()
         self._check_aliases()
 
     def buffers(self) -> tuple[Buffer, ...]:
@@ -210,8 +209,11 @@ class Program:
     def _check_launches(self) -> None:
         known = {buffer.name: buffer for buffer in self.buffers()}
         read_only = {buffer.name for buffer in (*self.inputs, *self.constants)}
+        texts: dict[str, str] = {}
         for launch in self.launches():
             where = f"kernel `{launch.kernel.name}`"
+            if texts.setdefault(launch.kernel.name, launch.kernel.text) != launch.kernel.text:
+                raise ValueError(f"two different kernels of one program are named `{launch.kernel.name}`")
             for param, name in zip(launch.kernel.params, launch.buffers, strict=True):
                 if name not in known:
                     raise ValueError(f"{where} takes `{name}`, which is no buffer of the program")
@@ -232,12 +234,6 @@ class Program:
                 raise ValueError(f"`{output}` takes the memory of `{source}`: an output and an input are needed")
             if (outputs[output].dtype, outputs[output].shape) != (inputs[source].dtype, inputs[source].shape):
                 raise ValueError(f"`{output}` takes the memory of `{source}`, which is of another dtype or shape")
-
-    def _check_kernel_texts(self) -> None:
-        texts: dict[str, str] = {}
-        for kernel in self.kernels:
-            if texts.setdefault(kernel.name, kernel.text) != kernel.text:
-                raise ValueError(f"two different kernels of one program are named `{kernel.name}`")
 
 
 # ---- memory plan: one allocation for all temporaries; buffers that are never live at once share bytes

@@ -97,7 +97,7 @@ class Gpu:
         self._alive: weakref.WeakSet[LoadedKernel] = weakref.WeakSet()
         self._kept: set[LoadedKernel] = set()
         self._idle: list[Any] = []  # streams that are free
-        self._closed_first: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.closed_first: weakref.WeakSet[Any] = weakref.WeakSet()  # `close` of each: later there is no context
 
     @property
     def name(self) -> str:
@@ -144,17 +144,13 @@ class Gpu:
             found = self._kernels.get(kernel)
             if found is None:
                 with self.context():
-                    function = self._bound_otherwise(kernel) or self._load(kernel, images(kernel))
+                    # a kernel that is loaded at another binding of its sizes has the same function
+                    key = kernel.text, kernel.smem
+                    same = (k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key)
+                    function = (next(same, None) if kernel.values else None) or self._load(kernel, images(kernel))
                 found = self._kernels[kernel] = LoadedKernel(self, kernel, function)
                 self._alive.add(found)
             return found
-
-    def _bound_otherwise(self, kernel: CudaKernel) -> Any:
-        """Return the function of a kernel that is loaded at another binding of its sizes; None if there is none."""
-        if not kernel.values:
-            return None
-        key = kernel.text, kernel.smem
-        return next((k.function for k in self._alive if (k.kernel.text, k.kernel.smem) == key), None)
 
     def has(self, kernel: CudaKernel) -> bool:
         """Return whether a kernel is loaded."""
@@ -179,13 +175,9 @@ class Gpu:
         """Keep kernels until the process ends: a graph of the user's may replay them at any time."""
         self._kept.update(kernels)
 
-    def close_before_exit(self, holder: Any) -> None:
-        """Have `holder.close()` called before the process ends: later the context does not exist any more."""
-        self._closed_first.add(holder)
-
     def close(self) -> None:
         """Let go of everything on the device."""
-        for holder in list(self._closed_first):
+        for holder in list(self.closed_first):
             holder.close()
         self._kept.clear()
         for kernel in list(self._alive):
@@ -278,7 +270,7 @@ class CudaSession(PlacedProgram):
         self._replays = Replays() if executor.graphs and len(program.kernels) > 1 else None
         self._latest: tuple[dict[str, Any], dict[str, int]] = {}, {}  # tensors kept alive, every address
         self._turn = threading.Lock()
-        executor.gpu.close_before_exit(self)
+        executor.gpu.closed_first.add(self)
 
     def run(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs by name, given the inputs by name; launched, not waited for.
@@ -458,11 +450,21 @@ class CudaExecutor:
         return CudaSession(self, program, constants, beside)
 
     def place(self, buffer: Buffer, value: Array, notes: list[str]) -> Any:
-        """Return an array that the kernels can read: the array itself, or a copy, which `notes` then records."""
+        """Return an array that the kernels can read: the array itself, or a copy, which `notes` then records.
+
+        Raises LaunchError for a tensor that kernels on this GPU cannot reach.
+        """
         if not is_tensor(value):
             return as_tensor(buffer, as_numpy(buffer, value).copy()).to(self.memory)
         check_fits(buffer, torch_dtype_name(value), tuple(value.shape))
-        self._check_device(buffer, self.device_of(value))
+        device = self.device_of(value)
+        if device.type != self.memory.type:
+            raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
+        if device.index not in (None, self.gpu.ordinal):
+            raise LaunchError(
+                f"`{buffer.name}` is on {device}, but the program runs on GPU {self.gpu.ordinal}",
+                hint="all tensors of a call must be on one GPU",
+            )
         given = value.detach()
         tensor = resolved(given)
         if tensor is not given:
@@ -476,16 +478,6 @@ class CudaExecutor:
     def device_of(self, tensor: Any) -> Any:
         """Return the torch device that a tensor lies on."""
         return tensor.device
-
-    def _check_device(self, buffer: Buffer, device: Any) -> None:
-        """Raise LaunchError for a tensor that kernels on this GPU cannot reach."""
-        if device.type != self.memory.type:
-            raise LaunchError(f"`{buffer.name}` is on {device}", hint=f"move it: {buffer.name}.to('cuda')")
-        if device.index not in (None, self.gpu.ordinal):
-            raise LaunchError(
-                f"`{buffer.name}` is on {device}, but the program runs on GPU {self.gpu.ordinal}",
-                hint="all tensors of a call must be on one GPU",
-            )
 
     def launch(self, program: Program, places: Mapping[str, int], stream: Any) -> None:
         """Enqueue the launches of a program, given the address of every buffer. To be called within `stream()`."""

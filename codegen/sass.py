@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,12 +76,7 @@ def _listing(section: str) -> Listing:
             # the branch to itself at the end of a kernel is not a loop
             if start < len(opcodes) - 1 and not start < end < len(opcodes):
                 loops.append((start, len(opcodes)))
-    work = {loop: _math(opcodes[slice(*loop)]) for loop in loops}
+    work = {loop: sum(op.split(".")[0] in _MATH for op in opcodes[slice(*loop)]) for loop in loops}
     hottest = max((loop for loop in loops if work[loop]), key=lambda loop: work[loop], default=None)
     hot = [op for op in (opcodes[slice(*hottest)] if hottest else opcodes) if op != "NOP"]
     return Listing(tuple(opcodes), tuple(hot), hottest is not None)
-
-
-def _math(opcodes: list[str]) -> int:
-    counts = Counter(op.split(".")[0] for op in opcodes)
-    return sum(counts[op] for op in _MATH)

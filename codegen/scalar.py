@@ -158,20 +158,14 @@ def literal(value: Any, dtype: str) -> Text:
         text = integer(wrapped(int(value), dtype), dtype == "i64")
         return (f"{DTYPES[dtype].c_type}({text[0]})", ATOM) if dtype in NARROW else text
     number = float(value)
-    if dtype == "f64":
-        return _double(number)
+    if dtype == "f64" and not math.isfinite(number):
+        told = "double(DPLC_NAN)" if math.isnan(number) else "double(DPLC_INF)"
+        return (f"-{told}", UNARY) if number < 0 else (told, ATOM)
     if math.isnan(number):
         return "DPLC_NAN", ATOM
-    if math.isinf(number) or abs(number) > 3.4028235677973366e38:  # rounds to infinity in f32
+    if dtype != "f64" and abs(number) > 3.4028235677973366e38:  # rounds to infinity in f32
         return ("DPLC_INF", ATOM) if number > 0 else ("-DPLC_INF", UNARY)
-    return f"{number!r}f", ATOM if math.copysign(1.0, number) > 0 else UNARY
-
-
-def _double(number: float) -> Text:
-    if math.isfinite(number):
-        return repr(number), ATOM if math.copysign(1.0, number) > 0 else UNARY
-    text = "double(DPLC_NAN)" if math.isnan(number) else "double(DPLC_INF)"
-    return (f"-{text}", UNARY) if number < 0 else (text, ATOM)
+    return f"{number!r}{'' if dtype == 'f64' else 'f'}", ATOM if math.copysign(1.0, number) > 0 else UNARY
 
 
 def integer(value: int, wide: bool = False) -> Text:

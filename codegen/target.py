@@ -212,16 +212,15 @@ def capability(properties: Any) -> int:
 
 def _told(properties: Any) -> dict[str, Any]:
     """Return the constants that the driver reports; constants that are 0 or missing are left out."""
-    clock, width = getattr(properties, "memory_clock_rate", 0), getattr(properties, "memory_bus_width", 0)
-    found = {
-        "multiprocessors": getattr(properties, "multi_processor_count", 0),
-        "threads": getattr(properties, "max_threads_per_multi_processor", 0),
-        "registers": getattr(properties, "regs_per_multiprocessor", 0),
-        "smem": getattr(properties, "shared_memory_per_block_optin", 0),
-        "l2_bytes": getattr(properties, "L2_cache_size", 0),
-        "clock": getattr(properties, "clock_rate", 0) * 1e3,  # reported in kHz
-        "dram_bytes_per_second": 2.0 * clock * 1e3 * width / 8,  # two transfers a clock, of so many bits
-    }
+    names = {
+        "multiprocessors": "multi_processor_count", "threads": "max_threads_per_multi_processor",
+        "registers": "regs_per_multiprocessor", "smem": "shared_memory_per_block_optin", "l2_bytes": "L2_cache_size",
+        "clock": "clock_rate", "width": "memory_bus_width", "memory_clock": "memory_clock_rate",
+    }  # fmt: skip
+    found = {name: getattr(properties, told, 0) for name, told in names.items()}
+    clock, width = found.pop("memory_clock"), found.pop("width")
+    found["clock"] *= 1e3  # reported in kHz
+    found["dram_bytes_per_second"] = 2.0 * clock * 1e3 * width / 8  # two transfers a clock, of so many bits
     return {name: value for name, value in found.items() if value}
 
 

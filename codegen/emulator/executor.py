@@ -200,14 +200,12 @@ def chosen_blocks(kernel: CudaKernel, wanted: Iterable[str] | None) -> tuple[int
     words = tuple(wanted) if wanted is not None else DEFAULT_BLOCKS
     if wanted is None and kernel.blocks * kernel.block <= SMALL:
         words = ("all",)
+    last = kernel.blocks - 1
+    named = {"all": range(kernel.blocks), "ragged": _far_ends(kernel.grid), "first": (0,), "last": (last,)}
     found: set[int] = set()
     for word in words:
-        if word == "all":
-            found |= set(range(kernel.blocks))
-        elif word == "ragged":
-            found |= set(_far_ends(kernel.grid))
-        elif word in ("first", "last"):
-            found.add(0 if word == "first" else kernel.blocks - 1)
+        if word in named:
+            found.update(named[word])
         elif word.isdigit() and int(word) < kernel.blocks:
             found.add(int(word))
         elif word.isdigit():

@@ -7,9 +7,10 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -133,30 +134,35 @@ class DataError(DplcError):
     """Error in the inputs of a right kernel: an index in `table[ids]` out of range, an integer divided by 0."""
 
 
+def layout(**fields: Any) -> list[tuple[str, Any]]:
+    """Return the fields of a C structure, from their types by name."""
+    return list(fields.items())
+
+
 class BufferInfo(ctypes.Structure):
     """Mirrors dplc::BufferInfo."""
 
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("bytes", ctypes.c_uint64),
-        ("item_bytes", ctypes.c_uint64),
-    ]
+    _fields_ = layout(
+        name=c_char_p,
+        base=c_void_p,
+        bytes=c_uint64,
+        item_bytes=c_uint64,
+    )
 
 
 class TensorMap(ctypes.Structure):
     """Mirrors dplc::TensorMap: how boxes of a tensor are found, innermost dimension first."""
 
-    _fields_ = [
-        ("base", ctypes.c_void_p),
-        ("extents", ctypes.c_uint64 * 5),
-        ("strides", ctypes.c_uint64 * 5),
-        ("box", ctypes.c_uint16 * 5),
-        ("rank", ctypes.c_uint8),
-        ("item_bytes", ctypes.c_uint8),
-        ("swizzle", ctypes.c_uint16),
-        ("reserved", ctypes.c_uint8 * 26),
-    ]
+    _fields_ = layout(
+        base=c_void_p,
+        extents=c_uint64 * 5,
+        strides=c_uint64 * 5,
+        box=c_uint16 * 5,
+        rank=c_uint8,
+        item_bytes=c_uint8,
+        swizzle=c_uint16,
+        reserved=c_uint8 * 26,
+    )
 
     @classmethod
     def of(cls, param: KernelParam, address: int) -> TensorMap:
@@ -176,53 +182,53 @@ class TensorMap(ctypes.Structure):
 class SiteReport(ctypes.Structure):
     """Mirrors dplc::SiteReport."""
 
-    _fields_ = [
-        ("line", ctypes.c_uint32),
-        ("kind", ctypes.c_uint32),
-        ("bytes", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("requests", ctypes.c_uint64),
-        ("cost", ctypes.c_uint64),
-        ("ideal", ctypes.c_uint64),
-    ]
+    _fields_ = layout(
+        line=c_uint32,
+        kind=c_uint32,
+        bytes=c_uint32,
+        reserved=c_uint32,
+        requests=c_uint64,
+        cost=c_uint64,
+        ideal=c_uint64,
+    )
 
 
 class SlabInfo(ctypes.Structure):
     """Mirrors dplc::SlabInfo."""
 
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("start", ctypes.c_uint32),
-        ("begin", ctypes.c_uint32),
-        ("bytes", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-    ]
+    _fields_ = layout(
+        name=c_char_p,
+        start=c_uint32,
+        begin=c_uint32,
+        bytes=c_uint32,
+        reserved=c_uint32,
+    )
 
 
 class LaunchRequest(ctypes.Structure):
     """Mirrors dplc::LaunchRequest."""
 
-    _fields_ = [
-        ("entry", ctypes.c_void_p),
-        ("arguments", ctypes.POINTER(ctypes.c_void_p)),
-        ("buffers", ctypes.POINTER(BufferInfo)),
-        ("buffer_count", ctypes.c_uint64),
-        ("blocks", ctypes.POINTER(ctypes.c_uint64)),
-        ("block_count", ctypes.c_uint64),
-        ("grid", ctypes.c_uint32 * 3),
-        ("threads", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32),
-        ("order", ctypes.c_uint32),
-        ("checked", ctypes.c_uint32),
-        ("sites", ctypes.POINTER(SiteReport)),
-        ("site_capacity", ctypes.c_uint64),
-        ("site_count", ctypes.POINTER(ctypes.c_uint64)),
-        ("slabs", ctypes.POINTER(SlabInfo)),
-        ("slab_count", ctypes.c_uint32),
-        ("shared_span", ctypes.c_uint32),
-        ("cluster", ctypes.c_uint32),
-    ]
+    _fields_ = layout(
+        entry=c_void_p,
+        arguments=POINTER(c_void_p),
+        buffers=POINTER(BufferInfo),
+        buffer_count=c_uint64,
+        blocks=POINTER(c_uint64),
+        block_count=c_uint64,
+        grid=c_uint32 * 3,
+        threads=c_uint32,
+        shared_bytes=c_uint32,
+        workers=c_uint32,
+        order=c_uint32,
+        checked=c_uint32,
+        sites=POINTER(SiteReport),
+        site_capacity=c_uint64,
+        site_count=POINTER(c_uint64),
+        slabs=POINTER(SlabInfo),
+        slab_count=c_uint32,
+        shared_span=c_uint32,
+        cluster=c_uint32,
+    )
 
 
 @dataclass(frozen=True)
@@ -255,16 +261,15 @@ class LineCost:
 def runtime() -> ctypes.CDLL:
     """Return the runtime, built if need be and loaded so that kernels find its symbols. Raises BuildError."""
     library = ctypes.CDLL(str(build_runtime()), mode=ctypes.RTLD_GLOBAL)
-    library.dplc_buffer_create.restype = ctypes.c_void_p
-    library.dplc_buffer_create.argtypes = [ctypes.c_uint64]
-    library.dplc_buffer_protect.restype = None
-    library.dplc_buffer_protect.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int]
-    library.dplc_buffer_spoiled.restype = ctypes.c_uint64
-    library.dplc_buffer_spoiled.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    library.dplc_buffer_free.restype = None
-    library.dplc_buffer_free.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    library.dplc_launch.restype = ctypes.c_int
-    library.dplc_launch.argtypes = [ctypes.POINTER(LaunchRequest), ctypes.c_char_p, ctypes.c_uint64]
+    for name, result, *arguments in (
+        ("buffer_create", c_void_p, c_uint64),
+        ("buffer_protect", None, c_void_p, c_uint64, c_int),
+        ("buffer_spoiled", c_uint64, c_void_p, c_uint64),
+        ("buffer_free", None, c_void_p, c_uint64),
+        ("launch", c_int, POINTER(LaunchRequest), c_char_p, c_uint64),
+    ):
+        function = getattr(library, f"dplc_{name}")
+        function.restype, function.argtypes = result, arguments
     return library
 
 
@@ -296,7 +301,7 @@ class DeviceBuffer(DeviceMemory):
         if not self.address:
             raise MemoryError(f"no memory for buffer `{buffer.name}` of {buffer.nbytes} bytes")
         self._free = runtime().dplc_buffer_free  # kept, for at exit modules go before objects
-        raw = (ctypes.c_uint8 * buffer.nbytes).from_address(self.address)
+        raw = (c_uint8 * buffer.nbytes).from_address(self.address)
         carrier = np.dtype(DTYPES[buffer.dtype].numpy)
         self.array = np.ctypeslib.as_array(raw).view(carrier).reshape(buffer.shape)
 
@@ -410,27 +415,27 @@ class LoadedKernels:
             what its accesses cost, in checked mode.
         """
         options = replace(options, checked=self._checked)
-        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), ctypes.c_void_p)
+        entry = ctypes.cast(getattr(self._library, f"dplc_enter_{kernel.name}"), c_void_p)
         pointers = [param for param in kernel.params if param.role != "tensor_map"]
         maps = {p.name: TensorMap.of(p, buffers[p.name].address) for p in kernel.params if p.role == "tensor_map"}
         addresses = [
             ctypes.addressof(maps[p.name]) if p.name in maps else buffers[p.name].address for p in kernel.params
         ]
-        values = (ctypes.c_int * len(kernel.values))(*kernel.values)
+        values = (c_int * len(kernel.values))(*kernel.values)
         addresses += [ctypes.addressof(values) + 4 * place for place in range(len(kernel.values))]
         blocks = None if options.blocks is None else sorted({block // kernel.cluster for block in options.blocks})
         reports = (SiteReport * MAX_SITES)() if options.checked and options.counted else None
-        report_count = ctypes.c_uint64(0)
+        report_count = c_uint64(0)
         apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
         span = apart.span if kernel.cluster == 1 else -(-apart.span // SWIZZLE_REPEAT) * SWIZZLE_REPEAT
         starts = range(0, span * kernel.cluster, max(span, 1))  # of the shared memories of a cluster
         slabs = [SlabInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.slabs]
         request = LaunchRequest(
             entry=entry.value,
-            arguments=(ctypes.c_void_p * len(addresses))(*addresses),
+            arguments=(c_void_p * len(addresses))(*addresses),
             buffers=(BufferInfo * len(pointers))(*[buffers[param.name].info(param.name) for param in pointers]),
             buffer_count=len(pointers),
-            blocks=None if blocks is None else (ctypes.c_uint64 * len(blocks))(*blocks),
+            blocks=None if blocks is None else (c_uint64 * len(blocks))(*blocks),
             block_count=0 if blocks is None else len(blocks),
             grid=(kernel.grid[0] // kernel.cluster, *kernel.grid[1:]),
             threads=kernel.block * kernel.cluster,

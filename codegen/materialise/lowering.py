@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import Var, floordiv, is_int, modulo, multiply, only_sizes
 from ...ir.facts.layout import DTYPE_BYTES, bound_ranges, params, stages, thread_count, views_of
-from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define, InitBarrier
+from ...ir.kernel import BLOCK_INDEX, SHARED, THREAD, WARPGROUP, Barrier, Define
 from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
@@ -257,7 +257,6 @@ class Lowering:
         self.group = 1
         self.boxes: Boxes | None = None
         self.maps: dict[tuple[str, tuple[int, ...], int], str] = {}
-        self.mbarriers: list[InitBarrier] = []
         self.tidied: dict[Expr, Expr] = {}
         self.cells: dict[tuple[str, Expr, Expr], Cell] = {}
         self.simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = {}

@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
 
 from ...ir.diagnostic import DplcError, InternalError
 from ...ir.expr import (
@@ -292,21 +291,17 @@ def plan_boxes(low: Lowering, runs: list[list[Key]], group: int) -> None:
         slab_base(low, stage)
     boxes.base = fresh(low, "barriers")
     low.top.head.append(Base(boxes.base, SHARED, allocate(low, BARRIER_BYTES * enough, BARRIER_BYTES)))
-    low.mbarriers += [InitBarrier(mbarrier(boxes.base, number)) for number in range(enough)]
     boxes.issued, boxes.waited = fresh(low, "issued"), fresh(low, "waited")
     low.top.head += [Define(name, "i32", 0, 1) for name in (boxes.issued, boxes.waited)]
 
 
-def mbarrier(base: str, number: Expr) -> Address:
-    return Address(base, multiply(number, BARRIER_BYTES))
-
-
 def first_of_all(low: Lowering) -> Block:
     """Return the first statements of a kernel: its tensor maps, and its mbarriers initialised by one thread."""
-    if not low.mbarriers:
+    if low.boxes is None:
         return ()
+    made = [InitBarrier(_barrier(low.boxes, number)) for number in range(low.boxes.barriers)]
     maps = [TensorMap(name, *described) for described, name in low.maps.items()]
-    ready = _by_one_thread(low, (*low.mbarriers, FenceBarriers()))
+    ready = _by_one_thread(low, (*made, FenceBarriers()))
     return (*maps, *ready, *([Barrier(low.tile.cluster)] if low.thread_count * low.tile.cluster > 1 else []))
 
 
@@ -328,8 +323,9 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     if boxes is None or (at.path, at.position) not in boxes.runs:  # the first of its group copies it
         return ()
     group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
-    barrier = _barrier(boxes, boxes.issued)
-    issue = expected_copies(low, group, barrier)
+    barrier = _barrier(boxes, Var(boxes.issued))
+    issue: Block = tuple(box for stage in group for box in copies(low, stage, barrier))
+    issue = (Expect(barrier, sum(slab_bytes(low.kernel, stage) for stage in group)), *issue)
     when = in_registers(low, stmt.when)
     if boxes.empty_waited and when is not True:  # an empty group still ends a phase
         issue = (Branch(when, issue), Branch(Call("logical_not", (when,)), (Expect(barrier, 0),)))
@@ -337,12 +333,6 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     if not boxes.empty_waited:
         issue = guarded(when, issue)
     return (*issue, Assign(Var(boxes.issued), add(Var(boxes.issued), 1)))
-
-
-def expected_copies(low: Lowering, stages: Sequence[Stage], barrier: Address) -> Block:
-    """Return the copies of some slabs, after their bytes are announced at an mbarrier."""
-    boxes = [box for stage in stages for box in copies(low, stage, barrier)]
-    return (Expect(barrier, sum(slab_bytes(low.kernel, stage) for stage in stages)), *boxes)
 
 
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
@@ -445,12 +435,12 @@ def lower_box_wait(low: Lowering, stmt: Wait, at: Place) -> Block:
     return every, Assign(Var(boxes.waited), Call("maximum", (Var(boxes.waited), last)))
 
 
-def _wait(boxes: Boxes, number: str) -> WaitPhase:
-    return WaitPhase(_barrier(boxes, number), modulo(floordiv(Var(number), boxes.barriers), 2))
+def _wait(boxes: Boxes, name: str) -> WaitPhase:
+    return WaitPhase(_barrier(boxes, Var(name)), modulo(floordiv(Var(name), boxes.barriers), 2))
 
 
-def _barrier(boxes: Boxes, number: str) -> Address:
-    return mbarrier(boxes.base, modulo(Var(number), boxes.barriers))
+def _barrier(boxes: Boxes, number: Expr) -> Address:
+    return Address(boxes.base, multiply(modulo(number, boxes.barriers), BARRIER_BYTES))
 
 
 def _count_waits(low: Lowering, block: Block, path: Path, live: int | None, boxes: Boxes) -> int | None:

@@ -193,9 +193,14 @@ class WorkerHandle:
 
     def kill(self) -> None:
         """End the process, and what it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end(self._process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process that began a session, and what it started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def worker_command(pack: OpenPack, *arguments: str) -> list[str]:
@@ -230,9 +235,7 @@ def run_limited(command: list[str], limit: float) -> tuple[int | None, str]:
     try:
         printed, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        end(process)
         return None, ""
     return process.returncode, printed
 
@@ -369,7 +372,9 @@ def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: s
 
 def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: float | None) -> None:
     """Run a tool of compute-sanitizer on cases, where it is installed."""
-    program = shutil.which("compute-sanitizer") or _in_toolkit("compute-sanitizer")
+    root, name = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")), "compute-sanitizer"
+    installed = (str(path) for path in (root / "bin" / name, root / name / name) if path.is_file())
+    program = shutil.which(name) or next(installed, None)  # on the path, or in the toolkit
     if program is None:
         results.faults.append(f"{group.name}: compute-sanitizer is not here")
         return
@@ -402,12 +407,6 @@ def sanitized(command: list[str], limit: float) -> dict[str, str]:
     if code == 0:
         return {"status": "ok", "detail": lines[-1][:200] if lines else ""}
     return {"status": "wrong" if code == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
-
-
-def _in_toolkit(name: str) -> str | None:
-    """Return a tool of the CUDA toolkit that is not on the path."""
-    root = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
-    return next((str(path) for path in (root / "bin" / name, root / name / name) if path.is_file()), None)
 
 
 def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:

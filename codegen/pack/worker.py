@@ -200,24 +200,21 @@ class PackWorker:
             "registers": [one.registers for one in bound.kernels],
             "local_bytes": [one.local_bytes for one in bound.kernels],
         }
-        bound.poison()
-        bound.launch()
-        self.driver.synchronize()
-        first = [result.clone() for result in results]
-        found = judge(first, references, eager)
-        error = found.relative if math.isfinite(found.relative) else None  # JSON has no infinity
-        record |= {"error": error, "repeatable": True, "detail": "; ".join(found.notes)}
-        if not found.ok:
-            return record | {"status": "wrong", "detail": f"{found.verdict}, off by {found.relative:.1e}"}
-        graph = bound.graph()
-        for _ in range(2):  # another result from the same inputs is a race, though it may be near enough
+        graph, first, how = bound.launch, list[Any](), ""
+        for _ in range(3):  # another result from the same inputs is a race, though it may be near enough
             bound.poison()
             graph()
             self.driver.synchronize()
-            record["repeatable"] &= all(map(_same_bits, first, results))
             found = judge(results, references, eager)
+            if not first:
+                first = [result.clone() for result in results]
+                error = found.relative if math.isfinite(found.relative) else None  # JSON has no infinity
+                record |= {"error": error, "repeatable": True, "detail": "; ".join(found.notes)}
+            record["repeatable"] &= all(map(_same_bits, first, results))
             if not found.ok:
-                return record | {"status": "wrong", "detail": f"replayed: {found.verdict}, off by {found.relative:.1e}"}
+                return record | {"status": "wrong", "detail": f"{how}{found.verdict}, off by {found.relative:.1e}"}
+            if not how:
+                graph, how = bound.graph(), "replayed: "
         del references, eager, first
         record |= {"status": "ok", "dplc": self.timer.timing(graph, "CUDA graph", lambda: bound.graph(TOGETHER))}
         if case.candidate is None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplc.codegen.cuda import ExpressionPrinter, print_cuda
+from dplc.codegen.cuda import Printer, print_cuda
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.kernel import Buffer, Program
 from dplc.ir.expr import Expr, Var, add, floordiv, modulo, multiply, subtract
@@ -40,8 +40,8 @@ def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def printed(e: Expr) -> str:
-    nothing: Any = SimpleNamespace(ins=(), outs=())
-    return ExpressionPrinter(nothing, {name: name for name in NAMES}).text(e)
+    nothing: Any = SimpleNamespace(ins=(), outs=(), body=())
+    return Printer(nothing, {name: name for name in NAMES}).text(e)
 
 
 def meant(text: str, values: dict[str, int]) -> int:
