@@ -254,8 +254,8 @@ class Printer:
         if stmt.reverse is not None:
             while counter in self.taken:
                 counter += "_"
-            turned = f"{self.names[stmt.reverse]} & 1 ? {stmt.extent - 1} - {counter} : {counter}"
-            lines = [f"{INDENT}const int {name} = {turned};"]
+            serpentine = f"{self.names[stmt.reverse]} & 1 ? {stmt.extent - 1} - {counter} : {counter}"
+            lines = [f"{INDENT}const int {name} = {serpentine};"]
         head = f"for (int {counter} = 0; {counter} < {stmt.extent}; ++{counter}) {{"
         return ["#pragma unroll", head, *lines, *self.block(stmt.body, 1), "}"]
 

@@ -25,7 +25,7 @@ class Target:
     - threads: the most resident threads of one multiprocessor
     - registers: 32-bit registers of one multiprocessor
     - smem: bytes of shared memory that one block may use
-    - slab: bytes of shared memory that one staged operand should use at most
+    - shared_tile_bytes: bytes of shared memory that one staged operand should use at most
     - dram_bytes_per_second: peak bandwidth of DRAM
     - l2_bytes: capacity of the L2 cache
     - l2_bytes_per_second: bandwidth of the L2 cache
@@ -70,7 +70,7 @@ class Target:
     threads: int
     registers: int
     smem: int
-    slab: int
+    shared_tile_bytes: int
     dram_bytes_per_second: float
     l2_bytes: int
     l2_bytes_per_second: float

@@ -1,7 +1,7 @@
 """Tables of MMA atoms: the shape of each instruction, and the matrix elements that each lane and register holds.
 
-Four warps execute a late atom (`wgmma`) on operands in shared memory. Lane and register of such an operand select
-the element of the shared-memory tile that the product reads. The left operand may also be in registers.
+Four warps execute an asynchronous atom (`wgmma`) on operands in shared memory. Lane and register of such an operand
+select the element of the shared-memory tile that the product reads. The left operand may also be in registers.
 
 An atom adds a product of m x k by k x n. Its axes are those of lanes, of registers along rows and columns of the
 result, and of registers along the reduction (`depth`). Four expressions over these axes define an atom: the row and
@@ -49,8 +49,8 @@ class Atom(NamedTuple):
     b_column: column of b. The next expression is the index along the reduction, shared by a and b.
     a_order, b_order: axes of the words of an operand, slowest first, in the order of the instruction.
     mixed: whether the operands may have two different dtypes of `dtypes`.
-    late: whether several warps multiply matrices in shared memory and a Settle completes the product. The left operand
-    may then be in registers, in a_order.
+    asynchronous: whether several warps multiply matrices in shared memory and a WaitMma completes the product. The left
+    operand may then be in registers, in a_order.
     spelled: machines on which the assembler emits other instructions for the atom.
     """
 
@@ -71,7 +71,7 @@ class Atom(NamedTuple):
     a_order: tuple[str, ...]
     b_order: tuple[str, ...]
     mixed: bool = False
-    late: bool = False
+    asynchronous: bool = False
     newest: int | None = None
     spelled: tuple[Spelling, ...] = ()
 
@@ -97,7 +97,7 @@ class Atom(NamedTuple):
 
     @property
     def across(self) -> bool:
-        """Whether the matrix of a late atom may run across the rows of its slab, which requires elements of 2 bytes."""
+        """Whether the matrix of an asynchronous atom may run across rows of its shared tile: elements have 2 bytes."""
         return self.per_word == 2
 
     def multiplies(self, left: str, right: str) -> bool:
@@ -124,7 +124,7 @@ _QUADS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
+def _asynchronous(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom:
     """Return the atom of a product by four warps.
 
     Each warp has 16 rows of the result, and all columns, eight as `m16n8k16` has them. Sixteen columns (q) are two such
@@ -135,11 +135,11 @@ def _late(name: str, columns: int, dtypes: tuple[str, ...], within: int) -> Atom
         name, 64, columns, 8 * within, dtypes, "f32", 90,
         lanes=(("p", 4), ("g", 8), ("t", 4)), registers=(("q", columns // 16), ("s", 2), ("h", 2), ("v", 2)),
         depth=(("u", 2), ("w", within)), row="p*16 + h*8 + g", column="q*16 + s*8 + t*2 + v", b_column="q*16 + s*8 + g",
-        place=f"u*{4 * within} + t*{within} + w", a_order=("u", "h"), b_order=(), late=True, newest=90,
+        place=f"u*{4 * within} + t*{within} + w", a_order=("u", "h"), b_order=(), asynchronous=True, newest=90,
     )  # fmt: skip
 
 
-LATE_COLUMNS = range(32, 257, 16)
+ASYNCHRONOUS_COLUMNS = range(32, 257, 16)
 _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
@@ -149,8 +149,8 @@ _ALL: tuple[Atom, ...] = (
     Atom("m16n8k32_f8", 16, 8, 32, ("e4m3", "e5m2"), "f32", 89,
          depth=(("u", 2), ("w", 4)), place="u*16 + t*4 + w", mixed=True,
          spelled=(Spelling(products=2, additions=4, conversions=2, sm=90, newest=119),), **_QUADS),
-    *(_late(f"m64n{n}k16", n, ("bf16", "f16"), 2) for n in LATE_COLUMNS),
-    *(_late(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in LATE_COLUMNS),
+    *(_asynchronous(f"m64n{n}k16", n, ("bf16", "f16"), 2) for n in ASYNCHRONOUS_COLUMNS),
+    *(_asynchronous(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in ASYNCHRONOUS_COLUMNS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
 

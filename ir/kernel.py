@@ -38,7 +38,7 @@ class Address(Node):
 
 
 class Matrix(Node):
-    """A matrix in shared memory as late atoms find it (ir/facts/layout.py), in rows of 128 bytes that TMA has swizzled.
+    """A matrix in shared memory that an asynchronous atom reads (ir/facts/layout.py), in swizzled rows of 128 bytes.
 
     stride, leading: bytes from where it starts to where it goes on; across: its lines run across those rows.
     """

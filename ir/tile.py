@@ -18,7 +18,7 @@ VIAS = ("SYNC", "ASYNC", "TMA")
 class Tile(Stmt):
     """One launch. BLOCK axes are the grid, THREAD axes the block in row-major order, REG and VEC axes replication.
 
-    resident: blocks an SM must be able to hold; snake: walk register tiles back and forth; cluster: so many neighbours
+    resident: blocks an SM must be able to hold; snake: serpentine order of register tiles; cluster: so many neighbours
     along the last BLOCK axis run together, and a box of TMA that is the same for all comes once, a part by each. All
     three are sticky: a template that does not mention them keeps them.
     """
@@ -37,21 +37,21 @@ class Collective(Stmt):
 
 
 class Stage(Collective):
-    """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared slab `dst`.
+    """Copy the box `src[origin + sum of axis*stride@dim]` cooperatively into slot `slot` of the shared tile `dst`.
 
-    Cells outside of src become zero. Axis names of the slab are labels local to the Stage. An axis without a dimension
-    is gathered: the origin gives, by its label, the index of each of its elements (`k_at // 9`). via: SYNC, ASYNC
-    (cp.async) or TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte chunk
-    is flipped by the named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a predicate for
-    the whole copy.
+    Cells outside of src become zero. Axis names of the shared tile are labels local to the Stage. An axis without a
+    dimension is gathered: the origin gives, by its label, the index of each of its elements (`k_at // 9`). via: SYNC,
+    ASYNC (cp.async) or TMA. pad: unused words per innermost row; swizzle: bytes, as TMA; xor: bit n of a row's 16-byte
+    chunk is flipped by the named bit of the row; lanes: threads that copy a row (0: as many as fit); when: a predicate
+    for the whole copy.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("src",)
-    labels: ClassVar[tuple[str, ...]] = ("slab",)
+    labels: ClassVar[tuple[str, ...]] = ("box",)
     dst: Name
     src: Buffer
     origin: tuple[Expr, ...]
-    slab: tuple[Axis, ...]
+    box: tuple[Axis, ...]
     depth: Int = 1
     slot: Expr = 0
     via: Via = "SYNC"
@@ -64,24 +64,24 @@ class Stage(Collective):
     @property
     def gathered(self) -> tuple[str, ...]:
         """The labels that the origin may mention, slowest first; none for a box."""
-        return tuple(axis.name for axis in self.slab if axis.dim is None)
+        return tuple(axis.name for axis in self.box if axis.dim is None)
 
 
-class Slab(Stmt):
-    """`p = Slab(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
+class SharedTile(Stmt):
+    """`p = SharedTile(i:64, j:64)`: shared memory for values that the threads compute and store, `p[i, j] = v`.
 
     Other threads may read a cell after the next Sync. A value is rounded to the dtype. pad and xor as in a Stage; there
     is one slot, and nothing is copied.
     """
 
-    positional: ClassVar[tuple[str, ...]] = ("slab",)
-    labels: ClassVar[tuple[str, ...]] = ("slab",)
+    positional: ClassVar[tuple[str, ...]] = ("box",)
+    labels: ClassVar[tuple[str, ...]] = ("box",)
     depth: ClassVar[int] = 1
     swizzle: ClassVar[int] = 0
     via: ClassVar[str] = "STORE"
     src: ClassVar[str] = ""  # nothing is copied
     dst: Name
-    slab: tuple[Axis, ...]
+    box: tuple[Axis, ...]
     pad: Int = 0
     xor: tuple[Int, ...] = ()
     dtype: Dtype = "f32"
@@ -164,11 +164,11 @@ class Mma(Collective):
     over: tuple[Over, ...] = ()
 
 
-class Settle(Collective):
-    """`Settle(keep=n)`: all but the n most recent products of late atoms (ir/atoms.py) are done.
+class WaitMma(Collective):
+    """`WaitMma(keep=n)`: all but the n most recent products of asynchronous atoms (ir/atoms.py) are done.
 
-    Until a Settle covers its Mma, an accumulator holds nothing, and the slabs that its operands were loaded from are
-    read: some time between the two, all cells at any of it.
+    Until a WaitMma covers its Mma, an accumulator holds nothing, and the shared tiles that its operands were loaded
+    from are read: some time between the two, all cells at any of it.
     """
 
     positional: ClassVar[tuple[str, ...]] = ()
@@ -176,5 +176,5 @@ class Settle(Collective):
 
 
 STATEMENTS: tuple[type[Stmt], ...] = (
-    Tile, Stage, Slab, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, Settle,
+    Tile, Stage, SharedTile, Sync, Wait, Combine, Scan, CombineTuple, ScanTuple, Mma, WaitMma,
 )  # fmt: skip

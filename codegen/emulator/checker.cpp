@@ -80,7 +80,7 @@ void Checker::access_shared(const char* address, unsigned bytes, Access kind, in
   if (offset < 0 || static_cast<size_t>(offset) + bytes > request_.shared_span)
     machine_.fail("line %d: access out of bounds, at byte %td of shared memory, which has %u bytes", line,
                   machine_.byte_of(offset), request_.shared_bytes);
-  stay_in_slab(offset, bytes, line);
+  stay_in_shared_tile(offset, bytes, line);
   each_piece(static_cast<size_t>(offset), bytes, [&](size_t at) {
     if (kind == Access::shared_load) return read(at, line);
     Shadow& piece = write(at, line, kind == Access::async_store ? "copies to" : "writes");
@@ -89,14 +89,14 @@ void Checker::access_shared(const char* address, unsigned bytes, Access kind, in
   });
 }
 
-// Between two slabs there is nothing; an access that ends there began in one of them.
-void Checker::stay_in_slab(ptrdiff_t offset, unsigned bytes, int line) {
-  const SlabInfo* slab = machine_.slab_at(offset);
-  if (slab == nullptr) return;
-  const ptrdiff_t byte = offset - slab->begin;
-  if (byte < 0 || byte + bytes > slab->bytes)
-    machine_.fail("line %d: access out of bounds, at byte %td of slab `%s`, which has %u bytes", line, byte, slab->name,
-                  slab->bytes);
+// Between two shared tiles there is nothing; an access that ends there began in one of them.
+void Checker::stay_in_shared_tile(ptrdiff_t offset, unsigned bytes, int line) {
+  const SharedTileInfo* tile = machine_.shared_tile_at(offset);
+  if (tile == nullptr) return;
+  const ptrdiff_t byte = offset - tile->begin;
+  if (byte < 0 || byte + bytes > tile->bytes)
+    machine_.fail("line %d: access out of bounds, at byte %td of shared tile `%s`, which has %u bytes", line, byte, tile->name,
+                  tile->bytes);
 }
 
 void Checker::read(size_t offset, int line) {
@@ -128,9 +128,9 @@ Checker::Shadow& Checker::write(size_t offset, int line, const char* what) {
   if (piece.write.epoch >= block_began_ && piece.in_flight) fail_in_flight(what, offset, line);
   if (!write_is_ordered(piece)) fail_race(what, offset, line, "writes", piece.write);
   if (!reads_are_ordered(piece)) fail_race(what, offset, line, "reads", piece.read);
-  if (piece.late != 0)
+  if (piece.asynchronous != 0)
     machine_.fail("line %d: %s byte %td of shared memory, which a product still reads (line %u): no wgmma_wait covers it",
-                  line, what, machine_.byte_of(static_cast<ptrdiff_t>(offset)), piece.late_line);
+                  line, what, machine_.byte_of(static_cast<ptrdiff_t>(offset)), piece.asynchronous_line);
   piece.write = now(line);
   return piece;
 }
@@ -158,7 +158,7 @@ void Checker::copy_landed(const char* to, unsigned bytes) {
 
 // ---- products -----------------------------------------------------------------------------------------------------
 
-void Checker::late_read(size_t offset, int line) {
+void Checker::asynchronous_read(size_t offset, int line) {
   each_piece(offset, 4, [&](size_t at) {
     read(at, line);
     Shadow& piece = shadow(at);
@@ -166,15 +166,15 @@ void Checker::late_read(size_t offset, int line) {
       machine_.fail("line %d: multiplies byte %td of shared memory, which thread %u wrote (line %u): only what boxes bring "
                     "is there for tensor cores",
                     line, machine_.byte_of(static_cast<ptrdiff_t>(at)), piece.write.thread, piece.write.line);
-    ++piece.late;
-    piece.late_line = static_cast<uint16_t>(line);
+    ++piece.asynchronous;
+    piece.asynchronous_line = static_cast<uint16_t>(line);
   });
 }
 
 // It has been read until now, not only when the product was issued.
-void Checker::late_done(size_t offset, int line) {
+void Checker::asynchronous_done(size_t offset, int line) {
   each_piece(offset, 4, [&](size_t at) {
-    --shadow(at).late;
+    --shadow(at).asynchronous;
     note_reader(shadow(at), line);
   });
 }
@@ -196,7 +196,7 @@ void Checker::mbarrier(const char* address, bool initialised, int line) {
 void Checker::box_issued(const char* to, unsigned bytes, const char* mbarrier, uint32_t phase, const TensorMap& map,
                          const int* at, int line, bool counted) {
   const uint16_t number = mbarrier_number(mbarrier);
-  stay_in_slab(to - machine_.view.shared, bytes, line);
+  stay_in_shared_tile(to - machine_.view.shared, bytes, line);
   each_piece(static_cast<size_t>(to - machine_.view.shared), bytes, [&](size_t at) {
     Shadow& piece = write(at, line, "copies a box to");
     piece.in_flight = true;

@@ -40,8 +40,8 @@ class Checker {
   // The running thread has waited, and `phases` phases have ended.
   void phase_seen(const char* mbarrier, uint32_t phases);
   // A product reads a word from its issue until it is done: a write in between is wrong.
-  void late_read(size_t offset, int line);
-  void late_done(size_t offset, int line);
+  void asynchronous_read(size_t offset, int line);
+  void asynchronous_done(size_t offset, int line);
   void write_sites() const;
 
  private:
@@ -59,8 +59,8 @@ class Checker {
     bool in_flight;     // an asynchronous copy has been issued and not waited for
     uint16_t mbarrier;  // of the box that wrote it, counted from 1; 0: no box did
     uint32_t phase;     // that the box ends
-    uint16_t late;      // products under way that read it
-    uint16_t late_line;
+    uint16_t asynchronous;      // products under way that read it
+    uint16_t asynchronous_line;
   };
 
   // One instruction of one warp: the addresses of its lanes.
@@ -97,7 +97,7 @@ class Checker {
   Touch now(int line) { return {epoch_, warp_epoch(), static_cast<uint16_t>(self()), static_cast<uint16_t>(line)}; }
 
   void access_shared(const char* address, unsigned bytes, Access kind, int line);
-  void stay_in_slab(ptrdiff_t offset, unsigned bytes, int line);
+  void stay_in_shared_tile(ptrdiff_t offset, unsigned bytes, int line);
   void read(size_t offset, int line);
   void note_reader(Shadow& piece, int line);
   Shadow& write(size_t offset, int line, const char* what);

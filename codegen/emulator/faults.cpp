@@ -47,21 +47,21 @@ FaultGuard::~FaultGuard() {
 
 // ---- explanations -------------------------------------------------------------------------------------------------
 
-const SlabInfo* Machine::slab_at(ptrdiff_t offset) const {
-  const SlabInfo* nearest = nullptr;
+const SharedTileInfo* Machine::shared_tile_at(ptrdiff_t offset) const {
+  const SharedTileInfo* nearest = nullptr;
   ptrdiff_t least = PTRDIFF_MAX;
-  for (uint32_t i = 0; i < request_->slab_count; ++i) {
-    const SlabInfo& slab = request_->slabs[i];
-    const ptrdiff_t before = slab.begin - offset, behind = offset - (ptrdiff_t{slab.begin} + slab.bytes - 1);
+  for (uint32_t i = 0; i < request_->shared_tile_count; ++i) {
+    const SharedTileInfo& tile = request_->shared_tiles[i];
+    const ptrdiff_t before = tile.begin - offset, behind = offset - (ptrdiff_t{tile.begin} + tile.bytes - 1);
     const ptrdiff_t distance = before > 0 ? before : behind > 0 ? behind : 0;
-    if (distance < least) nearest = &slab, least = distance;
+    if (distance < least) nearest = &tile, least = distance;
   }
   return nearest;
 }
 
 ptrdiff_t Machine::byte_of(ptrdiff_t offset) const {
-  const SlabInfo* slab = slab_at(offset);
-  return slab == nullptr ? offset : offset - slab->begin + slab->start;
+  const SharedTileInfo* tile = shared_tile_at(offset);
+  return tile == nullptr ? offset : offset - tile->begin + tile->start;
 }
 
 void Machine::describe_address(const char* address, char* text, size_t bytes) const {

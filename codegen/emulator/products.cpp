@@ -17,7 +17,7 @@ constexpr uint32_t sums_poison = 0x7fc0dead;
 size_t swizzled(size_t offset) { return offset ^ ((offset >> 7 & 7) << 4); }
 
 // Calls visit(byte of the machine's shared memory) for each word that this lane looks at: a warp all of b, and of a its rows.
-template <class Visit> void each_word(const Machine& machine, const LateMatrix& matrix, unsigned item, unsigned first,
+template <class Visit> void each_word(const Machine& machine, const AsynchronousMatrix& matrix, unsigned item, unsigned first,
                                       unsigned lines, unsigned lane, Visit visit) {
   const ptrdiff_t start = shared_window() + matrix.start - machine.view.shared;
   for (unsigned word = lane; word < lines * words; word += lanes_per_warp) {
@@ -28,7 +28,7 @@ template <class Visit> void each_word(const Machine& machine, const LateMatrix& 
 }
 
 // Visits what a thread looks at of both matrices of a product.
-template <class Visit> void each_word(const Machine& machine, const LateProduct& product, Visit visit) {
+template <class Visit> void each_word(const Machine& machine, const AsynchronousMma& product, Visit visit) {
   const unsigned thread = machine.view.thread->index.x, lane = thread % lanes_per_warp;
   const unsigned warp = thread % lanes_per_group / lanes_per_warp;
   if (product.held.place == nullptr) each_word(machine, product.a, product.item, warp * rows / 4, rows / 4, lane, visit);
@@ -37,16 +37,16 @@ template <class Visit> void each_word(const Machine& machine, const LateProduct&
 
 }  // namespace
 
-void ProductQueue::push(Machine& machine, LateProduct product) {
+void ProductQueue::push(Machine& machine, AsynchronousMma product) {
   if (!fenced_) machine.fail("line %d: multiplies before a wgmma_fence of its group of products", product.line);
   machine.group_meets(product, issued_++);
-  const auto check = [&](const LateMatrix& matrix, unsigned lines) {
+  const auto check = [&](const AsynchronousMatrix& matrix, unsigned lines) {
     machine.check_matrix(matrix, matrix.offset(lines - 1, step / product.item - 1, product.item) + product.item, product.line);
   };
   if (product.held.place == nullptr) check(product.a, rows);
   check(product.b, product.columns);
   if (machine.checker)
-    each_word(machine, product, [&](size_t at) { machine.checker->late_read(at, product.line); });
+    each_word(machine, product, [&](size_t at) { machine.checker->asynchronous_read(at, product.line); });
   const unsigned count = product.columns / 2;
   if (held_.count(product.sums) == 0) held_[product.sums].assign(product.sums, product.sums + count);
   for (unsigned i = 0; i < count; ++i) memcpy(product.sums + i, &sums_poison, 4);
@@ -62,12 +62,12 @@ void ProductQueue::commit() {
 void ProductQueue::finish_all_but(Machine& machine, unsigned groups_left, int line) {
   size_t done = 0;
   while (done < pending_.size() && pending_[done].group + groups_left < committed_) finish(machine, pending_[done++]);
-  std::vector<LateProduct> finished(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(done));
+  std::vector<AsynchronousMma> finished(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(done));
   pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(done));
-  for (const LateProduct& product : finished) {
+  for (const AsynchronousMma& product : finished) {
     const auto found = held_.find(product.sums);
     bool more = found == held_.end();  // another product of the group has given them back
-    for (const LateProduct& other : pending_) more = more || other.sums == product.sums;
+    for (const AsynchronousMma& other : pending_) more = more || other.sums == product.sums;
     if (more) continue;
     for (size_t i = 0; i < found->second.size(); ++i)
       if (memcmp(product.sums + i, &sums_poison, 4) != 0)
@@ -78,8 +78,8 @@ void ProductQueue::finish_all_but(Machine& machine, unsigned groups_left, int li
   }
 }
 
-void ProductQueue::finish(Machine& machine, const LateProduct& product) {
-  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->late_done(at, product.line); });
+void ProductQueue::finish(Machine& machine, const AsynchronousMma& product) {
+  if (machine.checker) each_word(machine, product, [&](size_t at) { machine.checker->asynchronous_done(at, product.line); });
   const unsigned thread = machine.view.thread->index.x % lanes_per_group;
   const unsigned g = thread / 4 % 8, t = thread % 4, p = thread / lanes_per_warp;
   const ptrdiff_t a = shared_window() + product.a.start - machine.view.shared;
@@ -115,7 +115,7 @@ void ProductQueue::clear() {
 // ---- the machine --------------------------------------------------------------------------------------------------
 
 // The threads of a group multiply the same matrices, in the same order: `number` counts a thread's products.
-void Machine::group_meets(const LateProduct& product, uint32_t number) {
+void Machine::group_meets(const AsynchronousMma& product, uint32_t number) {
   const unsigned thread = view.thread->number, within = view.thread->index.x / lanes_per_group;
   if ((within + 1) * lanes_per_group > view.block_shape.x)
     fail("line %d: multiplies in a block of %u threads, where this one is of no whole group of %u", product.line,
@@ -129,7 +129,7 @@ void Machine::group_meets(const LateProduct& product, uint32_t number) {
          first.thread, first.product.line);
 }
 
-void Machine::check_matrix(const LateMatrix& matrix, uint32_t bytes, int line) {
+void Machine::check_matrix(const AsynchronousMatrix& matrix, uint32_t bytes, int line) {
   const ptrdiff_t start = shared_window() + matrix.start - view.shared;
   if (start < 0 || static_cast<size_t>(start) + bytes > request_->shared_span)
     fail("line %d: a matrix out of bounds, at byte %td of shared memory, which has %u bytes", line, byte_of(start),
@@ -137,10 +137,10 @@ void Machine::check_matrix(const LateMatrix& matrix, uint32_t bytes, int line) {
   if (start % (matrix.across ? repeat : 16) != 0 || start % repeat > line_bytes - step)
     fail("line %d: a matrix at byte %td of shared memory does not start where its swizzle does, at a multiple of %u", line,
          byte_of(start), repeat);
-  const SlabInfo* slab = slab_at(start);
-  if (slab != nullptr && (start < slab->begin || start + bytes > slab->begin + slab->bytes))
-    fail("line %d: a matrix out of bounds, at byte %td of slab `%s`, which has %u bytes", line, start - slab->begin,
-         slab->name, slab->bytes);
+  const SharedTileInfo* tile = shared_tile_at(start);
+  if (tile != nullptr && (start < tile->begin || start + bytes > tile->begin + tile->bytes))
+    fail("line %d: a matrix out of bounds, at byte %td of shared tile `%s`, which has %u bytes", line, start - tile->begin,
+         tile->name, tile->bytes);
 }
 
 void Machine::wait_products(unsigned groups_left, int line) {
@@ -172,7 +172,7 @@ void dplc_queue_product(float* sums, unsigned columns, unsigned item, float (*el
                         uint64_t a, uint64_t b, int line) {
   const auto matrix = [](uint64_t bits) {
     const auto field = [&](unsigned low) { return static_cast<uint32_t>(bits >> low & 0x3fff) << 4; };
-    return dplc::LateMatrix{static_cast<uint32_t>(bits), field(32), field(46), (bits >> 60 & 1) != 0};
+    return dplc::AsynchronousMatrix{static_cast<uint32_t>(bits), field(32), field(46), (bits >> 60 & 1) != 0};
   };
   auto& machine = *reinterpret_cast<dplc::Machine*>(dplc_view);
   dplc::HeldRows rows{held, {}, {}};

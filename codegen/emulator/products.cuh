@@ -16,7 +16,7 @@ class Machine;
 constexpr unsigned lanes_per_group = 128;
 
 // What a descriptor says. A line (a row of a, a column of b) runs along a row of 128 bytes, or across such rows.
-struct LateMatrix {
+struct AsynchronousMatrix {
   uint32_t start;  // byte of the shared window, before the swizzle
   uint32_t stride, leading;
   bool across;  // of elements of two bytes
@@ -25,7 +25,7 @@ struct LateMatrix {
     return across ? line / 64 * leading + line % 64 * item + place / 8 * stride + place % 8 * 128
                   : line / 8 * stride + line % 8 * 128 + place * item;
   }
-  bool operator==(const LateMatrix& other) const {
+  bool operator==(const AsynchronousMatrix& other) const {
     return start == other.start && stride == other.stride && leading == other.leading && across == other.across;
   }
 };
@@ -37,12 +37,12 @@ struct HeldRows {
   uint32_t rows[2][8];
 };
 
-struct LateProduct {
+struct AsynchronousMma {
   float* sums;
   unsigned columns;
   unsigned item;                  // bytes of an element
   float (*element)(const char*);  // read there
-  LateMatrix a, b;
+  AsynchronousMatrix a, b;
   HeldRows held;  // in place of a
   uint32_t group;
   int line;
@@ -52,7 +52,7 @@ struct LateProduct {
 class ProductQueue {
  public:
   void fence() { fenced_ = true; }
-  void push(Machine& machine, LateProduct product);
+  void push(Machine& machine, AsynchronousMma product);
   void commit();
   void finish_all_but(Machine& machine, unsigned groups_left, int line);
   bool empty() const { return pending_.empty(); }
@@ -61,9 +61,9 @@ class ProductQueue {
   void clear();
 
  private:
-  void finish(Machine& machine, const LateProduct& product);
+  void finish(Machine& machine, const AsynchronousMma& product);
 
-  std::vector<LateProduct> pending_;
+  std::vector<AsynchronousMma> pending_;
   std::map<float*, std::vector<float>> held_;  // what the sums are, while their registers hold poison
   uint32_t committed_ = 0, issued_ = 0;
   bool fenced_ = false;

@@ -38,8 +38,8 @@ struct SiteReport {
   uint64_t requests, cost, ideal;
 };
 
-// A slab of shared memory: where it starts in the kernel's layout, where it begins in the one that it runs with.
-struct SlabInfo {
+// A tile of shared memory: where it starts in the kernel's layout, where it begins in the one that it runs with.
+struct SharedTileInfo {
   const char* name;
   uint32_t start, begin, bytes, reserved;
 };
@@ -60,8 +60,8 @@ struct LaunchRequest {
   SiteReport* sites;  // of checked mode: what accesses cost. Null: not counted, which is several times as fast
   uint64_t site_capacity;
   uint64_t* site_count;
-  const SlabInfo* slabs;  // of checked mode, in order, with gaps between them; none: the layout is the kernel's
-  uint32_t slab_count;
+  const SharedTileInfo* shared_tiles;  // of checked mode, in order, with gaps between them; none: the layout is the kernel's
+  uint32_t shared_tile_count;
   uint32_t shared_span;  // bytes of shared memory, gaps among them, of the blocks of a cluster together
   uint32_t cluster;      // blocks that are one here; grid counts clusters in x
 };
@@ -108,8 +108,8 @@ class Machine {
   CopyQueue& copies() { return current()->copies; }
   ProductQueue& products() { return current()->products; }
   unsigned group_of(const ThreadView& thread) const;
-  void group_meets(const LateProduct& product, uint32_t number);
-  void check_matrix(const LateMatrix& matrix, uint32_t bytes, int line);
+  void group_meets(const AsynchronousMma& product, uint32_t number);
+  void check_matrix(const AsynchronousMatrix& matrix, uint32_t bytes, int line);
   void wait_products(unsigned groups_left, int line);
   void mbarrier_init(char* address, unsigned arrivals, int line);
   void mbarrier_fence();
@@ -123,8 +123,8 @@ class Machine {
   [[noreturn]] void fail_at_address(int signal, const char* address);
   [[noreturn]] void fail_misaligned(const void* address, unsigned bytes, int line = 0);
   void describe_address(const char* address, char* text, size_t bytes) const;
-  // The slab that an offset into shared memory is in, or next to; null where slabs are not apart.
-  const SlabInfo* slab_at(ptrdiff_t offset) const;
+  // The shared tile that an offset into shared memory is in, or next to; null where shared tiles are not apart.
+  const SharedTileInfo* shared_tile_at(ptrdiff_t offset) const;
   // The byte of shared memory that an offset is in the kernel's own layout.
   ptrdiff_t byte_of(ptrdiff_t offset) const;
   ptrdiff_t byte_of(const char* address) const { return byte_of(address - view.shared); }
@@ -167,7 +167,7 @@ class Machine {
   std::vector<unsigned> live_;  // of each block of the cluster: threads that have not ended
   std::deque<Mbarrier> mbarriers_;
   struct GroupProduct {
-    LateProduct product;
+    AsynchronousMma product;
     unsigned thread;  // the first to issue it
   };
   std::vector<std::vector<GroupProduct>> groups_;  // of four warps: what they have multiplied in this block

@@ -20,7 +20,7 @@ from ...ir.dtypes import DTYPES
 from ..build import build_host, build_runtime, host_text
 from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 
-# ---- layout of shared memory in checked mode: a gap after each slab, so that an access outside of one hits no other
+# ---- layout of shared memory in checked mode: gaps after shared tiles, so that no access outside of one hits another
 #
 # A kernel computes the addresses in its shared memory by adding offsets to one base, in lines of a known form:
 #
@@ -31,7 +31,7 @@ from ..kernel import Buffer, CudaKernel, KernelParam, TensorView
 # The checked build enlarges the offsets in these lines. Nothing else of the text changes, and its line numbers stay.
 
 
-GAP = 64 << 10  # bytes between slabs. A multiple of every unit that addresses are flipped or swizzled in
+GAP = 64 << 10  # bytes between shared tiles. A multiple of every unit that addresses are flipped or swizzled in
 SPAN = 2 << 20  # bytes that shared memory may take with its gaps: mirrors dplc::shared_region
 
 BASE = re.compile(r"^ *const uint32_t (\w+) = smem_addr\(smem_buf\);$", re.MULTILINE)
@@ -39,8 +39,8 @@ DERIVED = r"^( *const uint32_t (\w+) = ({roots}))(?: \+ (\d+))?;$"
 
 
 @dataclass(frozen=True)
-class SlabPlace:
-    """A slab: its name in the text, where it starts in the kernel's layout and in the checked one, its bytes."""
+class SharedTilePlace:
+    """A shared tile: its name in the text, where it starts in the kernel's layout and in the checked one, its bytes."""
 
     name: str
     start: int
@@ -50,16 +50,16 @@ class SlabPlace:
 
 @dataclass(frozen=True)
 class Spaced:
-    """A kernel with its slabs apart. span: bytes of shared memory, gaps among them; no slabs: it is as it was."""
+    """A kernel with gaps between its shared tiles. span: bytes with gaps. no shared_tiles: the kernel is unchanged."""
 
     kernel: CudaKernel
-    slabs: tuple[SlabPlace, ...]
+    shared_tiles: tuple[SharedTilePlace, ...]
     span: int
 
 
 @lru_cache(maxsize=256)
 def spaced(kernel: CudaKernel) -> Spaced:
-    """Return the checked build's text of a kernel, and the position of each slab in its memory."""
+    """Return the checked build's text of a kernel, and the position of each shared tile in its memory."""
     as_it_is = Spaced(kernel, (), kernel.smem)
     base = BASE.search(kernel.text)
     if base is None or len(BASE.findall(kernel.text)) > 1:
@@ -75,12 +75,12 @@ def spaced(kernel: CudaKernel) -> Spaced:
     if starts[0] != 0 or starts[-1] >= kernel.smem or (kernel.smem + GAP * len(starts)) * kernel.cluster > SPAN:
         return as_it_is
     ends = [*starts[1:], kernel.smem]
-    slabs = tuple(
-        SlabPlace(first[start], start, start + n * GAP, end - start)
+    shared_tiles = tuple(
+        SharedTilePlace(first[start], start, start + n * GAP, end - start)
         for n, (start, end) in enumerate(zip(starts, ends, strict=True))
     )
-    text = _moved(kernel.text, root, lines, slabs)
-    return Spaced(replace(kernel, text=text), slabs, kernel.smem + GAP * (len(slabs) - 1))
+    text = _moved(kernel.text, root, lines, shared_tiles)
+    return Spaced(replace(kernel, text=text), shared_tiles, kernel.smem + GAP * (len(shared_tiles) - 1))
 
 
 def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
@@ -88,21 +88,21 @@ def _derived(text: str, roots: Sequence[str]) -> list[re.Match[str]]:
     return list(re.finditer(DERIVED.format(roots="|".join(roots)), text, re.MULTILINE))
 
 
-def _moved(text: str, root: str, starts: dict[str, int], slabs: Sequence[SlabPlace]) -> str:
-    """Return the text with every line of a slab's address in the new layout.
+def _moved(text: str, root: str, starts: dict[str, int], shared_tiles: Sequence[SharedTilePlace]) -> str:
+    """Return the text with every line of a shared tile's address in the new layout.
 
-    Lines that compute an address from that of one slab change too.
+    Lines that compute an address from that of one shared tile change too.
     """
-    order = [slab.start for slab in slabs]
+    order = [shared_tile.start for shared_tile in shared_tiles]
 
-    def place(start: int) -> SlabPlace:
-        return slabs[bisect_right(order, start) - 1]
+    def place(start: int) -> SharedTilePlace:
+        return shared_tiles[bisect_right(order, start) - 1]
 
     def line(match: re.Match[str]) -> str:
         from_root = match[3] == root
         start = (0 if from_root else starts[match[3]]) + int(match[4] or 0)
         gap = place(start).begin - place(start).start
-        if not from_root:  # an address within its slab stays where it is
+        if not from_root:  # an address within its shared tile stays where it is
             gap -= place(starts[match[3]]).begin - place(starts[match[3]]).start
         offset = int(match[4] or 0) + gap
         return f"{match[1]} + {offset};" if offset else f"{match[1]};"
@@ -193,8 +193,8 @@ class SiteReport(ctypes.Structure):
     )
 
 
-class SlabInfo(ctypes.Structure):
-    """Mirrors dplc::SlabInfo."""
+class SharedTileInfo(ctypes.Structure):
+    """Mirrors dplc::SharedTileInfo."""
 
     _fields_ = layout(
         name=c_char_p,
@@ -224,8 +224,8 @@ class LaunchRequest(ctypes.Structure):
         sites=POINTER(SiteReport),
         site_capacity=c_uint64,
         site_count=POINTER(c_uint64),
-        slabs=POINTER(SlabInfo),
-        slab_count=c_uint32,
+        shared_tiles=POINTER(SharedTileInfo),
+        shared_tile_count=c_uint32,
         shared_span=c_uint32,
         cluster=c_uint32,
     )
@@ -429,7 +429,9 @@ class LoadedKernels:
         apart = spaced(kernel) if options.checked else Spaced(kernel, (), kernel.smem)
         span = apart.span if kernel.cluster == 1 else -(-apart.span // SWIZZLE_REPEAT) * SWIZZLE_REPEAT
         starts = range(0, span * kernel.cluster, max(span, 1))  # of the shared memories of a cluster
-        slabs = [SlabInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.slabs]
+        shared_tiles = [
+            SharedTileInfo(s.name.encode(), s.start, at + s.begin, s.bytes) for at in starts for s in apart.shared_tiles
+        ]
         request = LaunchRequest(
             entry=entry.value,
             arguments=(c_void_p * len(addresses))(*addresses),
@@ -446,8 +448,8 @@ class LoadedKernels:
             sites=reports,
             site_capacity=MAX_SITES,
             site_count=ctypes.pointer(report_count),
-            slabs=(SlabInfo * len(slabs))(*slabs),
-            slab_count=len(slabs),
+            shared_tiles=(SharedTileInfo * len(shared_tiles))(*shared_tiles),
+            shared_tile_count=len(shared_tiles),
             shared_span=span * kernel.cluster,
             cluster=kernel.cluster,
         )

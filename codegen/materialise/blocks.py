@@ -70,7 +70,7 @@ from .expressions import (
     varies,
     weaken,
 )
-from .lowering import Held, Key, LateOperand, Level, Lowering, Path, Place, fresh, trip_count
+from .lowering import AsynchronousOperand, Held, Key, Level, Lowering, Path, Place, fresh, trip_count
 from .reductions import lower_combine, lower_combine_tuple, lower_scan
 from .shared_memory import (
     cell_address,
@@ -78,10 +78,10 @@ from .shared_memory import (
     lower_box_wait,
     lower_boxes,
     plan_boxes,
-    slab_address,
-    slab_element,
+    shared_tile_address,
+    shared_tile_element,
 )
-from .tensor_cores import lower_matrices, lower_mma, lower_settle
+from .tensor_cores import lower_matrices, lower_mma, lower_wait_mma
 from .values import initialised, lower_accumulate, lower_let, lower_merge, lower_scale, replicated_axes
 
 # ---- loads and stores: one vector instruction where a VEC axis and the address allow it, else one for each element
@@ -93,7 +93,7 @@ def lower_load(low: Lowering, stmt: Load, at: Place) -> Block:
         raise InternalError(f"kernel `{low.kernel.name}` reads `{stmt.buf}`, which it writes")
     dtype = low.dtypes[stmt.buf]
     if stmt in views_of(low.kernel):
-        low.env[stmt.dst] = LateOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype)
+        low.env[stmt.dst] = AsynchronousOperand(stmt, axes_of(low, stmt.idx, at.bound), dtype)
         return ()
     stage, element, when = low.stages.get(stmt.buf), element_of(low, stmt), weaken(low, stmt.when)
     if isinstance(stage, Stage) and (operand := operand_of(stmt.dst, at.block[at.position + 1 :])) is not None:
@@ -137,7 +137,7 @@ def place_checks(low: Lowering, stmt: Load, when: Expr, vector: str | None, at: 
 
 
 def lower_store(low: Lowering, stmt: Store, at: Place) -> Block:
-    """Lower a store to a buffer or a slab, converted to the dtype of its computation; the store rounds last."""
+    """Lower a store to a buffer or a shared tile, converted to the dtype of its computation; the store rounds last."""
     dtype = low.dtypes[stmt.buf]
     converts = isinstance(stmt.val, Node) and dtype_in(low, stmt.val) != opmath(dtype)
     val = Call(opmath(dtype), (stmt.val,)) if converts else stmt.val
@@ -158,14 +158,14 @@ def address_of(low: Lowering, stmt: Load | Store, idx: tuple[Expr, ...], hint: s
     """Return the address of an access, or of one of several vectors of it."""
     stage = low.stages.get(stmt.buf)
     if stage:
-        return slab_address(low, stage, idx, hint)
+        return shared_tile_address(low, stage, idx, hint)
     return global_address(low, stmt.buf, tidied(low, flat(low, stmt.buf, idx)))
 
 
 def element_of(low: Lowering, stmt: Load | Store) -> Expr:
-    """Return the element of an access, counted from the start of its buffer or slab."""
+    """Return the element of an access, counted from the start of its buffer or shared tile."""
     stage = low.stages.get(stmt.buf)
-    return slab_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
+    return shared_tile_element(low, stage, stmt.idx) if stage else flat(low, stmt.buf, stmt.idx)
 
 
 def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], several: bool = False) -> str | None:
@@ -185,14 +185,14 @@ def vector_axis(low: Lowering, buf: str, element: Expr, axes: Sequence[str], sev
 
 # ---- cooperative copies to shared memory, and the groups by which asynchronous copies are waited for
 #
-# A chunk is 16 bytes where source and slab allow it, else one element. L lanes copy a row: thread t copies the rows
-# t//L + r*(T//L), and in them the chunks t%L + L*c. r and c are replicated axes, so their addresses need no code.
+# A chunk is 16 bytes where source and shared tile allow it, else one element. L lanes copy a row: thread t copies the
+# rows t//L + r*(T//L), and in them the chunks t%L + L*c. r and c are replicated axes, so their addresses need no code.
 
 
 def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
     """Lower one Stage.
 
-    The predicate leaves out rows and chunks beyond the slab; no branch surrounds a cp.async.
+    The predicate leaves out rows and chunks beyond the shared tile; no branch surrounds a cp.async.
     """
     if stmt.via == "TMA":
         return lower_boxes(low, stmt, at)
@@ -246,10 +246,10 @@ def _copy(
 
 
 def source_position(low: Lowering, stmt: Stage, row: Expr, column: Expr) -> tuple[Expr, ...]:
-    """Return the element of the source that goes to a cell, through the axes of the slab."""
+    """Return the element of the source that goes to a cell, through the axes of the shared tile."""
     places: list[Expr] = []
-    rest = math.prod(axis.extent for axis in stmt.slab[:-1])
-    for number, axis in enumerate(stmt.slab[:-1]):
+    rest = math.prod(axis.extent for axis in stmt.box[:-1])
+    for number, axis in enumerate(stmt.box[:-1]):
         rest //= axis.extent
         place = floordiv(row, rest)
         places.append(tidied(low, modulo(place, axis.extent) if number else place))
@@ -423,7 +423,7 @@ def load_ahead(
 
 
 def lower_nothing(low: Lowering, stmt: Stmt, at: Place) -> Block:
-    """Return nothing: uses of an accumulator decide where it starts, and the first use of a slab gives it memory."""
+    """Return nothing: the uses of an accumulator start it, and the first use of a shared tile gives it memory."""
     return ()
 
 
@@ -435,7 +435,7 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     Merge: lower_merge,
     Scale: lower_scale,
     Carry: lower_nothing,
-    tile.Slab: lower_nothing,
+    tile.SharedTile: lower_nothing,
     If: lower_if,
     For: lower_for,
     tile.Stage: lower_stage,
@@ -446,5 +446,5 @@ LOWER: dict[type[Stmt], Callable[[Lowering, Any, Place], Block]] = {
     tile.Scan: lower_scan,
     tile.ScanTuple: lower_scan,
     tile.Mma: lower_mma,
-    tile.Settle: lower_settle,
+    tile.WaitMma: lower_wait_mma,
 }

@@ -38,7 +38,7 @@ from ...ir.program import Block
 from ...ir.ranges import Interval, Ranges, decide, interval
 from ...ir.substitute import substitute
 from ..dtypes import dtype_of, is_index_arithmetic
-from .lowering import Held, LateOperand, Level, Lowering, Words, fresh
+from .lowering import AsynchronousOperand, Held, Level, Lowering, Words, fresh
 
 # ---- widths of index arithmetic: int where the ranges prove that no part leaves it, else 64 bits
 #
@@ -129,7 +129,7 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
 def ranging(low: Lowering, ranges: Mapping[str, Interval]) -> Iterator[None]:
     """Return a context in which these names have these ranges.
 
-    Simplified expressions are kept by ranges: copies of two slabs alternate, and each finds again what it knew.
+    Simplified expressions are kept by ranges: copies of two shared tiles alternate, and each finds again what it knew.
     """
     before = {name: low.ranges.get(name) for name in ranges}
     low.ranges.update(ranges)
@@ -257,7 +257,7 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
         value = low.env.get(e.name)
         if value is None:
             return fixed.get(e.name, e)
-        if isinstance(value, Words | LateOperand):
+        if isinstance(value, Words | AsynchronousOperand):
             raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
         return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
     if kind is Call:

@@ -22,7 +22,7 @@ from ...ir.ranges import Interval, interval
 from ...ir.sizes import lowest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_expr
-from ...ir.tile import Slab, Tile
+from ...ir.tile import SharedTile, Tile
 from ..kernel import MAX_GRID, MAX_THREADS_PER_BLOCK
 from ..target import Target
 
@@ -139,15 +139,15 @@ class Words:
 
 
 @dataclass(frozen=True)
-class LateOperand:
-    """A load that a late atom makes itself, when it multiplies. axes: all that it varies with."""
+class AsynchronousOperand:
+    """A load that an asynchronous atom makes itself, when it multiplies. axes: all that it varies with."""
 
     load: Load
     axes: tuple[str, ...]
     dtype: str
 
 
-Value = Held | Inlined | Words | LateOperand
+Value = Held | Inlined | Words | AsynchronousOperand
 
 
 @dataclass
@@ -217,7 +217,7 @@ class Boxes:
 
 
 class Cell(NamedTuple):
-    """A cell of any slot of a slab, in bytes: what the kernel's top knows, the rest, what is flipped in their sum."""
+    """The byte of a cell of a shared tile: what the kernel's top knows, the rest, and what is flipped in their sum."""
 
     fixed: Expr
     rest: Expr
@@ -227,10 +227,10 @@ class Cell(NamedTuple):
 class Lowering:
     """One kernel on its way down. Replicated axes are kept in the order in which their loops nest.
 
-    dtypes: of buffers and slabs. slabs: the register with the address of each, and its first byte. repeats: how many
-    loops of any kind are around the current statement. commits: the last copies of groups. maps: tensor maps, by their
-    description. tidied: what was simplified under the current ranges; simplified: that and the cells, by ranges.
-    in_products: fragments that asynchronous products read and no Settle covers yet.
+    dtypes: of buffers and shared tiles. shared_tiles: the register with the address of each, and its first byte.
+    repeats: how many loops of any kind are around the current statement. commits: the last copies of groups. maps:
+    tensor maps, by their description. tidied: what was simplified under the current ranges; simplified: that and the
+    cells, by ranges. in_products: fragments that asynchronous products read and no WaitMma covers yet.
     """
 
     def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
@@ -238,7 +238,7 @@ class Lowering:
         self.params, self.stages = params(kernel), stages(kernel)
         self.dtypes = {name: param.dtype for name, param in self.params.items()}
         for name, stage in self.stages.items():
-            self.dtypes[name] = stage.dtype if isinstance(stage, Slab) else self.dtypes[stage.src]
+            self.dtypes[name] = stage.dtype if isinstance(stage, SharedTile) else self.dtypes[stage.src]
         self.threads = tuple(axis for axis in tile.axes if axis.role == "THREAD")
         self.thread_count = thread_count(tile)
         self.replicated = {axis.name: axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")}
@@ -252,7 +252,7 @@ class Lowering:
         self.repeats = 0
         self.env: dict[str, Value] = {}
         self.shared_bytes = 0
-        self.slabs: dict[str, tuple[str, int]] = {}
+        self.shared_tiles: dict[str, tuple[str, int]] = {}
         self.commits: frozenset[Key] = frozenset()
         self.group = 1
         self.boxes: Boxes | None = None
@@ -264,7 +264,7 @@ class Lowering:
         self.in_products: list[str] = []
 
     def item(self, buf: str) -> int:
-        """Return the bytes of an element of a buffer or a slab."""
+        """Return the bytes of an element of a buffer or a shared tile."""
         return DTYPE_BYTES[self.dtypes[buf]]
 
     @property

@@ -1,4 +1,4 @@
-"""Shared slabs: where they start, and the byte address of a cell under padding, xor and swizzle.
+"""Shared shared_tiles: where they start, and the byte address of a cell under padding, xor and swizzle.
 
 An xor layout flips bits of a row's 16-byte chunk number C by bits of the row number R: F(R) = sum of bit(R, b_n) << n.
 With R and C written as thread part + immediate part, and no bit possible in both, F(Rt + Ri) = F(Rt) ^ F(Ri) and
@@ -34,7 +34,7 @@ from ...ir.expr import (
     total,
     xor,
 )
-from ...ir.facts.layout import CHUNK, cell_of, pitch, place_in_source, row_of, slab_bytes
+from ...ir.facts.layout import CHUNK, cell_of, pitch, place_in_source, row_of, shared_tile_bytes
 from ...ir.kernel import (
     SHARED,
     WARP,
@@ -72,44 +72,44 @@ from .expressions import (
 )
 from .lowering import Boxes, Cell, Key, Lowering, Path, Place, allocate, fresh, trip_count
 
-SLAB_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
+SHARED_TILE_ALIGNMENT = 128  # so that an xor of chunk numbers stays within its row
 SHARED_ALIGNMENT = 1024  # of shared memory as a whole: the prelude declares it so
 UNUSED = 31  # in Stage.xor: this bit of the chunk number is not flipped
 MOST_VALUES = 1 << 14  # beyond this many values of an atom its bits are taken to be all
 
 
-def slab_base(low: Lowering, stage: Stage) -> str:
-    """Return the register with the address of a slab, which gets its memory at the first call."""
-    if stage.dst not in low.slabs:
+def shared_tile_base(low: Lowering, stage: Stage) -> str:
+    """Return the register with the address of a shared tile, which gets its memory at the first call."""
+    if stage.dst not in low.shared_tiles:
         start = allocate(low, slot_bytes(low, stage) * stage.depth, alignment_of(stage))
-        low.slabs[stage.dst] = fresh(low, stage.dst), start
-        low.top.head.append(Base(low.slabs[stage.dst][0], SHARED, start))
-    return low.slabs[stage.dst][0]
+        low.shared_tiles[stage.dst] = fresh(low, stage.dst), start
+        low.top.head.append(Base(low.shared_tiles[stage.dst][0], SHARED, start))
+    return low.shared_tiles[stage.dst][0]
 
 
 def slot_bytes(low: Lowering, stage: Stage) -> int:
-    """Return the bytes from one slot of a slab to the next. TMA puts boxes at aligned addresses only."""
+    """Return the bytes from one slot of a shared tile to the next. TMA puts boxes at aligned addresses only."""
     alignment = alignment_of(stage) if stage.via == "TMA" else 1
-    return -(-slab_bytes(low.kernel, stage) // alignment) * alignment
+    return -(-shared_tile_bytes(low.kernel, stage) // alignment) * alignment
 
 
 def alignment_of(stage: Stage) -> int:
-    """Return the alignment of a slab in bytes.
+    """Return the alignment of a shared tile in bytes.
 
     A swizzle takes the row from the address itself, and repeats after eight of its spans.
     """
-    return max(SLAB_ALIGNMENT, 8 * stage.swizzle)
+    return max(SHARED_TILE_ALIGNMENT, 8 * stage.swizzle)
 
 
-def slab_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
-    """Return the element of a slab that a load reads, without xor: it moves whole chunks, so vectors do not see it."""
+def shared_tile_element(low: Lowering, stage: Stage, idx: tuple[Expr, ...]) -> Expr:
+    """Return the element of a shared tile that a load reads, without xor, which moves whole chunks."""
     cell = cell_of(stage, idx)
     words = slot_bytes(low, stage) // low.item(stage.dst)
     slot = idx[0] if stage.depth > 1 else 0
     return tidied(low, total((row_of(stage, cell), cell[-1], slot), (pitch(stage), 1, words)))
 
 
-def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
+def shared_tile_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) -> Address:
     """Return the address of a cell that a load names."""
     cell = cell_of(stage, idx)
     return cell_address(low, stage, tidied(low, row_of(stage, cell)), tidied(low, cell[-1]), idx[0], hint)
@@ -117,7 +117,7 @@ def slab_address(low: Lowering, stage: Stage, idx: tuple[Expr, ...], hint: str) 
 
 def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Expr, hint: str) -> Address:
     """Return the address of an element of a row of a slot, in bytes."""
-    root, flips = slab_base(low, stage), flipped_by(stage, low.item(stage.dst))
+    root, flips = shared_tile_base(low, stage), flipped_by(stage, low.item(stage.dst))
     key = (stage.dst, row, column)  # copies and accesses of every slot share its parts
     if key not in low.cells:
         low.cells[key] = _cell(low, stage, row, column, flips)
@@ -128,7 +128,7 @@ def cell_address(low: Lowering, stage: Stage, row: Expr, column: Expr, slot: Exp
 
 
 def slot_start(low: Lowering, stage: Stage, slot: Expr) -> Expr:
-    """Return the byte at which a slot of a slab starts."""
+    """Return the byte at which a slot of a shared tile starts."""
     return multiply(slot, slot_bytes(low, stage)) if stage.depth > 1 else 0
 
 
@@ -156,11 +156,11 @@ def _cell(low: Lowering, stage: Stage, row: Expr, column: Expr, flips: dict[int,
 def within_unit(low: Lowering, stage: Stage, chunk: Expr, unit: int) -> tuple[Expr, Expr]:
     """Return (the part of a chunk number that may be flipped into an address, the rest, to be added).
 
-    All of it where the rows of the slab are aligned for it, and shared memory is, else its bits within the unit of the
-    layout.
+    All of it where the rows of the shared tile are aligned for it, and shared memory is, else its bits within the unit
+    of the layout.
     """
     span = CHUNK << greatest(low, chunk).bit_length()
-    pitches = (SHARED_ALIGNMENT, low.slabs[stage.dst][1], pitch(stage) * low.item(stage.dst))
+    pitches = (SHARED_ALIGNMENT, low.shared_tiles[stage.dst][1], pitch(stage) * low.item(stage.dst))
     starts = (*pitches, slot_bytes(low, stage)) if stage.depth > 1 else pitches
     if least(low, chunk) >= 0 and (span <= unit * CHUNK or not any(start % span for start in starts)):
         return chunk, 0
@@ -176,7 +176,7 @@ def flipped_by(stage: Stage, size: int) -> dict[int, int]:
     if stage.swizzle:
         row_bytes = pitch(stage) * size
         if flips or row_bytes < stage.swizzle or 128 % row_bytes:
-            raise InternalError(f"slab `{stage.dst}`: swizzle={stage.swizzle} on rows of {row_bytes} bytes")
+            raise InternalError(f"shared tile `{stage.dst}`: swizzle={stage.swizzle} on rows of {row_bytes} bytes")
         bits = (stage.swizzle // CHUNK).bit_length() - 1
         flips = {n: n + (128 // row_bytes).bit_length() - 1 for n in range(bits)}
     return flips
@@ -287,8 +287,8 @@ def plan_boxes(low: Lowering, runs: list[list[Key]], group: int) -> None:
     low.boxes = boxes = Boxes(group, enough, {key: group for run in runs for key in run[::group]}, {})
     _count_waits(low, low.kernel.body, (), 0, boxes)
     boxes.empty_waited = not only_full_ones(low.tile.body, boxes)
-    for stage in low.stages.values():  # the mbarriers have memory after all slabs
-        slab_base(low, stage)
+    for stage in low.stages.values():  # the mbarriers have memory after all shared tiles
+        shared_tile_base(low, stage)
     boxes.base = fresh(low, "barriers")
     low.top.head.append(Base(boxes.base, SHARED, allocate(low, BARRIER_BYTES * enough, BARRIER_BYTES)))
     boxes.issued, boxes.waited = fresh(low, "issued"), fresh(low, "waited")
@@ -325,7 +325,7 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
     group: tuple[Stage, ...] = at.block[at.position : at.position + boxes.group]  # type: ignore[assignment]
     barrier = _barrier(boxes, Var(boxes.issued))
     issue: Block = tuple(box for stage in group for box in copies(low, stage, barrier))
-    issue = (Expect(barrier, sum(slab_bytes(low.kernel, stage) for stage in group)), *issue)
+    issue = (Expect(barrier, sum(shared_tile_bytes(low.kernel, stage) for stage in group)), *issue)
     when = in_registers(low, stmt.when)
     if boxes.empty_waited and when is not True:  # an empty group still ends a phase
         issue = (Branch(when, issue), Branch(Call("logical_not", (when,)), (Expect(barrier, 0),)))
@@ -336,19 +336,19 @@ def lower_boxes(low: Lowering, stmt: Stage, at: Place) -> Block:
 
 
 def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
-    """Return the boxes of one slab."""
+    """Return the boxes of one shared tile."""
     loops, box = split_axes(stage)
     whole = low.item(stage.dst) * math.prod(axis.extent for axis in box)
     _check(low, stage, box, whole, bool(loops))
     part, place, ways, behind = stage, part_of(low, stage), 1, 0
     if place is not None:
-        cut, ways = stage.slab[place], low.tile.cluster
+        cut, ways = stage.box[place], low.tile.cluster
         rank, origin = modulo(Var(_neighbours(low)), ways), list(stage.origin)
         cut = replace(cut, extent=cut.extent // ways)
-        behind = multiply(rank, slab_bytes(low.kernel, stage) // ways)
+        behind = multiply(rank, shared_tile_bytes(low.kernel, stage) // ways)
         origin[cut.dim or 0] = add(origin[cut.dim or 0], multiply(rank, cut.extent * cut.stride))
-        slab = (*stage.slab[:place], cut, *stage.slab[place + 1 :])
-        part = replace(stage, origin=tuple(origin), slab=slab)
+        box_of_part = (*stage.box[:place], cut, *stage.box[place + 1 :])
+        part = replace(stage, origin=tuple(origin), box=box_of_part)
         loops, box = split_axes(part)
     sides = dict.fromkeys(range(len(stage.origin)), 1) | {axis.dim: axis.extent for axis in box}
     described = (stage.src, tuple(sides.values()), stage.swizzle)
@@ -358,7 +358,7 @@ def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
     with replicating(low, times):
         number, start = row_major(times, times), slot_start(low, stage, stage.slot)
         offset = tidied(low, add(add(start, multiply(number, whole)), behind))
-        base, rest = resolve(low, slab_base(low, stage), offset, f"{stage.dst}_wr", shared=True)
+        base, rest = resolve(low, shared_tile_base(low, stage), offset, f"{stage.dst}_wr", shared=True)
         to = Address(base, read(low, rest))
         position = place_in_source(part, (*map(Var, times), *(0 for _ in box)))
         at = tuple(read(low, tidied(low, e)) for e in position)
@@ -366,16 +366,16 @@ def copies(low: Lowering, stage: Stage, barrier: Address) -> Block:
 
 
 def part_of(low: Lowering, stage: Stage) -> int | None:
-    """Return the axis along which each block of a cluster copies a part of a slab that is equal for all blocks.
+    """Return the axis along which each block of a cluster copies a part of a shared tile that is equal for all blocks.
 
     It is the first axis with more than one element, if parts end where a pattern of swizzled rows does; else None, and
     one block copies everything.
     """
-    ways, size = low.tile.cluster, slab_bytes(low.kernel, stage)
+    ways, size = low.tile.cluster, shared_tile_bytes(low.kernel, stage)
     if ways == 1 or _neighbours(low) in free_names((stage.origin, stage.slot, stage.when)):
         return None
-    place = next((number for number, axis in enumerate(stage.slab[:-1]) if axis.extent > 1), 0)
-    return place if stage.slab[place].extent % ways == 0 and size // ways % SWIZZLE_REPEAT == 0 else None
+    place = next((number for number, axis in enumerate(stage.box[:-1]) if axis.extent > 1), 0)
+    return place if stage.box[place].extent % ways == 0 and size // ways % SWIZZLE_REPEAT == 0 else None
 
 
 def _neighbours(low: Lowering) -> str:
@@ -384,16 +384,16 @@ def _neighbours(low: Lowering) -> str:
 
 
 def split_axes(stage: Stage) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Return (loops, box): the axes of the longest box at the end of a slab, and those before it."""
-    cut, before = len(stage.slab), len(stage.origin)
-    while cut and stage.slab[cut - 1].stride == 1 and (stage.slab[cut - 1].dim or 0) < before:
+    """Return (loops, box): the axes of the longest box at the end of a shared tile, and those before it."""
+    cut, before = len(stage.box), len(stage.origin)
+    while cut and stage.box[cut - 1].stride == 1 and (stage.box[cut - 1].dim or 0) < before:
         cut -= 1
-        before = stage.slab[cut].dim or 0
-    return stage.slab[:cut], stage.slab[cut:]
+        before = stage.box[cut].dim or 0
+    return stage.box[:cut], stage.box[cut:]
 
 
 def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, several: bool) -> None:
-    """Raise DplcError for a slab that TMA cannot copy."""
+    """Raise DplcError for a shared tile that TMA cannot copy."""
     source, item = low.params[stage.src], low.item(stage.dst)
     inner = box[-1] if box else None
     if not low.target.boxes_by_tma:
@@ -410,7 +410,7 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
         why = f"a box of {size} bytes would not end where the next may begin, at a multiple of {BOX_ALIGNMENT}"
     else:
         return
-    raise DplcError(f"slab `{stage.dst}` cannot be copied by TMA: {why}", hint="use via=ASYNC")
+    raise DplcError(f"shared tile `{stage.dst}` cannot be copied by TMA: {why}", hint="use via=ASYNC")
 
 
 # ---- waiting

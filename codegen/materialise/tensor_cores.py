@@ -1,8 +1,9 @@
 """Tensor cores: fragments (the operands of an Mma in words of registers), the instruction, and asynchronous MMA.
 
-An operand that is loaded from a slab comes by ldmatrix where rows of 16 bytes of the slab are rows of the atom's
-matrices (or columns, of elements of 2 bytes): lane 8*m + r addresses row r of matrix m, so its address is the load's
-own with other numbers for lanes and registers. Any other operand is packed into words, from the registers that it has.
+An operand that is loaded from a shared tile comes by ldmatrix where rows of 16 bytes of the shared tile are rows of the
+atom's matrices (or columns, of elements of 2 bytes): lane 8*m + r addresses row r of matrix m, so its address is the
+load's own with other numbers for lanes and registers. Any other operand is packed into words, from the registers that
+it has.
 """
 
 from __future__ import annotations
@@ -43,25 +44,27 @@ from ...ir.node import Expr
 from ...ir.program import Block, Stmt
 from ...ir.ranges import by_steps
 from ...ir.substitute import substitute
-from ...ir.tile import Mma, Settle, Stage
+from ...ir.tile import Mma, Stage, WaitMma
 from .expressions import axes_of, extents, in_registers, nest, read, replicating, resolve, row_major, tidied
-from .lowering import Held, LateOperand, Level, Lowering, Place, Words, fresh, held_in
-from .shared_memory import slab_address, slab_base, slot_start
+from .lowering import AsynchronousOperand, Held, Level, Lowering, Place, Words, fresh, held_in
+from .shared_memory import shared_tile_address, shared_tile_base, slot_start
 
 # ---- asynchronous MMA (WGMMA): descriptors of matrices and the queue of a warpgroup
 #
-# A product is a group of its own in that queue, however many instructions it has. So a Settle keeps as many of both.
+# A product is a group of its own in that queue, however many instructions it has. So a WaitMma keeps as many of both.
 
 
-def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
+def lower_wait_mma(low: Lowering, stmt: WaitMma, at: Place) -> Block:
     """Return the wait for products.
 
     After a wait for all of them, sums may be read and fragments changed, which the wait declares to the compiler.
     Otherwise the compiler could give the registers of a fragment, which nothing else reads, to others while products
     read them.
     """
-    late = dict.fromkeys(product.acc for product in summary(low.kernel.body).mmas if ATOMS[product.atom].late)
-    held = [low.env[acc] for acc in late if acc in low.env] if stmt.keep == 0 else []
+    asynchronous = dict.fromkeys(
+        product.acc for product in summary(low.kernel.body).mmas if ATOMS[product.atom].asynchronous
+    )
+    held = [low.env[acc] for acc in asynchronous if acc in low.env] if stmt.keep == 0 else []
     words = [low.in_products.pop() for _ in tuple(low.in_products)] if stmt.keep == 0 else []
     sums = [value.name for value in held if isinstance(value, Held)]
     return (WaitProducts(stmt.keep, tuple(map(Var, (*sums, *words)))),)
@@ -70,14 +73,14 @@ def lower_settle(low: Lowering, stmt: Settle, at: Place) -> Block:
 def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
     """Return the descriptor of an operand. Raises DplcError where no descriptor describes it."""
     view = low.env[name]
-    if not isinstance(view, LateOperand):
-        hint = "load it from a slab, under no guard, for nothing but products of such atoms"
+    if not isinstance(view, AsynchronousOperand):
+        hint = "load it from a shared tile, under no guard, for nothing but products of such atoms"
         raise DplcError(f"`{stmt.atom}` reads matrices in shared memory, and `{name}` is a value of threads", hint=hint)
     stage = low.stages[view.load.buf]
     form = matrix_view(low.kernel, stage, view.load, stmt, left)
     if form is None:
         raise DplcError(
-            f"`{stmt.atom}` cannot read `{name}` in slab `{view.load.buf}`",
+            f"`{stmt.atom}` cannot read `{name}` in shared tile `{view.load.buf}`",
             hint="rows of 128 bytes, copied by TMA with swizzle=128: rows of its matrices, or their columns",
         )
     idx = substitute(view.load.idx, {axis.name: 0 for axis in stmt.axes})
@@ -85,7 +88,7 @@ def _matrix(low: Lowering, stmt: Mma, name: str, left: bool) -> Matrix:
     start = slot_start(low, stage, idx[0])
     row = multiply(row_of(stage, cell), pitch(stage) * item)
     place = tidied(low, add(start, add(row, multiply(cell[-1], item))))
-    base, rest = resolve(low, slab_base(low, stage), place, f"{name}_at", shared=True)
+    base, rest = resolve(low, shared_tile_base(low, stage), place, f"{name}_at", shared=True)
     return Matrix(Address(base, read(low, rest)), form.stride, form.leading, int(form.across))
 
 
@@ -93,7 +96,7 @@ MOST = 4  # matrices of one instruction
 
 
 def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOperand, at: Place) -> Block | None:
-    """Return the load of a fragment by ldmatrix; None if rows of the slab are not rows of its matrices."""
+    """Return the load of a fragment by ldmatrix; None if rows of the shared tile are not rows of its matrices."""
     form = matrix_form(low.kernel, stage, stmt, operand)
     if form is None:
         return None
@@ -110,7 +113,7 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
         turns[half] = turns[pair] // 2
     with replicating(low, {axis: turns[axis] for axis in outer if axis not in low.replicated}):
         idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
-        address = slab_address(low, stage, idx, f"{stmt.dst}_rd")
+        address = shared_tile_address(low, stage, idx, f"{stmt.dst}_rd")
         into = Element(words.name, (multiply(row_major(turns, outer), count),))
         load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
     low.env[stmt.dst] = words
@@ -121,10 +124,10 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
     """Return an instruction for each fragment of the result, and for each step of what is summed along registers."""
     out: list[Stmt] = []
     operands: list[Expr] = []
-    late, held, own = ATOMS[stmt.atom].late, held_in(low, stmt.acc), result_registers(stmt)
+    asynchronous, held, own = ATOMS[stmt.atom].asynchronous, held_in(low, stmt.acc), result_registers(stmt)
     for e, operand in zip((stmt.a, stmt.b), operands_of(stmt), strict=True):
         words = low.env[e.name]
-        if late and (e is stmt.b or isinstance(words, LateOperand)):
+        if asynchronous and (e is stmt.b or isinstance(words, AsynchronousOperand)):
             operands.append(_matrix(low, stmt, e.name, left=not operands))
             continue
         if not isinstance(words, Words):
@@ -132,13 +135,13 @@ def lower_mma(low: Lowering, stmt: Mma, at: Place) -> Block:
             around = next((level for level in low.levels if stays(low, e, level, at)), None)
             (out if around is None else around.before).extend(made)
         operands.append(Element(words.name, (multiply(row_major(low.replicated, words.outer), words.each),)))
-        if late:
+        if asynchronous:
             low.in_products.append(words.name)
     outer = [axis for axis in held.axes if axis not in own]
     over = [axis for axis in low.replicated if axis in {axis.name for axis in stmt.over}]
     acc = Element(held.name, (*map(Var, outer), *(0 for _ in own)))
     left, right = operands
-    if not late:
+    if not asynchronous:
         return (*out, *nest(low, (*over, *outer), (Multiply(acc, left, right, stmt.atom),)))
     product = QueueProduct(acc, left, right, stmt.atom, low.env[stmt.b.name].dtype)
     return (*out, FenceProducts(), *nest(low, (*over, *outer), (product,)), CommitProducts())

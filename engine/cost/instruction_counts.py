@@ -139,8 +139,8 @@ class InstructionCounts:
     dram: bytes of all buffers once, or the requested bytes if they are fewer. Of one block: sectors requested from L2
     and wavefronts of shared memory, each with the least that as many bytes can take; and in instructions of a warp:
     issued, fma (the fp32 pipe), special (the special function unit). tensor: operations of tensor cores, as many of
-    16 bits; late: of them those of late atoms. hits: of the sectors, those in L1. spelled: atoms that some machines
-    lack.
+    16 bits; asynchronous: those of asynchronous atoms. hits: of the sectors, those in L1. spelled: atoms that some
+    machines lack.
     waits: of one warp; block: the indices (x, y, z) of the block that was followed.
     """
 
@@ -159,7 +159,7 @@ class InstructionCounts:
     registers: Number | None = None
     waits: Waits = field(default_factory=Waits)
     block: tuple[Number, ...] = ()
-    late: Amount = 0.0
+    asynchronous: Amount = 0.0
     hits: Amount = 0.0
     spelled: WordCounts = ()
 
@@ -188,7 +188,7 @@ def instruction_counts(kernel: Kernel, registers: int | None = None) -> Instruct
         blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
         counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
         work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
-        counter.late, counter.hits, counter.spelled.finish(),
+        counter.asynchronous, counter.hits, counter.spelled.finish(),
     )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ class _Counter:
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
         self.scope, self.work, self.waits = Replications(), Work(), Waits()
         self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
-        self.tensor = self.late = self.hits = 0.0
+        self.tensor = self.asynchronous = self.hits = 0.0
         self.cache, self.spelled = FirstCache(), SpelledAtoms()
 
     # ---- statements
@@ -357,7 +357,7 @@ class _Counter:
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
         lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
         rows = lines * atom.k * DTYPE_BYTES[statement.dtype] / LINE * times
-        self.tensor, self.late = self.tensor + flops, self.late + flops
+        self.tensor, self.asynchronous = self.tensor + flops, self.asynchronous + flops
         self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows
 
     # ---- memory

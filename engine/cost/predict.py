@@ -52,7 +52,7 @@ class Counts(NamedTuple):
     tensor: float
     registers: int | None
     waits: Waits
-    late: float
+    asynchronous: float
     spelled: WordCounts = ()
 
 
@@ -135,7 +135,7 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
     busy = max(issued / min(schedulers, own), shared)
     fma, special = launch.fma + more.fma, launch.special
     pipes = max(fma * LANES / target.fp32_per_clock, special * LANES / target.special_per_clock)
-    products = launch.late + (tensor - launch.late) / target.warp_product_share
+    products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
     return (
         launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
         each * launch.fill * multiprocessors / target.l2_bytes_per_second,

@@ -34,7 +34,7 @@ from ...ir.node import CLASSES, Node, memoised, nodes
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
-from ...ir.tile import Slab, Stage
+from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
 from ..language.rule import policy
 from .structure import axis_names, multiplies_values
@@ -82,11 +82,11 @@ def _steps_of_blocks(kernel: Kernel) -> dict[Block, Steps]:
 
 
 def _found_steps(kernel: Kernel, body: Block) -> Steps:
-    inputs, slabs = params(kernel), stages(kernel)
+    inputs, shared_tiles = params(kernel), stages(kernel)
     repeated = set(chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops))
     found: Steps = {}
     for stmt in accesses(body):
-        place = slabs.get(stmt.buf) or inputs.get(stmt.buf)
+        place = shared_tiles.get(stmt.buf) or inputs.get(stmt.buf)
         if place is not None:
             flat = address(kernel, stmt.buf, stmt.idx)
             step = Step(stmt, flat, _vector_item(place, inputs), stmt in repeated)
@@ -105,7 +105,7 @@ def _stepping(flat: Any) -> Iterator[str]:
 
 
 def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
-    if isinstance(place, Slab):
+    if isinstance(place, SharedTile):
         return DTYPE_BYTES[place.dtype]
     param = place if isinstance(place, Param) else inputs.get(place.src)
     return DTYPE_BYTES[param.dtype] if param is not None and param.dtype in STAGED_DTYPES else 0
@@ -125,11 +125,11 @@ def widest(site: Any, body: Block, along: NameList) -> int:
     The result is 4 without any such access.
     """
     found = _steps(site, body)
-    walked = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
-    most = VECTOR_BYTES[-1] // max((item for _, item, _ in walked), default=WORD)
+    steps = [(step.address, step.item, name.name) for name in along for step in found.get(name.name, ()) if step.item]
+    most = VECTOR_BYTES[-1] // max((item for _, item, _ in steps), default=WORD)
     if most <= VECTOR_BYTES[-1] // WORD:
         return most
-    halved = (is_vector(flat, name, most // 2) and not is_vector(flat, name, most) for flat, _, name in walked)
+    halved = (is_vector(flat, name, most // 2) and not is_vector(flat, name, most) for flat, _, name in steps)
     return most // 2 if any(halved) else most
 
 
@@ -225,7 +225,7 @@ def _one_index(found: Coefficients, i: Var, r: Var, factor: int) -> bool:
 def _coefficients(stmt: Stmt) -> Coefficients:
     """Return the coefficients in a statement, gathered once although rules query every pair of axes."""
     found: Coefficients = {}
-    _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "slab"]), found)
+    _gather_coefficients(tuple([getattr(stmt, field) for field in type(stmt).inner if field != "box"]), found)
     return found
 
 
@@ -536,7 +536,7 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 
 
 @statement_fact
-def walked_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+def indexed_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Return whether i and j appear in addresses only, and in those of loads only as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
 
@@ -585,7 +585,7 @@ def _outputs(pair: Iterable[Axis], side: int) -> int:
     return math.prod(min(at_hint(axis.extent), side) for axis in pair)
 
 
-# ---- dimensions of a buffer that are walked as one
+# ---- dimensions of a buffer that are indexed as one
 
 
 @statement_fact

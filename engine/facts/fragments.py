@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS, Atom
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Binary, Call, Var, add, free_names, linear, subtract
-from ...ir.facts.layout import ROW, address, is_box, is_swizzled_box, item_bytes, params, ranges_of, slab_bytes, stages
+from ...ir.facts.layout import (
+    ROW,
+    address,
+    is_box,
+    is_swizzled_box,
+    item_bytes,
+    params,
+    ranges_of,
+    shared_tile_bytes,
+    stages,
+)
 from ...ir.facts.structure import (
     AccumulatorFold,
     Variations,
@@ -65,33 +75,35 @@ class AtomRecord(NamedTuple):
 def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """Return the atoms that can do every product of a run.
 
-    Products are sums of products of two operands, at most widened, from slabs.
+    Products are sums of products of two operands, at most widened, from shared tiles.
     """
     return tuple(map(_record, _atoms_of(site, body)))
 
 
 @tile_fact
-def late_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
+def asynchronous_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
     """Return the atoms of four warps that can do every product of a run, those with the most columns first.
 
-    Products of single warps count, where the run has no others: of elements that may run across a slab's rows.
+    Products of single warps count, where the run has no others: of elements that may run across a shared tile's rows.
     """
     known, products = value_dtypes(site.kernel), summary(body).mmas
     if products and all(loop.role != "reduce" for loop in summary(body).loops):
         pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
         whole = (atom for atom in ATOMS.values() if atom.across)
-        return _late_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
-    return _late_records(atom for atom in _atoms_of(site, body, late=True) if atom.across or _along(body))
+        return _asynchronous_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
+    return _asynchronous_records(
+        atom for atom in _atoms_of(site, body, asynchronous=True) if atom.across or _along(body)
+    )
 
 
 @tile_fact
-def late_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
+def asynchronous_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """Return the atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
-    return _late_records(_multiplying(site, left, right))
+    return _asynchronous_records(_multiplying(site, left, right))
 
 
-def _late_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
-    found = sorted((atom for atom in atoms if atom.late), key=lambda atom: -atom.n)
+def _asynchronous_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
+    found = sorted((atom for atom in atoms if atom.asynchronous), key=lambda atom: -atom.n)
     return tuple(map(_record, found))
 
 
@@ -104,13 +116,13 @@ def swizzled_boxes(site: Any, copies: StatementList) -> bool:
 
 @tile_fact
 def read_once(site: Any, copies: StatementList) -> bool:
-    """Return whether the kernel has one load of each of the slabs of some Stages."""
+    """Return whether the kernel has one load of each of the shared tiles of some Stages."""
     loads = [load.buf for load in summary(site.kernel.body).loads]
     return all(loads.count(stage.dst) == 1 for stage in copies)
 
 
 @tile_fact
-def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
+def asynchronous_mma_copies(site: Any, body: Block) -> tuple[Stage, ...]:
     """Return the copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
     TMA can make them, in rows that are whole spans of its swizzle.
@@ -123,7 +135,7 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
             known, kernel = params(site.kernel), site.kernel
             good = all(
                 s.via == "SYNC" and s.depth == 1 and is_box(s, known[s.src].shape, item_bytes(kernel, s))
-                and s.slab[-1].extent * item_bytes(kernel, s) % ROW == 0
+                and s.box[-1].extent * item_bytes(kernel, s) % ROW == 0
                 for s in (a, b)
             )  # fmt: skip
             return (a, b) if good else ()
@@ -132,10 +144,10 @@ def late_copies(site: Any, body: Block) -> tuple[Stage, ...]:
 
 @tile_fact
 def bytes_alike(site: Any, body: Block, axis: Var) -> int:
-    """Return the bytes of a slot of each slab that TMA fills alike for all blocks along an axis."""
+    """Return the bytes of a slot of each shared tile that TMA fills alike for all blocks along an axis."""
     known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
     own = {s.dst for s in summary(body).stages if axis.name in free_names((s.origin, s.slot, s.when))}
-    return sum(slab_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
+    return sum(shared_tile_bytes(site.kernel, known[dst]) for dst in known.keys() - own)
 
 
 @tile_fact
@@ -147,7 +159,7 @@ def chunks(body: Block) -> int:
 
 @tile_fact
 def for_atoms(site: Any, body: Block) -> bool:
-    """Return whether there is an atom that can do so, once the operands are in slabs."""
+    """Return whether there is an atom that can do so, once the operands are in shared tiles."""
     return bool(_atoms_of(site, body, anywhere=True))
 
 
@@ -156,20 +168,22 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
     """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
-    own = [atom for atom in ATOMS.values() if not atom.late]
+    own = [atom for atom in ATOMS.values() if not atom.asynchronous]
     return any(_multiplies(site, atom, dtypes) for atom in own)
 
 
 @tile_fact
-def for_late_atoms(site: Any, body: Block) -> bool:
+def for_asynchronous_atoms(site: Any, body: Block) -> bool:
     """Return whether there is one of four warps, too."""
-    return any(atom.across or _along(body) for atom in _atoms_of(site, body, late=True, anywhere=True))
+    return any(atom.across or _along(body) for atom in _atoms_of(site, body, asynchronous=True, anywhere=True))
 
 
-def _atoms_of(site: Any, body: Block, late: bool = False, anywhere: bool = False) -> list[Atom]:
-    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in slabs."""
-    slabs = {name for name, slab in stages(site.kernel).items() if anywhere or isinstance(slab, Stage)}
-    sources = slabs.union(params(site.kernel) if anywhere else ())
+def _atoms_of(site: Any, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
+    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles."""
+    shared_tiles = {
+        name for name, shared_tile in stages(site.kernel).items() if anywhere or isinstance(shared_tile, Stage)
+    }
+    sources = shared_tiles.union(params(site.kernel) if anywhere else ())
     loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
     bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
     each = [_products(site.kernel, inner, sources) for inner in bodies]
@@ -177,8 +191,8 @@ def _atoms_of(site: Any, body: Block, late: bool = False, anywhere: bool = False
     return [
         atom
         for atom in ATOMS.values()
-        if atom.late == late
-        and all(len(products) == 1 if late else products for products in each)
+        if atom.asynchronous == asynchronous
+        and all(len(products) == 1 if asynchronous else products for products in each)
         and found
         and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in found)
         if all(_turns(loop) % atom.k == 0 for loop in loops)
@@ -188,7 +202,7 @@ def _atoms_of(site: Any, body: Block, late: bool = False, anywhere: bool = False
 @tile_fact
 def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """Return the atoms that multiply two values, by their dtypes."""
-    return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.late)
+    return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.asynchronous)
 
 
 def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
@@ -271,8 +285,8 @@ def _record(atom: Atom) -> AtomRecord:
 def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[str], set[str]]]:
     """Return the products that a loop's body sums; an empty list if the body does anything else.
 
-    Each product is a pair: the dtypes of its factors, read from the buffers and slabs `sources`, and the dtype of its
-    sum.
+    Each product is a pair: the dtypes of its factors, read from the buffers and shared tiles `sources`, and the dtype
+    of its sum.
     """
     own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
     loads = {Var(stmt.dst) for stmt in own if kept_inside(kernel, stmt)}
@@ -299,12 +313,11 @@ def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[
 class Operand(NamedTuple):
     """Operand of a loop, with the computations on it that need nothing else.
 
-    part: the statements of a loop that compute from the cells of a slab alone; sums: the accumulations of the loop;
-    rest: the loop without the part.
-    values: the values of the part that the rest needs, except loads, which the rest has too; raw: whether the rest
-    needs the cell as it is.
-    buf, idx: the cell of the slab. lanes: the thread axes along which all threads do the same; threads: their number
-    along these axes; lane: the number of one thread among them.
+    part: the statements of a loop that compute from the cells of a shared tile alone; sums: the accumulations of the
+    loop; rest: the loop without the part. values: the values of the part that the rest needs, except loads, which the
+    rest has too; raw: whether the rest needs the cell as it is. buf, idx: the cell of the shared tile. lanes: the
+    thread axes along which all threads do the same; threads: their number along these axes; lane: the number of one
+    thread among them.
     """
 
     part: Block
@@ -321,9 +334,9 @@ class Operand(NamedTuple):
 
 @tile_fact
 def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ...]:
-    """Return the operands in slabs that some Stages fill.
+    """Return the operands in shared tiles that some Stages fill.
 
-    Each is the part of a loop's body that more than one thread does to the cells of the slab.
+    Each is the part of a loop's body that more than one thread does to the cells of the shared tile.
     """
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
@@ -339,21 +352,21 @@ def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
     return {}
 
 
-def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operand]:
+def _operands(site: Any, body: Block, shared_tiles: dict[str, None]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
     # also through statements before the loop: a scale of the column is not part of the row, nor is its guard; a sum
     # that was folded under a guard of the column is not a row's: a thread past the last column lacks it
     variations = Variations(site.kernel.body, guarded=True)
     varying = [variations.of(_reads(stmt)) & inside for stmt in body]
-    for slab in slabs:
-        cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == slab and stmt.when is True}
+    for tile in shared_tiles:
+        cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == tile and stmt.when is True}
         lanes = [axis for axis in threads if not cells or axis.name not in dependencies(next(iter(cells)), body)]
-        if len(cells) != 1 or sum(load.buf == slab for load in summary(site.kernel.body).loads) != 1 or not lanes:
+        if len(cells) != 1 or sum(load.buf == tile for load in summary(site.kernel.body).loads) != 1 or not lanes:
             continue
         (idx,) = cells
         own = dependencies(idx, body) & inside
-        first = next(stmt.dst for stmt in body if isinstance(stmt, Load) and stmt.buf == slab)
+        first = next(stmt.dst for stmt in body if isinstance(stmt, Load) and stmt.buf == tile)
         mine = [
             stmt
             for stmt, names in zip(body, varying, strict=True)
@@ -365,9 +378,9 @@ def _operands(site: Any, body: Block, slabs: dict[str, None]) -> Iterator[Operan
         sums = accumulators(tuple(mine))
         part = tuple(_needed(mine, {value.name for value in values}))
         rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
-        raw = any(isinstance(stmt, Load) and stmt.buf == slab for stmt in rest)
+        raw = any(isinstance(stmt, Load) and stmt.buf == tile for stmt in rest)
         names, count = tuple(Var(axis.name) for axis in lanes), math.prod(axis.extent for axis in lanes)
-        yield Operand(part, rest, sums, values, raw, Var(slab), idx, names, count, thread_number(lanes))
+        yield Operand(part, rest, sums, values, raw, Var(tile), idx, names, count, thread_number(lanes))
 
 
 def _reads(stmt: Any) -> Any:
@@ -386,7 +399,7 @@ def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
 
 @tile_fact
 def holds(site: Any, operand: Operand) -> bool:
-    """Return whether the slab of an operand has the dtype of the values computed from it, so nothing is rounded."""
+    """Return whether an operand's shared tile has the dtype of the values computed from it, so nothing is rounded."""
     source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
     known = value_dtypes(site.kernel)
     return all(known[value.name] == source.dtype for value in operand.values)

@@ -24,7 +24,7 @@ from ..language.evaluate import Value, tensor_fact
 from ..language.rule import policy
 from .structure import upper_bound
 
-# ---- Operands of products that no slab can hold: what computing them in every warp costs.
+# ---- Operands of products that no shared tile can hold: what computing them in every warp costs.
 #
 # An operand goes through shared memory where a block reads each element of it at one index. One computed from
 # several elements of a stored value (a rotation of halves, a window) is computed by the threads that multiply it, from
@@ -55,7 +55,7 @@ def uses_of(site: Any, v: Any) -> Iterator[Use]:
 def scattered(site: Any, v: Value) -> bool:
     """Return whether an element of v is computed from several elements of one value in memory.
 
-    In that case no slab holds the elements that a block needs.
+    In that case no shared tile holds the elements that a block needs.
     """
     made, _ = cost.parts(v, site.kept)
     sources = [term.x for term in made if term.__class__ is Remap]
@@ -333,12 +333,12 @@ def beside(site: Any, v: Value, y: Value) -> bool:
         and other.over == v.over
         and flow.mask[other] & flow.mask[v] == flow.mask[v] != flow.mask[other]
         and other not in mine
-        and _walks_beside(v, *cost.parts(other, kept), read)
+        and _reads_the_same(v, *cost.parts(other, kept), read)
         for other in cost.parts(y, kept)[0]
     )
 
 
-def _walks_beside(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
+def _reads_the_same(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
     """Return whether the computation of a reduction needs no v, and reads something that v reads."""
     return v not in made and not set(read).isdisjoint(reads)
 
@@ -351,10 +351,10 @@ def again(site: Any, v: Value, y: Value, tile: int) -> float:
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
-def _in_block(site: Any, v: Any, walked: Any) -> float:
-    """Return the seconds to compute v once, reading each element that it walks from shared memory."""
+def _in_block(site: Any, v: Any, space: Any) -> float:
+    """Return the seconds to compute v once, reading each of its elements from shared memory."""
     made, read = cost.parts(v, site.kept)
-    moved = len(read) * site.flow.elements(site.flow.mask[walked])
+    moved = len(read) * site.flow.elements(site.flow.mask[space])
     return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
 
 
@@ -433,7 +433,8 @@ def several_products(site: Any, v: Value, w: Value) -> bool:
 def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
     """Yield the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     numbers = policy(site.target)
-    late = [atom for atom in ATOMS.values() if atom.late and atom.on(site.target.sm)] if numbers.late_products else []
+    known = ATOMS.values() if numbers.asynchronous_mma else ()
+    atoms = [atom for atom in known if atom.asynchronous and atom.on(site.target.sm)]
     for total in made:
         product = total.x if total.__class__ is Reduce and total.fn == "add" else None
         if product.__class__ is not Elementwise or product.fn != "multiply":
@@ -442,7 +443,7 @@ def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
         left, right = (_widened_from(factor) or dtype(factor) for factor in product.args)
         wide = min(_places(a - b), _places(b - a)) >= numbers.tile_side
         chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
-        if wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(left, right) for atom in late):
+        if wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(left, right) for atom in atoms):
             yield total
 
 
@@ -467,7 +468,7 @@ def apart(site: Any, v: Value) -> float:
 
 @tensor_fact
 def multiplied(site: Any, y: Value) -> bool:
-    """Return whether a value flows into a product that walks it many times, through values that nothing stores."""
+    """Return whether a value flows into a product that reads it many times, through values that nothing stores."""
     flow, todo, seen = site.flow, [y], set()
     while todo:
         term = todo.pop()

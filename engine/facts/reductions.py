@@ -31,7 +31,7 @@ from ...ir.node import Expr, nodes
 from ...ir.program import Block
 from ...ir.ranges import simplify
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, Slab, Stage
+from ...ir.tile import Combine, CombineTuple, SharedTile, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
 from ..rewrite.statements.site import names_at
 from .structure import TILE, varying
@@ -311,7 +311,7 @@ def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
     The list is empty if the run reads another buffer, if an accumulator has several functions, or if dtypes differ.
     """
     given = {param.name for param in params}
-    given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, Slab)}
+    given |= {one.dst for one in nodes(body, Stage)} | {one.dst for one in nodes(body, SharedTile)}
     read = {one.buf for one in nodes(body, Load)} | {one.src for one in nodes(body, Stage)}
     ways = {(one.acc, one.fn) for one in nodes(body, Accumulate)}
     if not read <= given or len({acc for acc, _ in ways}) < len(ways):

@@ -31,7 +31,7 @@ from ...ir.facts.layout import (
     SECTOR,
     WORD,
     address,
-    all_slab_bytes,
+    all_shared_tile_bytes,
     bound_ranges,
     cell_of,
     copy_shape,
@@ -41,7 +41,7 @@ from ...ir.facts.layout import (
     params,
     place_in_source,
     ranges_of,
-    slab_bytes,
+    shared_tile_bytes,
     stages,
     strides,
     tidy,
@@ -122,7 +122,7 @@ def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
 @fact("bytes([stmt]) -> int", TILE)
 def size_of(site: Any, copies: Any) -> int:
     """Return the shared memory of one slot of each of some Stages."""
-    return sum(slab_bytes(site.kernel, stage) for stage in copies)
+    return sum(shared_tile_bytes(site.kernel, stage) for stage in copies)
 
 
 @statement_fact
@@ -133,8 +133,8 @@ def item(site: Any, stage: Stage) -> int:
 
 @statement_fact
 def smem_left(site: Any) -> int:
-    """Return the shared memory that neither the slabs of the kernel take yet nor the exchanges of its Combines."""
-    return site.target.smem - all_slab_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
+    """Return the shared memory that neither shared tiles nor the exchanges of Combines use."""
+    return site.target.smem - all_shared_tile_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
 
 @fact("fitting([record], int) -> [record]", TILE)
@@ -157,7 +157,7 @@ def box_ok(site: Any, copies: StatementList) -> bool:
 
 @statement_fact
 def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
-    """Return whether a run reads some slab in fewer wavefronts padded or in a xor layout than in any TMA layout."""
+    """Return whether padding or a xor layout of some shared tile takes fewer wavefronts than any TMA layout."""
     pads = pow2(1, 2 * site.target.vector_bytes // WORD)
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
@@ -178,13 +178,13 @@ def copies_words(site: Any, copies: StatementList) -> bool:
 
 @statement_fact
 def bank_cycles(site: Any, body: Block) -> int:
-    """Count the wavefronts of one warp for what a run reads of all slabs."""
+    """Count the wavefronts of one warp for what a run reads of all shared tiles."""
     return warp_accesses.bank_cycles(site.kernel, body)
 
 
 @statement_fact
 def xor_maps(site: Any, stage: Stage) -> ValueList:
-    """Return the xor layouts of a slab worth trying."""
+    """Return the xor layouts of a shared tile worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
@@ -196,13 +196,13 @@ def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
 
 @statement_fact
 def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
-    """Count the wavefronts of one warp for a slab under a xor layout."""
+    """Count the wavefronts of one warp for a shared tile under a xor layout."""
     return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
 @statement_fact
 def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Count the wavefronts of one warp if the rows of a slab had `pad` unused elements.
+    """Count the wavefronts of one warp if the rows of a shared tile had `pad` unused elements.
 
     A vector may become several accesses.
     """
@@ -211,13 +211,13 @@ def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
 
 @statement_fact
 def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
-    """Count the instructions of one warp for a slab, if its rows had `pad` unused elements."""
+    """Count the instructions of one warp for a shared tile, if its rows had `pad` unused elements."""
     return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
 @statement_fact
 def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
-    """Count the wavefronts of one warp if the rows of a slab were cut into spans of so many bytes.
+    """Count the wavefronts of one warp if the rows of a shared tile were cut into spans of so many bytes.
 
     TMA swizzles the spans.
     """
@@ -226,7 +226,7 @@ def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
 
 @statement_fact
 def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
-    """Return whether all loads of a slab give neighbouring lanes rows that are `stride` apart."""
+    """Return whether all loads of a shared tile give neighbouring lanes rows that are `stride` apart."""
     lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
     rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
@@ -235,7 +235,7 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 
 @statement_fact
 def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
-    """Return whether iteration k of a loop copies to slot k % depth of slabs, and its body accesses only that slot."""
+    """Return whether iteration k of a loop copies to slot k % depth, and its body accesses only that slot."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
     touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
@@ -249,18 +249,18 @@ def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
 @statement_fact
 def only_staged(site: Any, body: Block) -> bool:
     """Return whether a run reads shared memory only and writes nothing, so that it is harmless without its guard."""
-    slabs, found = stages(site.kernel), summary(body)
-    return all(load.buf in slabs for load in found.loads) and not found.stores and not found.barriers
+    shared_tiles, found = stages(site.kernel), summary(body)
+    return all(load.buf in shared_tiles for load in found.loads) and not found.stores and not found.barriers
 
 
 @statement_fact
-def in_slabs(site: Any, body: Block) -> bool:
-    """Return whether every load of a run stays inside of its slab without any guard."""
-    slabs, known = stages(site.kernel), ranges_of(site.kernel)
+def in_shared_tiles(site: Any, body: Block) -> bool:
+    """Return whether every load of a run stays inside of its shared tile without any guard."""
+    shared_tiles, known = stages(site.kernel), ranges_of(site.kernel)
     for load in summary(body).loads:
-        if load.buf not in slabs:
+        if load.buf not in shared_tiles:
             return False
-        for axis, position in zip(slabs[load.buf].slab, cell_of(slabs[load.buf], load.idx), strict=True):
+        for axis, position in zip(shared_tiles[load.buf].box, cell_of(shared_tiles[load.buf], load.idx), strict=True):
             low, high = interval(tidy(position, known), known)
             if low < 0 or high >= axis.extent:
                 return False
@@ -348,12 +348,12 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 
 @statement_fact
 def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
-    """Return whether a load stays in its slab, and reads the zero fill of it where a part of a condition fails."""
+    """Return whether a load stays in its shared tile, and reads zero fill where a part of a condition fails."""
     plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
     parts = [part for part in conjuncts(condition) if not _always(site, part)]
     gathered = isinstance(stage, Stage) and stage.gathered
     ordered = gathered or all(part.__class__ is Binary and part.op == "<" for part in parts)
-    return ordered and all(_beyond_source(site, plain, part) for part in parts) and in_slabs(site, (plain,))
+    return ordered and all(_beyond_source(site, plain, part) for part in parts) and in_shared_tiles(site, (plain,))
 
 
 def _always(site: Any, condition: Any) -> bool:
@@ -362,7 +362,7 @@ def _always(site: Any, condition: Any) -> bool:
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
-    """Return whether a load reads the zero fill of its slab where the condition fails."""
+    """Return whether a load reads the zero fill of its shared tile where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
         return False
@@ -433,8 +433,9 @@ def _one_quotient(place: Any) -> tuple[Any, int] | None:
 class ResultBox(NamedTuple):
     """Box of results at `buf[origin]`: rows of dimension `row` by columns of the last dimension.
 
-    smem: a name for a slab. bytes: shared memory of such a slab, with rows padded by a vector against bank conflicts.
-    pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose ends guards stop.
+    smem: a name for a shared tile. bytes: shared memory of such a shared tile, with rows padded by a vector against
+    bank conflicts. pieces: whether a store of a warp fills its sectors only in part. edges: the dimensions at whose
+    ends guards stop.
     """
 
     buf: Var
@@ -472,7 +473,7 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
 
 @tile_fact
 def left_by_ring(site: Any) -> int:
-    """Return the bytes of the copied slabs that nothing needs after the one loop that fills and reads them.
+    """Return the bytes of the copied shared tiles that nothing needs after the one loop that fills and reads them.
 
     The result is 0 if something else is copied or read later, or if TMA copies: TMA may copy again before anything
     orders the copy after the stores of threads.
@@ -483,12 +484,12 @@ def left_by_ring(site: Any) -> int:
     later = len(inside.stages) < len(whole.stages) or _reads(inside, names) < _reads(whole, names)
     if later or any(stage.via != "ASYNC" for stage in inside.stages):
         return 0
-    slabs = stages(site.kernel)
-    return sum(slabs[name].depth * slab_bytes(site.kernel, slabs[name]) for name in names)
+    shared_tiles = stages(site.kernel)
+    return sum(shared_tiles[name].depth * shared_tile_bytes(site.kernel, shared_tiles[name]) for name in names)
 
 
 def _reads(found: Any, names: set[str]) -> int:
-    """Count the loads and stores that name one of some slabs."""
+    """Count the loads and stores that name one of some shared tiles."""
     return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 

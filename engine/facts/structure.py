@@ -32,7 +32,7 @@ from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
-from ...ir.tile import Slab, Stage, Sync, Tile, Wait
+from ...ir.tile import SharedTile, Stage, Sync, Tile, Wait
 from ..language.evaluate import (
     AxisList,
     Expression,
@@ -248,14 +248,14 @@ def reads(body: Any, name: Var) -> int:
 
 @statement_fact
 def copied_once(site: Any, copies: StatementList) -> bool:
-    """Return whether these are the only copies to their slabs."""
+    """Return whether these are the only copies to their shared tiles."""
     everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
     return all(everywhere.count(stage.dst) == 1 for stage in copies)
 
 
 @statement_fact
 def writes(body: Block, bufs: NameList) -> bool:
-    """Return whether a run stores to a buffer, or copies to a slab, of a list."""
+    """Return whether a run stores to a buffer, or copies to a shared tile, of a list."""
     found = summary(body)
     copied = {Var(s.dst) for s in found.stages}
     return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
@@ -289,9 +289,9 @@ def disjoint(idx: ExpressionList, names: NameList) -> bool:
 
 @statement_fact
 def zero(site: Any, buf: Var) -> Number:
-    """Return zero in the dtype of a buffer or a slab."""
-    slab = stages(site.kernel).get(buf.name)
-    dtype = slab.dtype if isinstance(slab, Slab) else params(site.kernel)[slab.src if slab else buf.name].dtype
+    """Return zero in the dtype of a buffer or a shared tile."""
+    tile = stages(site.kernel).get(buf.name)
+    dtype = tile.dtype if isinstance(tile, SharedTile) else params(site.kernel)[tile.src if tile else buf.name].dtype
     return identity("add", dtype)
 
 
@@ -385,7 +385,7 @@ def changes(body: Block, e: Expression) -> bool:
 
 @statement_fact
 def ordered_by_barriers(site: Any, stage: Stage) -> bool:
-    """Return whether no thread relies on having copied itself what it reads of a slab, or read what it copies over."""
+    """Return whether barriers alone order the copies and the reads of a shared tile, whichever thread copies a cell."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 

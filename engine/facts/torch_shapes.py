@@ -234,7 +234,7 @@ def inserted(places: NumberList, n: int, whole: int) -> NumberList:
 
 
 @torch_fact
-def turned_back(order: NumberList) -> NumberList:
+def inverse_order(order: NumberList) -> NumberList:
     """Return the order of dimensions that undoes another."""
     return tuple(order.index(k) for k in range(len(order)))
 
@@ -358,8 +358,8 @@ def rolled(site: TorchSite, os: AxisList, shifts: NumberList, ds: NumberList) ->
 
 
 @torch_fact
-def turned(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> ExpressionList:
-    """Return two dimensions turned by quarters, from the first towards the second."""
+def rotated(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> ExpressionList:
+    """Return two dimensions rotated by quarters, from the first towards the second."""
     out = list(os)
     x, y = os[a], os[b]
     back_x, back_y = subtract(site.extent(x) - 1, x), subtract(site.extent(y) - 1, y)

@@ -405,7 +405,7 @@ class SplitTemplate:
         if node.fn == WITHIN and node.items:
             conditions = [self._end(item, held) for item in node.items]
             return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
-        if node.fn in ("Tile", "Slab"):
+        if node.fn in ("Tile", "SharedTile"):
             items = tuple(made for item in node.items for made in self._axes(node.fn, item, held))
             return replace(node, items=items)
         return replace(node, items=self.node(node.items, held))
@@ -425,7 +425,7 @@ class SplitTemplate:
 
     def _axis(self, op: str, digit: Digit, at: s.Syntax, held: Held) -> s.AxisItem:
         size = self.node(digit.count, held)
-        if op == "Slab":  # its axes are labels
+        if op == "SharedTile":  # its axes are labels
             return s.AxisItem(at.span, digit.name, size, None, None, None)
         if digit.role not in AXES:
             raise _no_such_role(digit, at.span, "axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")

@@ -223,12 +223,12 @@ class Instance:
 
     def copied(self, given: dict[str, Any], scope: SubjectScope) -> dict[str, Any]:
         """Return the box of a copy: one or two dimensions, whose origin moves with the enclosing loop."""
-        count = len(given["slab"]) or self.dice.number(1, 2)
-        slab = tuple(Axis(f"x{d}", self.dice.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
+        count = len(given["box"]) or self.dice.number(1, 2)
+        box = tuple(Axis(f"x{d}", self.dice.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
         origin, loop = [0] * count, scope.summed[-1:]
-        made: dict[str, Any] = {"slab": slab, "via": given.get("via") or self.dice.pick(self.options["Via"])}
+        made: dict[str, Any] = {"box": box, "via": given.get("via") or self.dice.pick(self.options["Via"])}
         if loop:
-            origin[-1] = multiply(Var(loop[0]), slab[-1].extent)
+            origin[-1] = multiply(Var(loop[0]), box[-1].extent)
             made["slot"] = modulo(Var(loop[0]), given.get("depth", 1))
         return made | {"origin": tuple(origin)}
 
@@ -280,7 +280,7 @@ class Instance:
     def read(self, stage: Stage, scope: SubjectScope) -> Block:
         """Return a sum over the contents of a shared-memory tile."""
         cells = []
-        for axis in stage.slab:
+        for axis in stage.box:
             fitting = [Var(name) for name in scope.parallel if scope.extents[name] <= axis.extent]
             cells.append(self.dice.pick([*fitting, self.dice.number(0, axis.extent - 1)]))
         return self.loaded(stage.dst, (*((stage.slot,) if stage.depth > 1 else ()), *cells))

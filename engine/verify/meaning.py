@@ -131,7 +131,7 @@ def _either(marks: Iterable[Term]) -> Term:
 
 Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
-LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest late atoms
+LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest WGMMA
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
 LARGEST_INPUT = 1 << 26  # elements of a buffer: half a gigabyte
 LARGEST_TURNS = 4000  # of all loops, for one thread

@@ -17,11 +17,11 @@ from ...ir.tile import (
     Combine,
     CombineTuple,
     Mma,
-    Settle,
     Stage,
     Sync,
     Tile,
     Wait,
+    WaitMma,
 )
 from ...ir.verify.kernel import problems
 from ..rewrite.statements.driver import wellformed
@@ -74,7 +74,7 @@ def resized(old: int, new: int, multiples: bool) -> Callable[[int], int]:
 def _extents(body: Block) -> set[int]:
     found: set[int] = set()
     for node in nodes(body, Tile, For, Stage):
-        values = [axis.extent for axis in getattr(node, "axes", getattr(node, "slab", ()))]
+        values = [axis.extent for axis in getattr(node, "axes", getattr(node, "box", ()))]
         values += [node.stop, node.step] if isinstance(node, For) else []
         found |= {n for n in values if type(n) is int and n > 1}
     return found
@@ -95,7 +95,7 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
         return binary(value.op, renumbered(value.a, change), renumbered(value.b, change))
     if isinstance(value, Axis):
         return replace(value, extent=renumbered(value.extent, change))
-    if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait | Settle):
+    if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait | WaitMma):
         return value
     kept = ("depth", "pad", "swizzle", "xor", "lanes", "slot", "unroll", "resident", "snake", "other")
     fields = {
@@ -212,7 +212,7 @@ def dropped(kernel: Kernel, dice: Dice) -> Kernel:
         kernel,
         dice,
         lambda statement: (),
-        (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, Settle),
+        (Load, Let, Accumulate, Store, Sync, Wait, Combine, CombineTuple, Mma, WaitMma),
     )
 
 

@@ -78,7 +78,7 @@ def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
 def _open(program: Program) -> set[int]:
     """Return the extents that may be sizes: those of blocks and loops, not those of anything that a block holds."""
     loops, tiles = list(nodes(program, For)), list(nodes(program, Tile))
-    axes = [axis for tile in tiles for axis in tile.axes] + [a for stage in nodes(program, Stage) for a in stage.slab]
+    axes = [axis for tile in tiles for axis in tile.axes] + [a for stage in nodes(program, Stage) for a in stage.box]
     found = {loop.stop for loop in loops} | {axis.extent for axis in axes if axis.role == "BLOCK"}
     held = [axis.extent for axis in axes if axis.role != "BLOCK"] + [loop.step for loop in loops]
     fixed = [n for n in held if isinstance(n, int)]

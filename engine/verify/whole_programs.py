@@ -22,7 +22,7 @@ from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Param
-from ...ir.tile import AlongAxes, Collective, Mma, Slab, Stage, Tile, TuplesAlongAxes
+from ...ir.tile import AlongAxes, Collective, Mma, SharedTile, Stage, Tile, TuplesAlongAxes
 from ..rewrite.statements.driver import wellformed
 
 # ---- How large the buffers of a kernel must be: every index evaluated over its loops, axes and guards.
@@ -60,8 +60,8 @@ def needs(body: Block) -> Needs:
     """
     walk = _ExtentWalk(Needs(), set())
     walk.block(body, {}, None)
-    for slab in walk.slabs:
-        walk.needs.hard.pop(slab, None)
+    for shared_tile in walk.shared_tiles:
+        walk.needs.hard.pop(shared_tile, None)
     return walk.needs
 
 
@@ -70,7 +70,7 @@ class _ExtentWalk:
     """Loop variables are arrays, each with a dimension of its own."""
 
     needs: Needs
-    slabs: set[str]
+    shared_tiles: set[str]
     depth: int = 0
 
     def block(self, block: Block, env: dict[str, Any], mask: Any) -> None:
@@ -114,11 +114,11 @@ class _ExtentWalk:
             self.hard(statement.buf, statement.idx, env, mask)
         elif isinstance(statement, Store):
             self.hard(statement.buf, statement.idx, env, mask)
-        elif isinstance(statement, Slab):
-            self.slabs.add(statement.dst)
+        elif isinstance(statement, SharedTile):
+            self.shared_tiles.add(statement.dst)
         elif isinstance(statement, Stage):
-            self.slabs.add(statement.dst)
-            ends = [axis.extent - 1 for axis in statement.slab]
+            self.shared_tiles.add(statement.dst)
+            ends = [axis.extent - 1 for axis in statement.box]
             last = place_in_source(statement, ends)
             origins = [self.value(e, env) for e in last]
             extents = [UNKNOWN if o is None else int(np.max(o, initial=0)) + 1 for o in origins]
@@ -213,7 +213,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     threads = [name for name in free if name in indices]
     body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
     has_tile = any(isinstance(statement, Tile) for statement in body)
-    cooperative = next(nodes(body, Collective, Slab), None) is not None
+    cooperative = next(nodes(body, Collective, SharedTile), None) is not None
     axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
     if has_tile:
         tile = next(statement for statement in body if isinstance(statement, Tile))
@@ -234,7 +234,7 @@ def _undefined(body: Block) -> tuple[str, ...]:
             bound.add(x.var)
         elif isinstance(x, Tile):
             bound |= {axis.name for axis in x.axes}
-        elif isinstance(x, Load | Let | Stage | Slab):
+        elif isinstance(x, Load | Let | Stage | SharedTile):
             bound.add(x.dst)
             bound |= {*x.gathered} if isinstance(x, Stage) else set()
         elif isinstance(x, Accumulate | Mma):
@@ -274,14 +274,14 @@ def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
 
 def _extent(body: Block, name: str) -> int:
     """Return the extent of a thread axis: as many threads as the shared-memory tiles that it indexes have cells."""
-    slabs = {stage.dst: stage for stage in nodes(body, Stage)}
+    shared_tiles = {stage.dst: stage for stage in nodes(body, Stage)}
     fitting = [16]
     for load in nodes(body, Load):
-        stage = slabs.get(load.buf)
+        stage = shared_tiles.get(load.buf)
         if stage is None:
             continue
-        cells = load.idx[len(load.idx) - len(stage.slab) :]
-        for index, axis in zip(cells, stage.slab, strict=True):
+        cells = load.idx[len(load.idx) - len(stage.box) :]
+        for index, axis in zip(cells, stage.box, strict=True):
             terms, constant = linear(index)
             factor = terms.get(Var(name), 0)
             if factor > 0 and len(terms) == 1:
@@ -342,7 +342,9 @@ def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
     before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
     """
     declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
-    stored = {store.buf for store in nodes(kernel.body, Store)} - {slab.dst for slab in nodes(kernel.body, Slab)}
+    stored = {store.buf for store in nodes(kernel.body, Store)} - {
+        shared_tile.dst for shared_tile in nodes(kernel.body, SharedTile)
+    }
     names = _index_names(kernel.body)
     indexing = {load.buf for load in nodes(kernel.body, Load) if load.dst in names}
     ins: list[Param] = []

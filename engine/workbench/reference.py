@@ -123,7 +123,7 @@ def _nodes() -> Iterator[Word]:
         yield Word(name, "monoid", name, says, tuple(LEVELS), "ir/monoid_texts.py")
     for atom in ATOMS.values():
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
-        who, machines = ("Four warps multiply", "on") if atom.late else ("A warp multiplies", "from")
+        who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
         says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
         yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py")
 

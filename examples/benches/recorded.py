@@ -4,9 +4,9 @@
 
 Each point of `results/recorded/products.json` is compiled with its tile, registers, chunk, ring and split; a point that
 the rules cannot express so (a side of 112, a split that they refuse) is left out and counted. The kernels that were
-measured are not ours: they copy by TMA where ours use cp.async, and read their slabs in another order; blocks that
-share a sum add theirs to the result, so that one launch does it, and of ours the second launch is not counted. What is
-held against the clock is the model and the way it counts, not our code. Nothing is run.
+measured are not ours: they copy by TMA where ours use cp.async, and read their shared tiles in another order; blocks
+that share a sum add theirs to the result, so that one launch does it, and of ours the second launch is not counted.
+What is held against the clock is the model and the way it counts, not our code. Nothing is run.
 """
 
 from __future__ import annotations

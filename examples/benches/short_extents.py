@@ -302,7 +302,7 @@ def _flat(tensor: Any) -> Any:
 
 
 def turns(program: tuple[Kernel, ...]) -> float:
-    """How often the ring of slabs turns that turns least: chunks, those before the loop included, over slots."""
+    """How often the ring of shared tiles turns that turns least: chunks, those before the loop included, over slots."""
     found = [math.inf]
     for kernel in program:
         copies = Counter(stage.dst for stage in nodes(kernel, Stage))

@@ -1,4 +1,4 @@
-"""Check whether barriers alone order the accesses of threads to a slab, whichever thread copies which of its cells.
+"""Check whether barriers alone order the accesses of threads to a shared tile, whichever thread copies a cell.
 
 A thread may read its own copies without a barrier. So a program with fewer barriers may be correct, but it becomes
 wrong as soon as the cells are distributed among the threads in another way.
@@ -17,10 +17,10 @@ from .structure import summary
 Slot = Expr | None  # None: any slot
 
 
-def ordered_by_barriers(kernel: Kernel, slab: str) -> bool:
+def ordered_by_barriers(kernel: Kernel, shared_tile: str) -> bool:
     """Return whether a Sync separates each copy from later accesses of its cells, and each access from a later copy."""
-    stages = [stage for stage in summary(kernel.body).stages if stage.dst == slab]
-    walk = _Walk(slab, stages)
+    stages = [stage for stage in summary(kernel.body).stages if stage.dst == shared_tile]
+    walk = _Walk(shared_tile, stages)
     walk.block(kernel.body)
     return walk.ordered
 
@@ -31,8 +31,8 @@ class _Walk:
     copied, accessed: slots since the last barrier.
     """
 
-    def __init__(self, slab: str, stages: list[Stage]) -> None:
-        self.slab, self.depth = slab, stages[0].depth if stages else 1
+    def __init__(self, shared_tile: str, stages: list[Stage]) -> None:
+        self.shared_tile, self.depth = shared_tile, stages[0].depth if stages else 1
         self.asynchronous = any(stage.via == "ASYNC" for stage in stages)
         self.copied: set[Slot] = set()
         self.accessed: set[Slot] = set()
@@ -47,9 +47,9 @@ class _Walk:
             self.copied, self.accessed = set(), set()
         elif isinstance(stmt, Wait) and self.asynchronous:
             self.copied.add(None)  # what was requested before is written now
-        elif isinstance(stmt, Stage) and stmt.dst == self.slab:
+        elif isinstance(stmt, Stage) and stmt.dst == self.shared_tile:
             self.copy(stmt.slot)
-        elif isinstance(stmt, Load | Store) and stmt.buf == self.slab:
+        elif isinstance(stmt, Load | Store) and stmt.buf == self.shared_tile:
             self.access(stmt.idx[0] if self.depth > 1 else 0)
         elif isinstance(stmt, For):
             self.loop(stmt)

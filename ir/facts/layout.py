@@ -1,7 +1,7 @@
 """Memory layout: flat addresses, vector legality, wavefronts, shapes of cooperative copies.
 
-Addresses count elements, of the buffer or of the source of the slab. Answers are cached for the ranges of a kernel, so
-a repeated query costs a dictionary look-up.
+Addresses count elements, of the buffer or of the source of the shared tile. Answers are cached for the ranges of a
+kernel, so a repeated query costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..node import Expr, Node, contents, memoised, nodes
 from ..program import Block, Kernel, Param, Stmt
 from ..ranges import Interval, by_steps, interval, simplify
 from ..substitute import substitute
-from ..tile import Mma, Slab, Stage, Tile
+from ..tile import Mma, SharedTile, Stage, Tile
 from .structure import summary, used_names
 
 WORD = 4  # bytes of a bank, and the least that cp.async copies
@@ -44,31 +44,31 @@ def params(kernel: Kernel) -> dict[str, Param]:
 
 @memoised
 def stages(kernel: Kernel) -> dict[str, Stage]:
-    """Return the shared slabs of a kernel by name, including those for computed values.
+    """Return the shared tiles of a kernel by name, including those for computed values.
 
-    All Stages of one slab agree on its layout (a verifier checks it).
+    All Stages of one shared tile agree on its layout (a verifier checks it).
     """
     found = summary(kernel.body)
-    slabs: tuple[Any, ...] = (*found.stages, *found.slabs)
-    return {slab.dst: slab for slab in slabs}
+    shared_tiles: tuple[Any, ...] = (*found.stages, *found.shared_tiles)
+    return {shared_tile.dst: shared_tile for shared_tile in shared_tiles}
 
 
 def item_bytes(kernel: Kernel, stage: Stage) -> int:
-    """Return the bytes of an element of a slab, or of a word if the source is not known."""
-    if isinstance(stage, Slab):
+    """Return the bytes of an element of a shared tile, or of a word if the source is not known."""
+    if isinstance(stage, SharedTile):
         return DTYPE_BYTES[stage.dtype]
     source = params(kernel).get(stage.src)
     return WORD if source is None else DTYPE_BYTES[source.dtype]
 
 
-def slab_bytes(kernel: Kernel, stage: Stage) -> int:
-    """Return the bytes of one slot of a slab."""
-    return item_bytes(kernel, stage) * slab_cells(stage)
+def shared_tile_bytes(kernel: Kernel, stage: Stage) -> int:
+    """Return the bytes of one slot of a shared tile."""
+    return item_bytes(kernel, stage) * shared_tile_cells(stage)
 
 
-def all_slab_bytes(kernel: Kernel) -> int:
-    """Return the bytes of all slots of all slabs of a kernel."""
-    return sum(slab.depth * slab_bytes(kernel, slab) for slab in stages(kernel).values())
+def all_shared_tile_bytes(kernel: Kernel) -> int:
+    """Return the bytes of all slots of all shared tiles of a kernel."""
+    return sum(shared_tile.depth * shared_tile_bytes(kernel, shared_tile) for shared_tile in stages(kernel).values())
 
 
 @memoised
@@ -119,33 +119,33 @@ def strides(shape: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def pitch(stage: Stage) -> int:
-    """Return the elements from one innermost row of a slab to the next."""
-    return stage.slab[-1].extent + stage.pad  # type: ignore[no-any-return]
+    """Return the elements from one innermost row of a shared tile to the next."""
+    return stage.box[-1].extent + stage.pad  # type: ignore[no-any-return]
 
 
-def slab_rows(stage: Stage) -> int:
-    return math.prod(axis.extent for axis in stage.slab[:-1])
+def shared_tile_rows(stage: Stage) -> int:
+    return math.prod(axis.extent for axis in stage.box[:-1])
 
 
-def slab_cells(stage: Stage) -> int:
-    """Return the elements of one slot of a slab."""
-    return slab_rows(stage) * pitch(stage)
+def shared_tile_cells(stage: Stage) -> int:
+    """Return the elements of one slot of a shared tile."""
+    return shared_tile_rows(stage) * pitch(stage)
 
 
 def cell_of(stage: Stage, idx: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Return the cell that a load of the slab reads: its index without the slot."""
+    """Return the cell that a load of the shared tile reads: its index without the slot."""
     return idx[1:] if stage.depth > 1 else idx
 
 
 def row_of(stage: Stage, cell: Sequence[Expr]) -> Expr:
     """Return the innermost row that contains a cell."""
-    if len(stage.slab) == 2:
+    if len(stage.box) == 2:
         return cell[0]
-    return total(cell[:-1], strides(tuple([axis.extent for axis in stage.slab[:-1]])))
+    return total(cell[:-1], strides(tuple([axis.extent for axis in stage.box[:-1]])))
 
 
 def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, Expr]:
-    """Return row and column of a cell of a slab as sums.
+    """Return row and column of a cell of a shared tile as sums.
 
     Quotients and remainders are those of whole steps, not of the offset within a step.
     """
@@ -157,7 +157,7 @@ def row_and_column(kernel: Kernel, stage: Stage, cell: Sequence[Expr]) -> tuple[
 def address(kernel: Kernel, buf: str, idx: tuple[Expr, ...]) -> Expr:
     """Return the flat address of an access.
 
-    The xor of a slab is omitted: it moves whole chunks, so it does not affect vectors.
+    The xor of a shared tile is omitted: it moves whole chunks, so it does not affect vectors.
     """
     place: Any = stages(kernel).get(buf) or params(kernel)[buf]
     known = answers(kernel)
@@ -191,7 +191,7 @@ def _address(kernel: Kernel, stage: Stage | Param, idx: tuple[Expr, ...]) -> Exp
     if isinstance(stage, Param):
         return tidy(total(idx, strides(stage.shape)), ranges_of(kernel))
     row, column = row_and_column(kernel, stage, cell_of(stage, idx))
-    return total((row, column, idx[0] if stage.depth > 1 else 0), (pitch(stage), 1, slab_cells(stage)))
+    return total((row, column, idx[0] if stage.depth > 1 else 0), (pitch(stage), 1, shared_tile_cells(stage)))
 
 
 def tidy(e: Expr, known: dict[str, Interval]) -> Expr:
@@ -245,17 +245,17 @@ def _from_a_multiple(flat: Expr, axis: Var, width: int) -> Expr:
     return by_steps(simplify(substitute(flat, {axis.name: add(multiply(whole, width), axis)}), ranges), ranges)
 
 
-class SlabLayout(NamedTuple):
-    """Layout of a slab: row bits that flip chunks, swizzle bytes, and elements from one innermost row to the next."""
+class SharedTileLayout(NamedTuple):
+    """Layout of a shared tile: row bits that flip chunks, swizzle bytes, and elements between innermost rows."""
 
     xor: tuple[int, ...]
     swizzle: int
     pitch: int
 
 
-def layout_of(stage: Stage) -> SlabLayout:
-    """Return the layout that a slab has."""
-    return SlabLayout(stage.xor, stage.swizzle, pitch(stage))
+def layout_of(stage: Stage) -> SharedTileLayout:
+    """Return the layout that a shared tile has."""
+    return SharedTileLayout(stage.xor, stage.swizzle, pitch(stage))
 
 
 def xor_chunk(xor: tuple[int, ...], row: Any, chunk: Any) -> Any:
@@ -273,7 +273,7 @@ def physical(stage: Stage, cell: Sequence[Any], item: int = WORD) -> Any:
     return place_of(layout_of(stage), row_of_numbers(stage, cell), cell[-1], item)
 
 
-def place_of(layout: SlabLayout, row: Any, column: Any, item: int = WORD) -> Any:
+def place_of(layout: SharedTileLayout, row: Any, column: Any, item: int = WORD) -> Any:
     """Return the element index of a column of an innermost row, in elements of `item` bytes."""
     chunk = CHUNK // item
     if layout.xor:
@@ -286,7 +286,7 @@ def place_of(layout: SlabLayout, row: Any, column: Any, item: int = WORD) -> Any
 
 def row_of_numbers(stage: Stage, cell: Sequence[Any]) -> Any:
     row: Any = 0
-    for axis, position in zip(stage.slab[:-1], cell, strict=False):
+    for axis, position in zip(stage.box[:-1], cell, strict=False):
         row = row * axis.extent + position
     return row
 
@@ -341,7 +341,7 @@ def warp_wavefronts(first: tuple[int, ...], width: int) -> int:
 class CopyShape(NamedTuple):
     """Shape of a cooperative copy.
 
-    width: elements per copy. chunks: copies per row. rows: of the slab. threads: of the block.
+    width: elements per copy. chunks: copies per row. rows: of the shared tile. threads: of the block.
     """
 
     width: int
@@ -351,7 +351,7 @@ class CopyShape(NamedTuple):
 
 
 def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
-    """Return the shape of a Stage's copy: 16 bytes each if source and slab allow it, else 4 bytes or one element."""
+    """Return the shape of a Stage's copy: 16 bytes each if source and box allow it, else 4 bytes or one element."""
     source, known = params(kernel)[stage.src], answers(kernel)
     key = (copy_shape, stage, source)
     if key not in known:
@@ -362,12 +362,12 @@ def copy_shape(kernel: Kernel, stage: Stage) -> CopyShape:
 def _copy_shape(stage: Stage, source: Param, tile: Tile | None) -> CopyShape:
     item = DTYPE_BYTES[source.dtype]
     width = next((n for n in (CHUNK // item, WORD // item) if n > 1 and _aligned(source, stage, n)), 1)
-    return CopyShape(width, stage.slab[-1].extent // width, slab_rows(stage), thread_count(tile) if tile else 1)
+    return CopyShape(width, stage.box[-1].extent // width, shared_tile_rows(stage), thread_count(tile) if tile else 1)
 
 
 def _aligned(source: Param, stage: Stage, width: int) -> bool:
-    """Return whether rows of the source and of the slab divide into the same groups of `width` elements."""
-    inner, last = stage.slab[-1], len(source.shape) - 1
+    """Return whether rows of the source and of the shared tile divide into the same groups of `width` elements."""
+    inner, last = stage.box[-1], len(source.shape) - 1
     if stage.gathered:
         return False
     sizes = (inner.extent, pitch(stage), source.shape[-1])
@@ -375,7 +375,7 @@ def _aligned(source: Param, stage: Stage, width: int) -> bool:
         return False
     if any(size % width for size in sizes):
         return False
-    if any(axis.dim == last and axis.stride % width for axis in stage.slab[:-1]):
+    if any(axis.dim == last and axis.stride % width for axis in stage.box[:-1]):
         return False
     terms, constant = linear(stage.origin[-1])
     return constant % width == 0 and all(factor % width == 0 for factor in terms.values())
@@ -383,9 +383,9 @@ def _aligned(source: Param, stage: Stage, width: int) -> bool:
 
 def place_in_source(stage: Stage, cell: Sequence[Expr]) -> tuple[Expr, ...]:
     """Return the element of the source that a Stage copies to a cell."""
-    labels = {axis.name: place for axis, place in zip(stage.slab, cell, strict=True) if axis.dim is None}
+    labels = {axis.name: place for axis, place in zip(stage.box, cell, strict=True) if axis.dim is None}
     position = list(substitute(stage.origin, labels))
-    for axis, place in zip(stage.slab, cell, strict=True):
+    for axis, place in zip(stage.box, cell, strict=True):
         if axis.dim is not None:
             position[axis.dim] = add(position[axis.dim], multiply(place, axis.stride))
     return tuple(position)
@@ -406,7 +406,7 @@ def owners(kernel: Kernel, stage: Stage) -> list[int]:
     lanes = lanes_of(kernel, stage)
     groups = threads // lanes
     run = rows_in_turn(stage, rows, groups)
-    return [r // run % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.slab[-1].extent)]
+    return [r // run % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.box[-1].extent)]
 
 
 def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
@@ -422,27 +422,27 @@ def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
 
 
 def is_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Return whether TMA can copy the slab: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
+    """Return whether TMA can copy the box: rank, order of dimensions, rows of whole 16 bytes, 256 elements a side."""
     if stage.gathered:
         return False
-    inner, dims, chunk = stage.slab[-1], [axis.dim or 0 for axis in stage.slab], CHUNK // item
+    inner, dims, chunk = stage.box[-1], [axis.dim or 0 for axis in stage.box], CHUNK // item
     aligned = inner.dim == len(source) - 1 and inner.extent % chunk == 0 and source[-1] % chunk == 0
-    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.slab)
+    return aligned and len(source) <= 5 and dims == sorted(dims) and all(axis.extent <= 256 for axis in stage.box)
 
 
 def is_swizzled_box(stage: Stage, source: tuple[int, ...], item: int = WORD) -> bool:
-    """Return whether TMA can copy the slab, in boxes whose rows are each 128 bytes that it swizzles."""
+    """Return whether TMA can copy the shared tile, in boxes whose rows are each 128 bytes that it swizzles."""
     if stage.gathered:
         return False
-    inner = stage.slab[-1]
+    inner = stage.box[-1]
     rows = inner.extent * item == ROW and inner.dim == len(source) - 1 and source[-1] * item % CHUNK == 0
-    return rows and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.slab)
+    return rows and len(source) <= 5 and all(axis.extent <= 256 for axis in stage.box)
 
 
-# ---- operands of tensor cores: the loads, and the rows of a slab that ldmatrix reads
+# ---- operands of tensor cores: the loads, and the rows of a shared tile that ldmatrix reads
 
 
-ROWS, COLUMNS = "rows", "columns"  # of a slab: what the words of a fragment run along
+ROWS, COLUMNS = "rows", "columns"  # of a shared tile: what the words of a fragment run along
 
 
 class FragmentOperand(NamedTuple):
@@ -498,7 +498,7 @@ def _only_multiplies(stmt: Stmt, name: str) -> bool:
 
 
 def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOperand) -> str | None:
-    """Return the form of a matrix load: words along the rows of a slab, words across rows, or None for neither.
+    """Return the form of a matrix load: words along the rows of a shared tile, words across rows, or None for neither.
 
     Along rows, g is a row, and t and w are neighbours.
     """
@@ -509,7 +509,7 @@ def matrix_form(kernel: Kernel, stage: Stage, stmt: Load, operand: FragmentOpera
     (row, _), (column, constant) = linear(row_at), linear(column_at)
     g, t = Var(own["g"]), Var(own["t"])
     along: dict[Expr, int] = {t: atom.per_word, **{Var(w): 1 for w in operand.within}}
-    beside = [constant, stage.slab[-1].extent, stage.pad, *(n for e, n in column.items() if e not in (g, *along))]
+    beside = [constant, stage.box[-1].extent, stage.pad, *(n for e, n in column.items() if e not in (g, *along))]
     if any(number % (CHUNK // item) for number in beside):
         return None
     in_row, in_column = ({e: terms[e] for e in (g, *along) if e in terms} for terms in (row, column))
@@ -535,8 +535,8 @@ def matrix_rows(operand: FragmentOperand, form: str) -> dict[str, Expr]:
 
 # ---- matrix views: loads that asynchronous MMAs do themselves, and the descriptors of their matrices
 #
-# Four numbers locate the elements of a matrix in shared memory. In slabs of 128-byte rows with the swizzle
-# of TMA, a line of the matrix (a row of a, a column of b) runs along such a row of the slab, or across the rows:
+# Four numbers locate the elements of a matrix in shared memory. In shared tiles of 128-byte rows with the swizzle
+# of TMA, a line of the matrix (a row of a, a column of b) runs along such a row of the shared tile, or across the rows:
 #
 # along:  element (line, column) at  start + line // 8 * stride + line % 8 * 128 + column*item
 # across: the same at  start + line // 64 * leading + line % 64 * item + column // 8 * stride + column % 8 * 128
@@ -550,7 +550,7 @@ STEP = 32  # bytes of a row that an atom reads
 
 
 class MatrixView(NamedTuple):
-    """A matrix in a slot of a slab. across: lines run across the rows of the slab; stride, leading: bytes."""
+    """A matrix in a slot of a shared tile. across: lines run across the rows of the tile; stride, leading: bytes."""
 
     across: bool
     stride: int
@@ -559,24 +559,24 @@ class MatrixView(NamedTuple):
 
 @memoised
 def views_of(kernel: Kernel) -> frozenset[Load]:
-    """Return the loads of slabs whose values only late atoms read."""
+    """Return the loads of shared tiles whose values only asynchronous atoms read."""
     found: set[Load] = set()
     _find(kernel.body, stages(kernel).keys(), found)
     return frozenset(found)
 
 
-def _find(block: Block, slabs: Container[str], found: set[Load]) -> None:
+def _find(block: Block, shared_tiles: Container[str], found: set[Load]) -> None:
     for position, stmt in enumerate(block):
-        if isinstance(stmt, Load) and stmt.buf in slabs:
+        if isinstance(stmt, Load) and stmt.buf in shared_tiles:
             operand = operand_of(stmt.dst, block[position + 1 :])
-            if operand is not None and operand.atom.late:
+            if operand is not None and operand.atom.asynchronous:
                 found.add(stmt)
         elif hasattr(stmt, "body"):
-            _find(stmt.body, slabs, found)
+            _find(stmt.body, shared_tiles, found)
 
 
 def matrix_view(kernel: Kernel, stage: Stage, load: Load, product: Mma, left: bool) -> MatrixView | None:
-    """Return the descriptor form with which a late atom reads the matrix of a load, or None if no descriptor fits.
+    """Return the descriptor form with which an asynchronous atom reads the matrix of a load, or None if none fits.
 
     left: whether the matrix is the operand a.
     """

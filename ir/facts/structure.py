@@ -25,7 +25,7 @@ from ..tile import (
     Mma,
     Scan,
     ScanTuple,
-    Slab,
+    SharedTile,
     Stage,
     Tile,
     TuplesAlongAxes,
@@ -63,7 +63,7 @@ class Summary:
     guards = Kinds[If](If)
     merges = Kinds[Merge](Merge)
     scales = Kinds[Scale](Scale)
-    slabs = Kinds[Slab](Slab)
+    shared_tiles = Kinds[SharedTile](SharedTile)
     mmas = Kinds[Mma](Mma)
     collectives = Kinds[Collective](Collective)
 
@@ -472,7 +472,7 @@ def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:
     buffers = {param.name: param.dtype for param in params}
     for stage in nodes(block, Stage):
         buffers[stage.dst] = buffers[stage.src]
-    buffers.update((slab.dst, slab.dtype) for slab in nodes(block, Slab))
+    buffers.update((shared_tile.dst, shared_tile.dtype) for shared_tile in nodes(block, SharedTile))
     known: dict[str, str] = {}
 
     def type_of(name: str) -> str:

@@ -20,13 +20,13 @@ from ..program import Block, Kernel
 from ..ranges import Interval, interval
 from ..sizes import highest
 from ..substitute import substitute
-from ..tile import Combine, CombineTuple, Mma, Scan, ScanTuple, Slab, Stage
+from ..tile import Combine, CombineTuple, Mma, Scan, ScanTuple, SharedTile, Stage
 from .layout import (
     CHUNK,
     DTYPE_BYTES,
     WORD,
     CopyShape,
-    SlabLayout,
+    SharedTileLayout,
     answers,
     bound_ranges,
     cell_of,
@@ -43,7 +43,7 @@ from .layout import (
     place_of,
     ranges_of,
     row_and_column,
-    slab_rows,
+    shared_tile_rows,
     stages,
     tile_of,
     wavefronts,
@@ -78,7 +78,7 @@ _ARITHMETIC: dict[str, Any] = {"*": np.multiply, "//": np.floor_divide, "%": np.
 
 
 class WarpRequest(NamedTuple):
-    """One warp access of a slab. width in words; rows, columns of the lanes; touched: row bits that registers vary.
+    """One warp access of a shared tile. width in words; rows, columns: of the lanes; touched: row bits of registers.
 
     item: bytes of an element; times: how often it is made.
     """
@@ -92,7 +92,7 @@ class WarpRequest(NamedTuple):
 
 
 class Access(NamedTuple):
-    """An access of a slab, independent of the padding of its rows.
+    """An access of a shared tile, independent of the padding of its rows.
 
     run: neighbouring elements that a thread accesses. rows, columns: of the lanes. touched: row bits that registers
     vary.
@@ -107,7 +107,7 @@ class Access(NamedTuple):
 
 
 class Requests(tuple[WarpRequest, ...]):
-    """The warp accesses of a slab. known: costs computed so far, by layout."""
+    """The warp accesses of a shared tile. known: costs computed so far, by layout."""
 
     known: dict[Any, Any]
 
@@ -118,9 +118,9 @@ class Requests(tuple[WarpRequest, ...]):
 
 
 def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
-    """Return every warp access of this slab in a block, and the copies of a warp.
+    """Return every warp access of this shared tile in a block, and the copies of a warp.
 
-    They are as wide as the rows of the slab allow. An access that is not a vector becomes several accesses.
+    They are as wide as the rows of the shared tile allow. An access that is not a vector becomes several accesses.
     """
     known = answers(kernel)
     key = (requests, stage, item_bytes(kernel, stage), body)
@@ -130,7 +130,7 @@ def requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
 
 
 def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
-    """Return the requests of a slab.
+    """Return the requests of a shared tile.
 
     All blocks with the same accesses share them, as do all stages with the same layout width.
     """
@@ -139,9 +139,9 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
     own = [access for access in accesses if access.buf == stage.dst]
     places = tuple(dict.fromkeys([_matrix_or_own(kernel, stage, access, below.mmas) for access in own]))
     loops = frozenset([loop.var for loop in below.loops])
-    accessed = (_accesses_of, stage.slab, stage.depth, item, places, loops)
+    accessed = (_accesses_of, stage.box, stage.depth, item, places, loops)
     copied = None
-    if not isinstance(stage, Slab) and stage.via != "TMA":
+    if not isinstance(stage, SharedTile) and stage.via != "TMA":
         copied = copy_shape(kernel, stage), lanes_of(kernel, stage), item
     key = (*accessed, pitch(stage), copied)
     if key not in known:
@@ -160,7 +160,7 @@ def _told(places: Any) -> Any:
 
 @functools.lru_cache(1024)
 def _alike(told: tuple[Any, ...]) -> Requests:
-    """Return the requests for a hashable description: one object, with one cache of costs, for all equal slabs."""
+    """Return the requests for a hashable description: one object and one cache of costs for all equal shared tiles."""
     return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in told)
 
 
@@ -192,7 +192,7 @@ def _as_wide_as_rows(accesses: tuple[Access, ...], row: int, item: int) -> list[
 def _accesses_of(
     kernel: Kernel, stage: Stage, indices: tuple[Any, ...], loops: frozenset[str], item: int
 ) -> tuple[Access, ...]:
-    """Return the accesses of a slab at some indices, each paired with whether it is a row of a matrix.
+    """Return the accesses of a shared tile at some indices, each paired with whether it is a row of a matrix.
 
     loops: loops that a thread runs between the accesses.
     """
@@ -309,12 +309,12 @@ def _added(acc: str, body: Block) -> Iterator[Any]:
 
 
 def cycles(stage: Stage, asked: tuple[WarpRequest, ...]) -> int:
-    """Return the wavefronts of some requests of a slab, in its own layout."""
+    """Return the wavefronts of some requests of a shared tile, in its own layout."""
     return cycles_in(layout_of(stage), asked)
 
 
-def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
-    """Return the wavefronts of some requests of a slab in a given layout."""
+def cycles_in(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
+    """Return the wavefronts of some requests of a shared tile in a given layout."""
     if asked.__class__ is not Requests:
         return _cycles(layout, asked)
     if layout not in asked.known:
@@ -322,7 +322,7 @@ def cycles_in(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
     return asked.known[layout]  # type: ignore[no-any-return]
 
 
-def _cycles(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
+def _cycles(layout: SharedTileLayout, asked: tuple[WarpRequest, ...]) -> int:
     total = 0
     for width, row, column, _, item, times in asked:
         places = place_of(layout, row, column, item)  # one of all lanes, where they differ in nothing
@@ -332,37 +332,39 @@ def _cycles(layout: SlabLayout, asked: tuple[WarpRequest, ...]) -> int:
 
 
 def bank_cycles(kernel: Kernel, body: Block) -> int:
-    """Return the wavefronts of one warp for the accesses of a block to all slabs, and for their copies."""
+    """Return the wavefronts of one warp for the accesses of a block to all shared tiles, and for their copies."""
     return sum(cycles(stage, requests(kernel, stage, body)) for stage in stages(kernel).values())
 
 
 def padded_cycles(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
-    """Return the wavefronts of one warp for a slab with `pad` unused elements a row, which may narrow accesses."""
+    """Return the wavefronts of a warp for a shared tile with `pad` unused elements a row, which may narrow accesses."""
     padded = replace(stage, pad=pad)
     return cycles(padded, requests(kernel, padded, body))
 
 
 def padded_accesses(kernel: Kernel, stage: Stage, body: Block, pad: int) -> int:
-    """Return the instructions of one warp for a slab with `pad` unused elements a row."""
+    """Return the instructions of one warp for a shared tile with `pad` unused elements a row."""
     return sum(request.times for request in requests(kernel, replace(stage, pad=pad), body))
 
 
 def swizzled_cycles(stage: Stage, asked: tuple[WarpRequest, ...], span: int) -> int:
     """Return the wavefronts of some requests if the rows are split into TMA swizzle spans of `span` bytes."""
-    inner = stage.slab[-1]
+    inner = stage.box[-1]
     width = min(span // asked[0].item, inner.extent) if asked else inner.extent
-    cut = replace(stage, slab=(*stage.slab[:-1], replace(inner, extent=width)), swizzle=span)
-    moved = (r._replace(rows=r.rows + r.columns // width * slab_rows(stage), columns=r.columns % width) for r in asked)
+    cut = replace(stage, box=(*stage.box[:-1], replace(inner, extent=width)), swizzle=span)
+    moved = (
+        r._replace(rows=r.rows + r.columns // width * shared_tile_rows(stage), columns=r.columns % width) for r in asked
+    )
     return cycles(cut, tuple(moved))
 
 
 def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> int:
-    """Return the additional wavefronts of a slab in the best layout of TMA, compared with the best layout of threads.
+    """Return the additional wavefronts of a shared tile in TMA's best layout, compared with the best of threads.
 
     pads: unused elements that rows may have in the layout of threads.
     """
     boxed = replace(stage, via="TMA")
-    asked, row = requests(kernel, boxed, body), stage.slab[-1].extent * item_bytes(kernel, stage)
+    asked, row = requests(kernel, boxed, body), stage.box[-1].extent * item_bytes(kernel, stage)
     written = [cycles(boxed, asked), *(swizzled_cycles(boxed, asked, span) for span in SPANS if row % span == 0)]
     padded = [padded_cycles(kernel, stage, body, pad) for pad in pads]
     return min(written) - min((xor_cycles(boxed, asked, best_xor(kernel, boxed, body)), *padded))
@@ -373,7 +375,7 @@ def box_loss(kernel: Kernel, stage: Stage, body: Block, pads: Iterable[int]) -> 
 
 def xor_cycles(stage: Stage, asked: tuple[WarpRequest, ...], bits: tuple[int, ...]) -> int:
     """Return the wavefronts of some requests under a xor map."""
-    return cycles_in(SlabLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
+    return cycles_in(SharedTileLayout(tuple(bits), stage.swizzle, pitch(stage)), asked)
 
 
 def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
@@ -381,8 +383,8 @@ def xor_maps(stage: Stage, item: int = WORD) -> tuple[tuple[int, ...], ...]:
 
     A map has for each bit of the chunk one bit of the row, or none.
     """
-    chunks, rows = stage.slab[-1].extent * item // CHUNK, slab_rows(stage)
-    if stage.slab[-1].extent * item % CHUNK or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
+    chunks, rows = stage.box[-1].extent * item // CHUNK, shared_tile_rows(stage)
+    if stage.box[-1].extent * item % CHUNK or chunks & (chunks - 1) or pitch(stage) & (pitch(stage) - 1):
         return ((),)
     return _maps(min(3, chunks.bit_length() - 1), min(6, (rows - 1).bit_length()))
 
@@ -454,16 +456,16 @@ STAGED_DTYPES = ("f32", "f16", "bf16", "e4m3", "e5m2", "i32", "i8")
 
 
 class Footprint(NamedTuple):
-    """The box `buf[origin + slab]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
+    """The box `buf[origin + box]`. smem: a name for its copy; base, dims: origin and number of each kept dimension.
 
     reuse: whether the block reads some element more than once. cells: index of the copy if elements are gathered; the
-    origin then mentions the labels of the slab.
+    origin then mentions the labels of the shared tile.
     """
 
     buf: Var
     smem: Var
     origin: tuple[Any, ...]
-    slab: tuple[Axis, ...]
+    box: tuple[Axis, ...]
     base: tuple[Any, ...]
     dims: tuple[int, ...]
     reuse: bool
@@ -510,10 +512,10 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
     indices: those that it does not read may lie outside of the buffer and are copied as 0.
     """
     wanted: dict[str, list[Load]] = {}
-    slabs, known = stages(here.kernel), params(here.kernel)
+    shared_tiles, known = stages(here.kernel), params(here.kernel)
     inputs = {param.name for param in here.kernel.ins}
     for load in summary(here.body).loads:
-        if load.buf in inputs and load.buf not in slabs and known[load.buf].dtype in STAGED_DTYPES:
+        if load.buf in inputs and load.buf not in shared_tiles and known[load.buf].dtype in STAGED_DTYPES:
             wanted.setdefault(load.buf, []).append(load)
     taken: set[str] = set()
     found = []
@@ -529,7 +531,7 @@ def footprints(here: RangedBlock) -> tuple[Footprint, ...]:
 def lies_in(idx: tuple[Any, ...], foot: Footprint, here: RangedBlock) -> bool:
     """Return whether a load with this index is one of the loads of a footprint."""
     if foot.cells:
-        labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.slab, strict=True)}
+        labels = {cell.name: Var(axis.name) for cell, axis in zip(foot.cells, foot.box, strict=True)}
         places: tuple[Any, ...] = substitute(idx, labels)
         return places == foot.origin
     box = box_of(idx, here)
@@ -602,14 +604,14 @@ def _footprint(buf: str, loads: list[Load], box: IndexBox, here: RangedBlock, ta
     labels = [box.sides[dim][1] for dim in dims]
     if len(set(labels)) < len(labels):
         labels = [f"d{dim}" for dim in dims]
-    slab = tuple(Axis(label, box.sides[dim][0], None, dim) for label, dim in zip(labels, dims, strict=True))
+    tile_box = tuple(Axis(label, box.sides[dim][0], None, dim) for label, dim in zip(labels, dims, strict=True))
     varying = frozenset().union(*(dependencies(load.idx, here.body) for load in loads))
     shared = {name for name in here.threads - varying if here.ranges[name][1] > 0}
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in tile_box)
     smem = unused(f"{buf}_smem", names_in(here.kernel) | taken)
     taken.add(smem)
     base = tuple(box.origin[dim] for dim in dims)
-    return Footprint(Var(buf), Var(smem), box.origin, slab, base, dims, bool(shared) or len(loads) > 1, size)
+    return Footprint(Var(buf), Var(smem), box.origin, tile_box, base, dims, bool(shared) or len(loads) > 1, size)
 
 
 def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -> list[Footprint]:
@@ -626,12 +628,12 @@ def _gathered(buf: str, loads: list[Load], here: RangedBlock, taken: set[str]) -
     labels = {name: unused(f"{name}_at", known) for name in names}
     smem = unused(f"{buf}_smem", known)
     taken.update((smem, *labels.values()))
-    slab = tuple(Axis(labels[name], here.ranges[name][1] + 1) for name in names)
+    tile_box = tuple(Axis(labels[name], here.ranges[name][1] + 1) for name in names)
     origin = substitute(idx, {name: Var(label) for name, label in labels.items()})
     shared = {name for name in here.threads - dependencies(idx, here.body) if here.ranges[name][1] > 0}
-    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in slab)
+    size = DTYPE_BYTES[params(here.kernel)[buf].dtype] * math.prod(axis.extent for axis in tile_box)
     cells = tuple(Var(name) for name in names)
-    return [Footprint(Var(buf), Var(smem), origin, slab, (), (), bool(shared), size, cells)]
+    return [Footprint(Var(buf), Var(smem), origin, tile_box, (), (), bool(shared), size, cells)]
 
 
 def local_index(idx: tuple[Any, ...], foot: Footprint) -> tuple[Any, ...]:

@@ -32,13 +32,13 @@ from ..tile import (
     Mma,
     Scan,
     ScanTuple,
-    Settle,
-    Slab,
+    SharedTile,
     Stage,
     Sync,
     Tile,
     TuplesAlongAxes,
     Wait,
+    WaitMma,
 )
 from . import loop
 from .loop import combined, folded_tuples, lifted
@@ -181,9 +181,9 @@ def added(stmt: Mma, a: Any, b: Any, registers: Sequence[Axis]) -> Any:
     return total.reshape(blocks, warps * math.prod(lanes), *total.shape[2 + len(lanes) :])
 
 
-# ---- asynchronous products (WGMMA): computed at any time between the Mma and its Settle
+# ---- asynchronous products (WGMMA): computed at any time between the Mma and its WaitMma
 #
-# Until then the accumulators are poison. An operand in shared memory is read twice, at the Mma and at the Settle, with
+# Until then the accumulators are poison. An operand in shared memory is read twice, at the Mma and at the WaitMma, with
 # all checks of a load, and must hold the bytes of the same copies: an overwrite in between is an error in every run.
 
 
@@ -191,7 +191,7 @@ POISON = np.full((), np.nan)
 
 
 @dataclass
-class SlabRead:
+class SharedTileRead:
     """The elements of a shared-memory tile that a product reads later, for the threads of a group."""
 
     stmt: Load
@@ -200,25 +200,25 @@ class SlabRead:
 
     def read(self, memory: BlockMemory) -> tuple[Any, Any]:
         """Return the current values, and the copies that brought them. Raises ScheduleError if they are not ready."""
-        slab, block, word, thread = memory.words(self.stmt, self.idx, self.group, None)
-        slab.read(block, word, thread, memory.epoch, self.group.waited)
-        tickets = slab.ticket[block, word]
+        shared_tile, block, word, thread = memory.words(self.stmt, self.idx, self.group, None)
+        shared_tile.read(block, word, thread, memory.epoch, self.group.waited)
+        tickets = shared_tile.ticket[block, word]
         if (tickets < 0).any():
-            raise ScheduleError(f"{self.stmt.buf}: nothing shows late products what threads wrote there")
-        return slab.values[block, word], tickets
+            raise ScheduleError(f"{self.stmt.buf}: nothing shows asynchronous products what threads wrote there")
+        return shared_tile.values[block, word], tickets
 
 
 def read_operand(operand: Any, memory: BlockMemory) -> tuple[Any, Any]:
     """Return the current values of an operand, and the copies that brought them: none for one in registers."""
-    return operand.read(memory) if isinstance(operand, SlabRead) else (operand, ())
+    return operand.read(memory) if isinstance(operand, SharedTileRead) else (operand, ())
 
 
-Operands = dict[int, tuple[Any, SlabRead]]  # of each group of threads; the left one may be values in registers
+Operands = dict[int, tuple[Any, SharedTileRead]]  # of each group of threads; the left one may be values in registers
 
 
 @dataclass
-class LateProduct:
-    """A product that is not settled. tickets: of each view, the copies that it found when the product began."""
+class AsynchronousMma:
+    """A product that is not complete. tickets: of each view, the copies that it found when the product began."""
 
     stmt: Mma
     views: Operands
@@ -233,28 +233,28 @@ class LateProduct:
         if self.tickets is None:
             self.tickets = tickets
         elif any(not np.array_equal(a, b) for g in tickets for a, b in zip(tickets[g], self.tickets[g], strict=True)):
-            raise ScheduleError(f"what a product on `{self.stmt.acc}` reads is overwritten before its Settle")
+            raise ScheduleError(f"what a product on `{self.stmt.acc}` reads is overwritten before its WaitMma")
         return {g: both[0] for g, both in values.items()}, {g: both[1] for g, both in values.items()}
 
 
 def reads_of(stmt: Mma, group: ThreadGroup) -> tuple[Any, ...]:
     """Return the operands of an asynchronous MMA. Raises ScheduleError for a right operand in registers."""
     left, right = (group.env[operand.name] for operand in (stmt.a, stmt.b))
-    if not isinstance(right, SlabRead):
+    if not isinstance(right, SharedTileRead):
         raise ScheduleError(f"the product on `{stmt.acc}` reads a value where its atom reads shared memory")
     return left, right
 
 
 def begin(acc: str, group: ThreadGroup) -> None:
-    """Mark the accumulator of a thread as undefined until its products are settled."""
+    """Mark the accumulator of a thread as undefined until its products are complete."""
     group.sums.setdefault(acc, group.env[acc])
     group.env[acc] = POISON
 
 
-def settled(acc: str, group: ThreadGroup) -> None:
+def completed(acc: str, group: ThreadGroup) -> None:
     """Restore the sum of an accumulator. Raises ScheduleError if it has changed in the meantime."""
     if group.env[acc] is not POISON:
-        raise ScheduleError(f"`{acc}` is changed before the Settle of its products")
+        raise ScheduleError(f"`{acc}` is changed before the WaitMma of its products")
     group.env[acc] = group.sums.pop(acc)
 
 
@@ -262,11 +262,11 @@ def settled(acc: str, group: ThreadGroup) -> None:
 
 
 class BlockProducts(BlockFolds):
-    """Products of a block. late: products that are not settled, in the order in which they began."""
+    """Products of a block. running: products that are not complete, in the order in which they began."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.late: list[LateProduct] = []
+        self.running: list[AsynchronousMma] = []
 
     def multiply(self, stmt: Mma, values: dict[int, Any], live: dict[int, ThreadGroup]) -> None:
         """Multiply the fragments of every warp. values: both operands, by group.
@@ -280,33 +280,33 @@ class BlockProducts(BlockFolds):
             live[g].answer = product[:, live[g].threads]
 
     def begin_product(self, stmt: Mma, views: Operands, live: dict[int, ThreadGroup]) -> None:
-        """Begin a late product. It may read now or when it is settled, and both must be possible."""
-        late = LateProduct(stmt, views, early=self.dice.random() < 0.5)
+        """Begin an asynchronous product. It may read now or when it is complete, and both must be possible."""
+        running = AsynchronousMma(stmt, views, early=self.dice.random() < 0.5)
         try:
-            late.product = self.product_of(late, live)
+            running.product = self.product_of(running, live)
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
-        self.late.append(late)
+        self.running.append(running)
         for g in views:
             begin(stmt.acc, live[g])
 
-    def settle(self, stmt: Settle, live: dict[int, ThreadGroup]) -> None:
-        """Complete the products that a Settle covers."""
+    def wait_mma(self, stmt: WaitMma, live: dict[int, ThreadGroup]) -> None:
+        """Complete the products that a WaitMma covers."""
         try:
-            while len(self.late) > stmt.keep:
-                late = self.late.pop(0)
-                acc, now = late.stmt.acc, self.product_of(late, live)
+            while len(self.running) > stmt.keep:
+                running = self.running.pop(0)
+                acc, now = running.stmt.acc, self.product_of(running, live)
                 for group in live.values():
-                    group.sums[acc] = group.sums[acc] + (late.product if late.early else now)[:, group.threads]
-                    if all(other.stmt.acc != acc for other in self.late):
-                        settled(acc, group)
+                    group.sums[acc] = group.sums[acc] + (running.product if running.early else now)[:, group.threads]
+                    if all(other.stmt.acc != acc for other in self.running):
+                        completed(acc, group)
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 
-    def product_of(self, late: LateProduct, live: dict[int, ThreadGroup]) -> Any:
-        dtype = self.dtypes[late.stmt.acc]
-        a, b = (self.gathered(values, live, dtype) for values in late.read(self))
-        return added(late.stmt, a, b, self.registers)
+    def product_of(self, running: AsynchronousMma, live: dict[int, ThreadGroup]) -> Any:
+        dtype = self.dtypes[running.stmt.acc]
+        a, b = (self.gathered(values, live, dtype) for values in running.read(self))
+        return added(running.stmt, a, b, self.registers)
 
 
 # ---- batches: blocks that reach the same barriers
@@ -406,17 +406,19 @@ class _Blocks(BlockProducts):
                 raise ScheduleError("threads wait at different barriers")
             if any(copy is not nothing for g in done for copy in live[g].queue):
                 raise ScheduleError("the kernel ends with copies in flight")
-            if self.late and done:
-                raise ScheduleError(f"the kernel ends with products on `{self.late[0].stmt.acc}` that are not settled")
+            if self.running and done:
+                raise ScheduleError(
+                    f"the kernel ends with products on `{self.running[0].stmt.acc}` that are not complete"
+                )
             event, _ = next(iter(waiting.values()), (None, None))
             values = {g: value for g, (_, value) in waiting.items()}
             live = {g: group for g, group in live.items() if g not in done}
             if isinstance(event, AlongAxes | TuplesAlongAxes):
                 self.fold_threads(event, values, live)
-            elif isinstance(event, Settle):
-                self.settle(event, live)
+            elif isinstance(event, WaitMma):
+                self.wait_mma(event, live)
             elif isinstance(event, Mma):
-                (self.begin_product if ATOMS[event.atom].late else self.multiply)(event, values, live)
+                (self.begin_product if ATOMS[event.atom].asynchronous else self.multiply)(event, values, live)
             else:  # a Combine may be shuffles only, so that it orders nothing in shared memory
                 self.epoch += 1
 
@@ -446,14 +448,14 @@ class _Blocks(BlockProducts):
         if mask is not None and not np.all(mask):
             raise at_statement(stmt, ScheduleError(f"{type(stmt).__name__} in divergent control flow"))
         try:
-            if isinstance(stmt, Sync | Settle):
+            if isinstance(stmt, Sync | WaitMma):
                 yield stmt, None
             elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
                 value, names = self.along_registers(stmt, group), {axis.name for axis in self.threads}
                 if isinstance(stmt, Scan | ScanTuple) or any(axis.name in names for axis in stmt.over):
                     value = yield stmt, value
                 group.env.update(zip(stmt.accs, value, strict=True))
-            elif isinstance(stmt, Mma) and ATOMS[stmt.atom].late:
+            elif isinstance(stmt, Mma) and ATOMS[stmt.atom].asynchronous:
                 yield stmt, reads_of(stmt, group)
             elif isinstance(stmt, Mma):
                 operands = evaluate(stmt.a, group.env), evaluate(stmt.b, group.env)
@@ -484,7 +486,7 @@ class _Blocks(BlockProducts):
                     inner = mask if np.all(condition) else both(mask, condition)
                     self.plain_block(stmt.body, path, group, inner)
             elif isinstance(stmt, Load) and stmt in self.views:
-                env[stmt.dst] = SlabRead(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
+                env[stmt.dst] = SharedTileRead(stmt, [np.asarray(evaluate(e, env)) for e in stmt.idx], group)
             elif isinstance(stmt, Load):
                 env[stmt.dst] = self.load(stmt, group, mask)
             elif isinstance(stmt, Let):
@@ -502,7 +504,7 @@ class _Blocks(BlockProducts):
                 env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])
             elif isinstance(stmt, Store):
                 self.store(stmt, group, mask)
-            elif isinstance(stmt, Slab):
+            elif isinstance(stmt, SharedTile):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry):
                 raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")

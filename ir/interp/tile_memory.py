@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..expr import Axis, Var, free_names
-from ..facts.layout import cell_of, item_bytes, owners, physical, slab_cells
+from ..facts.layout import cell_of, item_bytes, owners, physical, shared_tile_cells
 from ..facts.structure import Path, summary
 from ..loop import Load, Store
 from ..program import Block, Kernel
@@ -37,7 +37,7 @@ class ThreadGroup:
     issued: int = 0  # TMA copies in program order
     waited: int = 0
     answer: Any = None
-    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not settled
+    sums: dict[str, Any] = field(default_factory=dict)  # accumulators of products that are not complete
 
 
 # ---- shared memory: every cell remembers who wrote and who read it since the last barrier, so races are always found
@@ -55,14 +55,14 @@ class Cells(NamedTuple):
 
 def layout(stage: Stage) -> tuple[Any, ...]:
     """Return the fields that all Stages of one shared-memory tile share."""
-    return (stage.slab, stage.depth, stage.pad, stage.swizzle, stage.xor)
+    return (stage.box, stage.depth, stage.pad, stage.swizzle, stage.xor)
 
 
-class SlabMemory:
-    """All slots of one slab, for a batch of blocks."""
+class SharedTileMemory:
+    """All slots of one shared tile, for a batch of blocks."""
 
     def __init__(self, blocks: int, stage: Stage, kind: Any):
-        shape = (blocks, stage.depth * slab_cells(stage))
+        shape = (blocks, stage.depth * shared_tile_cells(stage))
         self.stage = stage
         self.values = np.zeros(shape, kind)
         self.poison = np.nan if kind is np.float64 else 0
@@ -147,7 +147,7 @@ class SlabMemory:
 
 
 class BlockMemory:
-    """Global buffers and slabs as the threads of some blocks see them. `epoch` counts the barriers passed."""
+    """Global buffers and shared tiles as the threads of some blocks see them. `epoch` counts the barriers passed."""
 
     kernel: Kernel
     memory: dict[str, np.ndarray]
@@ -157,7 +157,7 @@ class BlockMemory:
     ones: tuple[int, ...]  # one dimension for each replicated axis
 
     def __init__(self) -> None:
-        self.slabs: dict[str, SlabMemory] = {}
+        self.shared_tiles: dict[str, SharedTileMemory] = {}
         self.tma: list[Callable[[], None] | None] = []
         self.epoch = 0
 
@@ -169,49 +169,51 @@ class BlockMemory:
         slot = int(self.uniform(stmt.slot, group))
         if not 0 <= slot < stmt.depth:
             raise ScheduleError(f"{stmt.dst}: slot {slot} of {stmt.depth}")
-        slab = self.slabs.get(stmt.dst)
-        if slab is None:
-            slab = self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, self.memory[stmt.src].dtype.type)
-        if layout(slab.stage) != layout(stmt):
-            raise ScheduleError(f"{stmt.dst}: two layouts for one slab")
+        shared_tile = self.shared_tiles.get(stmt.dst)
+        if shared_tile is None:
+            shared_tile = self.shared_tiles[stmt.dst] = SharedTileMemory(
+                self.blocks, stmt, self.memory[stmt.src].dtype.type
+            )
+        if layout(shared_tile.stage) != layout(stmt):
+            raise ScheduleError(f"{stmt.dst}: two layouts for one shared tile")
         if stmt.via == "TMA" and 0 not in group.threads:  # thread 0 issues, all wait
             self.enqueue_tma(group)
             return
         cells, threads = _copied(self.kernel, stmt, group.threads)
-        words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * slab_cells(stmt)
-        if len(np.unique(words)) != len(words) or (words >= slab.values.shape[1]).any():
+        words = physical(stmt, list(cells), item_bytes(self.kernel, stmt)) + slot * shared_tile_cells(stmt)
+        if len(np.unique(words)) != len(words) or (words >= shared_tile.values.shape[1]).any():
             raise ScheduleError(f"{stmt.dst}: the layout is not injective")
         copied, values = Cells(words, threads), self.source(stmt, self.origin(stmt, cells, group), cells)
-        self.copy(stmt, slab, copied, values, group)
+        self.copy(stmt, shared_tile, copied, values, group)
 
-    def land(self, slab: SlabMemory, cells: Cells, values: Any) -> None:
+    def land(self, shared_tile: SharedTileMemory, cells: Cells, values: Any) -> None:
         """Store values by the threads themselves, at once."""
-        slab.check_free(cells, self.epoch)
-        slab.land(cells, values)
-        slab.written(cells, self.epoch)
+        shared_tile.check_free(cells, self.epoch)
+        shared_tile.land(cells, values)
+        shared_tile.written(cells, self.epoch)
 
     def declare(self, stmt: Any) -> None:
         """Declare shared memory for computed values, when the first thread reaches the statement."""
-        if stmt.dst not in self.slabs:
-            self.slabs[stmt.dst] = SlabMemory(self.blocks, stmt, np.float64)
+        if stmt.dst not in self.shared_tiles:
+            self.shared_tiles[stmt.dst] = SharedTileMemory(self.blocks, stmt, np.float64)
 
-    def copy(self, stmt: Stage, slab: SlabMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
+    def copy(self, stmt: Stage, shared_tile: SharedTileMemory, cells: Cells, values: Any, group: ThreadGroup) -> None:
         if stmt.via == "SYNC":
-            self.land(slab, cells, values)
+            self.land(shared_tile, cells, values)
             return
-        slab.check_free(cells, self.epoch)
+        shared_tile.check_free(cells, self.epoch)
         if stmt.via == "TMA":
-            slab.check_boxes(cells)
-        slab.launch(cells, values, early=self.dice.random() < 0.5)
+            shared_tile.check_boxes(cells)
+        shared_tile.launch(cells, values, early=self.dice.random() < 0.5)
         if stmt.via == "TMA":
-            slab.written(cells, self.epoch, ticket=len(self.tma))
-            self.tma.append(lambda: slab.land(cells, values))
+            shared_tile.written(cells, self.epoch, ticket=len(self.tma))
+            self.tma.append(lambda: shared_tile.land(cells, values))
             self.enqueue_tma(group)
             return
 
         def land() -> bool:
-            slab.land(cells, values)
-            slab.written(cells, self.epoch)
+            shared_tile.land(cells, values)
+            shared_tile.written(cells, self.epoch)
             return True
 
         group.queue.append(land)
@@ -234,7 +236,7 @@ class BlockMemory:
     def origin(self, stmt: Stage, cells: np.ndarray, group: ThreadGroup) -> list[Any]:
         """Return the origin of a copy for every block, or for every cell of a gather."""
         labels = {
-            axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim is None
+            axis.name: cell.reshape(1, -1) for axis, cell in zip(stmt.box, cells, strict=True) if axis.dim is None
         }
         if not labels:
             return [self.uniform_of_block(e, group) for e in stmt.origin]
@@ -246,7 +248,7 @@ class BlockMemory:
         """Return the values of the cells for every block, with zero outside of the source."""
         array, idx = self.memory[stmt.src], []
         for dim, base in enumerate(origin):
-            steps = [axis.stride * cell for axis, cell in zip(stmt.slab, cells, strict=True) if axis.dim == dim]
+            steps = [axis.stride * cell for axis, cell in zip(stmt.box, cells, strict=True) if axis.dim == dim]
             idx.append(np.broadcast_to(base + sum(steps), (self.blocks, cells.shape[1])))
         return np.where(in_bounds(idx, array.shape), array[clipped(idx, array.shape)], 0)
 
@@ -283,44 +285,44 @@ class BlockMemory:
         return array[clipped(idx, array.shape)]
 
     def load_shared(self, stmt: Load, idx: list[Any], group: ThreadGroup, read: Any) -> Any:
-        slab, block, word, thread = self.words(stmt, idx, group, read)
+        shared_tile, block, word, thread = self.words(stmt, idx, group, read)
         chosen = np.broadcast_to(True if read is None else read, word.shape)
-        slab.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
-        return slab.values[block, word]
+        shared_tile.read(block[chosen], word[chosen], thread[chosen], self.epoch, group.waited)
+        return shared_tile.values[block, word]
 
     def words(
         self, stmt: Load | Store, idx: list[Any], group: ThreadGroup, mask: Any
-    ) -> tuple[SlabMemory, Any, Any, Any]:
-        """Return the slab of an access, and for each lane its block, word and thread.
+    ) -> tuple[SharedTileMemory, Any, Any, Any]:
+        """Return the shared tile of an access, and for each lane its block, word and thread.
 
-        Raises ScheduleError if the access leaves the slab.
+        Raises ScheduleError if the access leaves the shared tile.
         """
-        slab = self.slabs.get(stmt.buf)
-        if slab is None:
+        shared_tile = self.shared_tiles.get(stmt.buf)
+        if shared_tile is None:
             raise ScheduleError(f"access to {stmt.buf}, which was never written")
-        stage = slab.stage
+        stage = shared_tile.stage
         cell, slot = list(cell_of(stage, tuple(idx))), idx[0] if stage.depth > 1 else 0
-        extents = tuple(axis.extent for axis in stage.slab)
+        extents = tuple(axis.extent for axis in stage.box)
         if len(cell) != len(extents):
             raise ScheduleError(f"{stmt.buf} has {len(extents)} dimensions")
         inside = in_bounds(cell, extents) & (np.asarray(slot) >= 0) & (np.asarray(slot) < stage.depth)
         if not np.all(inside if mask is None else inside | ~np.asarray(mask)):
-            raise ScheduleError(f"access outside of the slab {stmt.buf}")
-        base = np.clip(slot, 0, stage.depth - 1) * slab_cells(stage)
+            raise ScheduleError(f"access outside of the shared tile {stmt.buf}")
+        base = np.clip(slot, 0, stage.depth - 1) * shared_tile_cells(stage)
         word = np.asarray(physical(stage, clipped(cell, extents), item_bytes(self.kernel, stage)) + base)
         shape = np.broadcast_shapes(word.shape, (self.blocks, len(group.threads), *self.ones), np.shape(mask))
         everyone = group.threads.reshape(1, -1, *self.ones), np.arange(self.blocks).reshape(-1, 1, *self.ones)
         word, thread, block = (np.broadcast_to(part, shape) for part in (word, *everyone))
-        return slab, block, word, thread
+        return shared_tile, block, word, thread
 
     def store_shared(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         idx = [np.asarray(evaluate(e, group.env)) for e in stmt.idx]
-        slab, block, word, thread = self.words(stmt, idx, group, mask)
+        shared_tile, block, word, thread = self.words(stmt, idx, group, mask)
         value = np.asarray(evaluate(stmt.val, group.env))
         shape = np.broadcast_shapes(word.shape, value.shape)
         chosen = np.broadcast_to(True if mask is None else mask, shape)
         block, word, thread, value = (np.broadcast_to(part, shape)[chosen] for part in (block, word, thread, value))
-        slab.store(block, word, thread, value, self.epoch)
+        shared_tile.store(block, word, thread, value, self.epoch)
 
     def store(self, stmt: Store, group: ThreadGroup, mask: Any) -> None:
         if stmt.buf not in self.memory:
@@ -348,7 +350,7 @@ def both(mask: Any, condition: Any) -> Any:
 
 def _copied(kernel: Kernel, stage: Stage, threads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates and the thread of each cell that these threads copy."""
-    cells = np.indices([axis.extent for axis in stage.slab]).reshape(len(stage.slab), -1)
+    cells = np.indices([axis.extent for axis in stage.box]).reshape(len(stage.box), -1)
     if stage.via == "TMA":
         return cells, np.zeros(cells.shape[1], int)
     who = np.array(owners(kernel, stage))

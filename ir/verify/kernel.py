@@ -423,7 +423,7 @@ def _parts(e: Any) -> list[Any]:
 def _product_problems(stmt: QueueProduct) -> Iterator[str]:
     """Yield the errors of a product, a sentence each."""
     atom = ATOMS[stmt.atom]
-    if not atom.late or stmt.dtype not in atom.dtypes:
+    if not atom.asynchronous or stmt.dtype not in atom.dtypes:
         yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
     if not isinstance(stmt.b, Matrix):
         yield "the right operand is no matrix"

@@ -1,4 +1,4 @@
-"""Invariants of Tile IR beyond Loop IR: launch limits, one layout a slab, barriers in uniform control flow."""
+"""Invariants of Tile IR beyond Loop IR: launch limits, one layout a shared tile, barriers in uniform control flow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..atoms import ATOMS
 from ..expr import Axis, Var, free_names, is_int, only_sizes
 from ..facts.index import divisor
-from ..facts.layout import all_slab_bytes, stages, thread_count, tile_of, views_of
+from ..facts.layout import all_shared_tile_bytes, stages, thread_count, tile_of, views_of
 from ..facts.structure import dependencies, replicated_names, summary, value_dtypes
 from ..functions import FUNCTIONS
 from ..loop import For, If, Load, Store
@@ -26,11 +26,11 @@ from ..tile import (
     Mma,
     Scan,
     ScanTuple,
-    Settle,
-    Slab,
+    SharedTile,
     Stage,
     Tile,
     TuplesAlongAxes,
+    WaitMma,
 )
 from .loop import TILE_STATEMENTS, Check, Scope
 
@@ -42,29 +42,29 @@ from .loop import TILE_STATEMENTS, Check, Scope
 REPLICATED = ("REG", "VEC")
 
 
-def late_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
-    """Yield the problems of a late atom's operands: it reads slabs that TMA has filled and, for a, also registers."""
-    views, slabs = {load.dst: load for load in views_of(kernel)}, stages(kernel)
-    loaded = {load.dst for load in summary(kernel.body).loads if load.buf in slabs}
+def asynchronous_problems(stmt: Mma, kernel: Kernel) -> Iterator[str]:
+    """Yield the problems of an asynchronous atom's operands: shared tiles that TMA filled or, for a, registers."""
+    views, shared_tiles = {load.dst: load for load in views_of(kernel)}, stages(kernel)
+    loaded = {load.dst for load in summary(kernel.body).loads if load.buf in shared_tiles}
     for e in (stmt.a, stmt.b):
         load = views.get(e.name) if isinstance(e, Var) else None
-        slab = slabs.get(load.buf) if load else None
+        shared_tile = shared_tiles.get(load.buf) if load else None
         if e is stmt.a and isinstance(e, Var) and e.name not in loaded:
-            if not _settled(stmt, kernel.body):
-                yield f"`{e.name}` stays in its registers until a Settle in the same block, and there is none"
+            if not _completed(stmt, kernel.body):
+                yield f"`{e.name}` stays in its registers until a WaitMma in the same block, and there is none"
             continue
-        if load is None or getattr(slab, "via", "") != "TMA" or load.when is not True:
-            yield f"`{stmt.atom}` multiplies what TMA has copied to a slab, and nothing else reads that value"
+        if load is None or getattr(shared_tile, "via", "") != "TMA" or load.when is not True:
+            yield f"`{stmt.atom}` multiplies what TMA has copied to a shared tile, and nothing else reads that value"
             return
 
 
-def _settled(stmt: Mma, block: Block) -> bool:
-    """Return whether a Settle of all products follows an Mma in its block, after which its registers may be reused."""
+def _completed(stmt: Mma, block: Block) -> bool:
+    """Return whether a WaitMma of all products follows an Mma in its block, after which its registers may be reused."""
     for position, part in enumerate(block):
         if part is stmt:
-            return any(isinstance(later, Settle) and later.keep == 0 for later in block[position:])
+            return any(isinstance(later, WaitMma) and later.keep == 0 for later in block[position:])
         if hasattr(part, "body") and stmt in summary((part,)).mmas:
-            return _settled(stmt, part.body)
+            return _completed(stmt, part.body)
     return True
 
 
@@ -90,12 +90,12 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
     for other in summary(tile.body).sums:
         if other.acc == stmt.acc and other.fn != "add":
             yield f"`{stmt.acc}` is no sum"
-    if atom.late:
-        yield from late_problems(stmt, kernel)
+    if atom.asynchronous:
+        yield from asynchronous_problems(stmt, kernel)
 
 
 MOST_BLOCKS = 8  # of a cluster, on every device that has them
-LAYOUT = ("src", "slab", "depth", "pad", "swizzle", "xor")
+LAYOUT = ("src", "box", "depth", "pad", "swizzle", "xor")
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class _TileCheck(Check):
         in_cluster = [axis.name for axis in tile.axes if axis.role == "BLOCK"][-1:] if tile.cluster > 1 else []
         self.apart = self.varying | {*in_cluster}
         self.fixed = {axis.name for axis in tile.axes} | {loop.var for loop in summary(tile.body).loops}
-        self.slabs = set(stages(kernel))
+        self.shared_tiles = set(stages(kernel))
         for stage in stages(kernel).values():
-            extents = tuple(axis.extent for axis in stage.slab)
+            extents = tuple(axis.extent for axis in stage.box)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
 
     def axes(self, tile: Tile) -> None:
@@ -146,15 +146,15 @@ class _TileCheck(Check):
                 self.report(tile, f"axis `{axis.name}` has no role or no extent")
             if names.count(axis.name) > 1:
                 self.report(tile, f"two axes are called `{axis.name}`")
-        for stmt in nodes(tile.body, Stage, Slab):
-            if not all(is_int(axis.extent) for axis in stmt.slab):  # type: ignore[attr-defined]
+        for stmt in nodes(tile.body, Stage, SharedTile):
+            if not all(is_int(axis.extent) for axis in stmt.box):  # type: ignore[attr-defined]
                 self.report(stmt, "an axis of shared memory has no number as its extent")
 
     def launch(self, tile: Tile, limits: Limits) -> None:
         blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")
         for have, limit, what in (
             (thread_count(tile), limits.threads, "threads"),
-            (all_slab_bytes(self.kernel), limits.smem, "bytes of shared memory"),
+            (all_shared_tile_bytes(self.kernel), limits.smem, "bytes of shared memory"),
             (blocks, limits.blocks, "blocks"),
         ):
             if have > limit:
@@ -167,7 +167,7 @@ class _TileCheck(Check):
             self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
 
     def layouts(self) -> None:
-        """Check that all copies into one slab agree on its layout."""
+        """Check that all copies into one shared tile agree on its layout."""
         first: dict[str, Stage] = {}
         for stage in summary(self.tile.body).stages:
             other = first.setdefault(stage.dst, stage)
@@ -178,7 +178,7 @@ class _TileCheck(Check):
     def statement(self, stmt: Any, scope: Scope) -> None:
         if isinstance(stmt, Collective):
             self.collective(stmt)
-        if isinstance(stmt, Slab) and (self.divergent or any(axis.extent < 1 for axis in stmt.slab)):
+        if isinstance(stmt, SharedTile) and (self.divergent or any(axis.extent < 1 for axis in stmt.box)):
             self.report(stmt, "shared memory under a guard, or of no extent")
         if isinstance(stmt, If | For) and self.diverges(stmt):
             outer, self.divergent = self.divergent, True
@@ -188,8 +188,8 @@ class _TileCheck(Check):
         super().statement(stmt, scope)
 
     def store(self, stmt: Store) -> None:
-        """Check a store as in Loop IR, unless it writes to a slab: threads may write slabs word by word."""
-        if stmt.buf not in self.slabs:
+        """Check a store as in Loop IR, unless it writes to a shared tile, which threads may write word by word."""
+        if stmt.buf not in self.shared_tiles:
             super().store(stmt)
 
     def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
@@ -257,8 +257,8 @@ class _TileCheck(Check):
             self.report(stmt, "the origin, slot or predicate varies by thread")
         for name in sorted(self.fixed.intersection(stmt.gathered)):
             self.report(stmt, f"the label `{name}` is an axis or a loop, too: its origin could mean either")
-        if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.slab):
-            self.report(stmt, "an axis of the slab says no dimension of its source")
+        if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.box):
+            self.report(stmt, "an axis of the shared tile says no dimension of its source")
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
             self.report(stmt, f"`{stmt.dst}` is never read")
 

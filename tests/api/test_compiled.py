@@ -324,7 +324,7 @@ def test_settings(linear: torch.nn.Linear) -> None:
     x = torch.randn(64, 64)
     for size in (16, 32):
         compiled = dplc.compile(torch.matmul, (x, x), settings={"chunk_matmul_k": {"BK": size}}, **EMULATOR)
-        assert f"slab=(i:16@0, k:{size}@1)" in compiled.ir("tile") or f"k:{size}@" in compiled.ir("tile")
+        assert f"box=(i:16@0, k:{size}@1)" in compiled.ir("tile") or f"k:{size}@" in compiled.ir("tile")
         close(compiled(x, x), x @ x)
 
 

@@ -286,7 +286,7 @@ def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line:
 
 @pytest.mark.parametrize("name", ["s", "i", "x", "top", "m", "acc"])
 def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
-    """Axes, values, slabs and accumulators have names of their own, beside an input that is called like the size."""
+    """Axes, values, shared tiles and accumulators have names of their own, beside an input that is called like the size."""
     size = dplc.Dim(name, 1, 300, hint=64)
     program = dplc.compile(
         lambda x, y: torch.softmax(x @ y, -1),

@@ -29,16 +29,16 @@ class Decoder(nn.Module):
         x = self.words(tokens)
         h = self.first(x)
         places = torch.arange(tokens.shape[0], dtype=x.dtype)[:, None] * 10.0 ** -torch.arange(4, dtype=x.dtype)
-        q = self.turned(self.q(h).unflatten(-1, (4, 8)).transpose(0, 1), places)
+        q = self.rotated(self.q(h).unflatten(-1, (4, 8)).transpose(0, 1), places)
         k, v = self.kv(h).unflatten(-1, (4, 8)).transpose(0, 1).chunk(2, 0)
-        k, v = self.turned(k, places).repeat_interleave(2, 0), v.repeat_interleave(2, 0)
+        k, v = self.rotated(k, places).repeat_interleave(2, 0), v.repeat_interleave(2, 0)
         heads = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
         x = x + self.out(heads.transpose(0, 1).flatten(1))
         h = self.second(x)
         return self.head(self.last(x + self.down(F.silu(self.gate(h)) * self.up(h))))
 
     @staticmethod
-    def turned(x: Any, places: Any) -> Any:
+    def rotated(x: Any, places: Any) -> Any:
         a, b = x.chunk(2, -1)
         return torch.cat((a * places.cos() - b * places.sin(), b * places.cos() + a * places.sin()), -1)
 

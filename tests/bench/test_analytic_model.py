@@ -116,7 +116,7 @@ def test_a_wave_by_hand() -> None:
     assert taken[:4] == pytest.approx((4e6 / 0.5e12, fill, cycles[0] / 1e9, cycles[1] / 1e9)) and launch.fill > 0
     assert taken[4] == pytest.approx(2400 / 3 / 1e9), "a block alone: its three warps keep three schedulers busy"
     assert taken[5] == pytest.approx(2 * 1e5 * 10 / 1e14 / 0.5), "products of single warps reach half of the rate"
-    assert wave(replace(launch, late=4e4), device, 20)[5] == pytest.approx(2 * (4e4 + 6e4 / 0.5) * 10 / 1e14)
+    assert wave(replace(launch, asynchronous=4e4), device, 20)[5] == pytest.approx(2 * (4e4 + 6e4 / 0.5) * 10 / 1e14)
     busy = wave(replace(launch, special=1000), device, 20)
     assert busy[3] == pytest.approx(2 * 1000 * 32 / 16 / 1e9), "the pipe of special functions holds more than issue"
     found = predict(launch, device)
@@ -207,12 +207,12 @@ def test_more_blocks_are_more_blocks() -> None:
 RING = """
 kernel f(x: f32[32, 128]) -> y: f32[32]:
     Tile(t:32=THREAD):
-        s = Stage(x, origin=(0, 0), slab=(i:32@0, k:16@1), depth=3, via={via})
-        s = Stage(x, origin=(0, 16), slab=(i:32@0, k:16@1), depth=3, slot=1, via={via})
+        s = Stage(x, origin=(0, 0), box=(i:32@0, k:16@1), depth=3, via={via})
+        s = Stage(x, origin=(0, 16), box=(i:32@0, k:16@1), depth=3, slot=1, via={via})
         for k in 0..8 serial:
             Wait(keep=1)
             Sync()
-            s = Stage(x, origin=(0, k*16 + 32), slab=(i:32@0, k:16@1), depth=3, slot=(k + 2) % 3, via={via}, when=k + 2 < 8)
+            s = Stage(x, origin=(0, k*16 + 32), box=(i:32@0, k:16@1), depth=3, slot=(k + 2) % 3, via={via}, when=k + 2 < 8)
             a = load s[k % 3, t, t % 16]
             acc <- add(acc, a)
         y[t] = acc

@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: An
 
 def test_rule_files_of_a_case_are_laid_over_the_rules(tmp_path: Path) -> None:
     """Their paths are relative to the suite, and other cases do not see them."""
-    (tmp_path / "single.rw").write_text("override number late_products = 0\n")
+    (tmp_path / "single.rw").write_text("override number asynchronous_mma = 0\n")
     data = copy.deepcopy(GOOD)
     data["operations"]["f"] = {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}}
     plain = {"name": "a", "operation": "f", "sizes": {"n": 2048}, "dtype": "bfloat16"}

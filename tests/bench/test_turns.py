@@ -17,7 +17,7 @@ TEXT = """
 kernel f(A: f32[64, 64]) -> y: f32[4, 16]:
     Tile(b:4=BLOCK, t:16=THREAD):
 {before}        for k in {bounds} serial:
-            As = Stage(A, origin=(0, k), slab=(i:16@0, k:4@1){ring})
+            As = Stage(A, origin=(0, k), box=(i:16@0, k:4@1){ring})
             Sync()
             a = load As[{slot}t, 0]
             acc <- add(acc, a)
@@ -38,7 +38,7 @@ def test_turns_over_slots() -> None:
 
 
 def test_copies_before_the_loop_are_of_the_ring() -> None:
-    before = "        As = Stage(A, origin=(0, 0), slab=(i:16@0, k:4@1), depth=2, slot=0)\n"
+    before = "        As = Stage(A, origin=(0, 0), box=(i:16@0, k:4@1), depth=2, slot=0)\n"
     assert turns(program("0..11", 2, before)) == 6
 
 

@@ -17,7 +17,7 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "one of a column": lambda x: x.reshape(2, 3)[:1, 1:2],
     "one by strides": lambda x: x.as_strided((1, 1), (5, 7), 2),
     "no dimensions": lambda x: x[2],
-    "turned": lambda x: x.reshape(2, 3).T,
+    "transposed": lambda x: x.reshape(2, 3).T,
     "repeated": lambda x: x[:1].expand(4),
     "none": lambda x: x[:0],
 }
@@ -31,7 +31,7 @@ def test_bits(kind: torch.dtype, layout: str) -> None:
     assert bytes(bits(value)) == bytes(fresh.untyped_storage())
 
 
-def test_bits_of_what_is_turned_when_it_is_read() -> None:
+def test_bits_of_what_is_transposed_when_it_is_read() -> None:
     z = torch.tensor([1 + 2j, 3 - 4j])
     assert bytes(bits(z.conj())) == bytes(bits(torch.tensor([1 - 2j, 3 + 4j])))
     assert bytes(bits(z.conj().imag)) == bytes(bits(torch.tensor([-2.0, 4.0])))

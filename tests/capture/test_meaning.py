@@ -69,9 +69,9 @@ def test_a_missing_input_is_named() -> None:
 
 def test_a_value_has_no_strides_that_a_view_could_miss() -> None:
     """A program without aliases may view what eager has laid out otherwise (drawn program 4740)."""
-    turned = torch.arange(6).reshape(2, 3).T
+    transposed = torch.arange(6).reshape(2, 3).T
     for op in ("View", "UnsafeView"):
-        assert torch.equal(call(op, {"self": turned, "size": [6]}), turned.reshape(6))
+        assert torch.equal(call(op, {"self": transposed, "size": [6]}), transposed.reshape(6))
 
 
 @pytest.mark.parametrize("given", [1, 2, 5])

@@ -17,17 +17,17 @@ from dplc.ir.diagnostic import DplcError
 Tensor = torch.Tensor
 
 
-def turned(x: torch.Tensor) -> torch.Tensor:
+def transposed(x: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(x.t(), (3, 2), (2, 1), 1) * 3
 
 
 def test_the_memory_of_a_transpose() -> None:
     x = torch.randn(4, 5)
-    assert torch.equal(dplc.compile(turned, (x,))(x), turned(x))
+    assert torch.equal(dplc.compile(transposed, (x,))(x), transposed(x))
 
 
 def test_an_argument_in_another_order_of_memory() -> None:
-    program = dplc.compile(turned, (torch.randn(4, 5),))
+    program = dplc.compile(transposed, (torch.randn(4, 5),))
     with pytest.raises(DplcError, match=r"argument `x` has the strides \(1, 4\), not \(5, 1\)"):
         program(torch.randn(5, 4).t())
 
@@ -145,7 +145,7 @@ def test_an_expanded_tensor_is_no_memory_in_order() -> None:
     """It has as many elements as the memory below it holds."""
     with pytest.raises(DplcError, match="a part of another one's memory"):
         dplc.compile(READ["an expanded row"], (torch.randn(4, 4),))
-    program = dplc.compile(turned, (torch.randn(4, 5),))
+    program = dplc.compile(transposed, (torch.randn(4, 5),))
     with pytest.raises(DplcError, match="argument `x` is a part of another tensor's memory"):
         program(torch.randn(21)[1:].view(4, 5))
 

@@ -66,7 +66,7 @@ def test_nothing_to_trace_says_so(ok: Command, dump) -> None:  # type: ignore[no
 def test_of_an_expression_only_shows_one_rule_when_its_turn_comes(ok: Command) -> None:
     out = ok("rewrite", "--trace", "-c", MATMUL, "--only", "stage_inputs", "--set", "chunk_matmul_k.BK=32").out
     assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", out, re.MULTILINE)) == {"t:007_stage_inputs"}
-    assert "slab=(i:16@0, k:32@1)" in out
+    assert "box=(i:16@0, k:32@1)" in out
 
 
 @pytest.mark.parametrize("name", ["stage_inputs", "stage_inputs"])

@@ -176,7 +176,7 @@ def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command, tmp_pa
     example = """\
 example "a single buffer"
     for k in 0..4 serial:
-        s = Stage(a, origin=(k), slab=(i:16), depth=1)
+        s = Stage(a, origin=(k), box=(i:16), depth=1)
         Sync()
         y = load s[0]
         t <- add(t, y)

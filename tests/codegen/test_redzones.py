@@ -1,4 +1,4 @@
-"""Slabs stand apart in checked mode: an index that leaves its slab is found, though the next slab holds good numbers."""
+"""Shared tiles stand apart in checked mode: an index that leaves its shared tile is found, though the next shared tile holds good numbers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def two(old: str = "", new: str = "") -> CudaKernel:
     return CudaKernel("two", text, (1, 1, 1), 64, 512, (X, Y))
 
 
-def test_slabs_stand_apart_and_nothing_else_changes() -> None:
+def test_shared_tiles_stand_apart_and_nothing_else_changes() -> None:
     made = spaced(two())
-    assert [(slab.name, slab.start, slab.begin, slab.bytes) for slab in made.slabs] == [
+    assert [(shared_tile.name, shared_tile.start, shared_tile.begin, shared_tile.bytes) for shared_tile in made.shared_tiles] == [
         ("left", 0, 0, 256), ("right", 256, 256 + GAP, 256),
     ]  # fmt: skip
     lines = zip(TEXT.splitlines(), made.kernel.text.splitlines(), strict=True)
@@ -59,16 +59,16 @@ LEAVING = {
         READ,
         "lds32(left + t * 4 + 64)",
         11,
-        "at byte [23]\\d\\d of slab `left`, which has 256 bytes",
+        "at byte [23]\\d\\d of shared tile `left`, which has 256 bytes",
     ),
-    "read, in front": (READ, "lds32(right - 4)", 11, "at byte -4 of slab `right`, which has 256 bytes"),
-    "write": ("sts32(left + t * 4, ", "sts32(left + t * 8, ", 8, r"at byte \d+ of slab `left`"),
-    "copy": ("sts32(left + t * 4, x[t])", "cp_async4(left + t * 4 + 4, x + t)", 8, "at byte 256 of slab `left`"),
+    "read, in front": (READ, "lds32(right - 4)", 11, "at byte -4 of shared tile `right`, which has 256 bytes"),
+    "write": ("sts32(left + t * 4, ", "sts32(left + t * 8, ", 8, r"at byte \d+ of shared tile `left`"),
+    "copy": ("sts32(left + t * 4, x[t])", "cp_async4(left + t * 4 + 4, x + t)", 8, "at byte 256 of shared tile `left`"),
 }
 
 
 @pytest.mark.parametrize("what", LEAVING)
-def test_what_leaves_a_slab_is_found(what: str) -> None:
+def test_what_leaves_a_shared_tile_is_found(what: str) -> None:
     old, new, line, message = LEAVING[what]
     kernel = two(old, new)
     with pytest.raises(EmulatorError, match=f"line {line}: access out of bounds, {message}") as found:
@@ -89,7 +89,7 @@ OTHER = {
         "  const uint32_t left",
         "  const uint32_t other = smem_addr(smem_buf);\n  const uint32_t left",
     ),
-    "no slab at the start": ("left = smem;", "left = smem + 128;"),
+    "no shared tile at the start": ("left = smem;", "left = smem + 128;"),
 }
 
 
@@ -97,10 +97,10 @@ OTHER = {
 def test_another_text_keeps_its_layout(what: str) -> None:
     kernel = two(*OTHER[what])
     assert spaced(kernel).kernel is kernel
-    assert spaced(kernel).slabs == ()
+    assert spaced(kernel).shared_tiles == ()
 
 
-def test_addresses_made_from_a_slab_follow_what_they_point_to() -> None:
+def test_addresses_made_from_a_shared_tile_follow_what_they_point_to() -> None:
     made = "const uint32_t right = smem + 256;\n  const uint32_t {};"
     inside = two("const uint32_t right = smem + 256;", made.format("row = left + 64"))
     assert "row = left + 64;" in spaced(inside).kernel.text
@@ -111,8 +111,8 @@ def test_addresses_made_from_a_slab_follow_what_they_point_to() -> None:
 MATMUL = """
 kernel mm(x: f32[32, 32], w: f32[32, 32]) -> y: f32[32, 32]:
     Tile(i:8=THREAD, j:8=THREAD, r:4=REG, v:4=VEC):
-        xs = Stage(x, origin=(0, 0), slab=(i:32@0, k:32@1))
-        ws = Stage(w, origin=(0, 0), slab=(k:32@0, j:32@1))
+        xs = Stage(x, origin=(0, 0), box=(i:32@0, k:32@1))
+        ws = Stage(w, origin=(0, 0), box=(k:32@0, j:32@1))
         Sync()
         for k in 0..32 reduce:
             a = load xs[i*4 + r, k]
@@ -129,7 +129,7 @@ def lowered() -> Kernel:
 
 
 def test_a_row_too_far_in_a_generated_kernel() -> None:
-    """The mutant reads one row too far in the first slab: numbers of the second one, each of them written and ordered."""
+    """The mutant reads one row too far in the first shared tile: numbers of the second one, each of them written and ordered."""
     rng, kernel = np.random.default_rng(0), lowered()
     arrays = {name: rng.uniform(-1, 1, (32, 32)).astype(np.float32) for name in ("x", "w")}
     np.testing.assert_allclose(check(print_cuda(kernel), arrays).outputs["y"], arrays["x"] @ arrays["w"], rtol=1e-4)
@@ -137,7 +137,9 @@ def test_a_row_too_far_in_a_generated_kernel() -> None:
     further = replace(load, address=replace(load.address, offset=add(load.address.offset, 32 * 4)))
     broken = print_cuda(_with(kernel, load, further))
     assert not np.isnan(run(broken, arrays)["y"]).any()
-    with pytest.raises(EmulatorError, match=r"out of bounds, at byte 4\d\d\d of slab `xs`, which has 4096 bytes"):
+    with pytest.raises(
+        EmulatorError, match=r"out of bounds, at byte 4\d\d\d of shared tile `xs`, which has 4096 bytes"
+    ):
         check(broken, arrays)
 
 

@@ -66,7 +66,7 @@ ALWAYS = {rule: {"SLOWER": 1000} for rule in FORMS}
 def check(text: str, device: str) -> None:
     compilation = checked(text, device, {})
     assert len(compilation.cuda_kernels) == 1
-    assert "Slab(" in compilation.ir("tile")
+    assert "SharedTile(" in compilation.ir("tile")
 
 
 def checked(text: str, device: str, tile: Mapping[str, int]) -> Compilation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_turned import run_right
+from test_transposed import run_right
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -19,10 +19,10 @@ def heads(rows: int, queries: int, keys: int, size: int, batch: int = 1) -> str:
     """Attention as a decoder layer writes it: projections, rotations by places, grouped heads, results by row."""
     return f"""
 D = {size}
-def turned(x, c, s): return x * c + torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1) * s
+def rotated(x, c, s): return x * c + torch.cat((-x[..., D // 2:], x[..., :D // 2]), -1) * s
 q, k, v = (torch.randn({batch}, {rows}, n, D).transpose(1, 2) for n in ({queries}, {keys}, {keys}))
 c, s = torch.randn({rows}, D), torch.randn({rows}, D)
-o = {SDPA}(turned(q, c, s), turned(k, c, s), v, is_causal=True, enable_gqa=True)
+o = {SDPA}(rotated(q, c, s), rotated(k, c, s), v, is_causal=True, enable_gqa=True)
 o.transpose(1, 2).reshape({batch}, {rows}, {queries} * D)
 """
 
@@ -48,7 +48,7 @@ MORE = {
     "halves": "nn.Linear(40, 24, dtype=torch.bfloat16)(torch.randn(2, 17, 40, dtype=torch.bfloat16))",
     "attention, four heads": heads(65, 4, 2, 64),
     "attention of 128": heads(37, 4, 1, 128),
-    "attention, turned results": f"{SDPA}(*(torch.randn(2, 3, 29, 64) for _ in range(3))).transpose(-1, -2)",
+    "attention, transposed results": f"{SDPA}(*(torch.randn(2, 3, 29, 64) for _ in range(3))).transpose(-1, -2)",
     "attention, masked": f"q = torch.randn(2, 3, 29, 64); {SDPA}(q, q + 1, q, attn_mask=torch.randn(29, 29)).transpose(1, 2)",
     "sums of 4096": "r = torch.randn(3, 40); r + nn.Linear(4096, 40)(torch.randn(3, 4096))",
     "residual of two": "x = torch.randn(2, 3, 1032); x[..., :24] + nn.Linear(1032, 24)(x) * nn.Linear(1032, 24)(x)",

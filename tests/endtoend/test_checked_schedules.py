@@ -81,7 +81,7 @@ def test_schedules_on_tensor_cores_are_drawn() -> None:
     """Products, attention in fragments and all that comes behind them; the whole suite in bf16: make check-schedules."""
     fired = [space("matmul of bf16").draw(seed).rules for seed in range(40)]
     assert sum("mma" in rules for rules in fired) >= 4
-    assert {"fragment_tile", "mma", "double_buffer", "store_through_slab"} <= frozenset().union(*fired)
+    assert {"fragment_tile", "mma", "double_buffer", "store_through_shared"} <= frozenset().union(*fired)
     assert any("online_fragments" in space("sdpa of bf16").draw(seed).rules for seed in range(20))
 
 

@@ -25,12 +25,12 @@ from dplc.ir.verify.tile import problems
 
 def asked(folder: Path, ways: int) -> str:
     """A user's file: so many blocks of a cluster."""
-    path, numbers = folder / "ways.rw", {"late_products": 1, "cluster_blocks": ways}
+    path, numbers = folder / "ways.rw", {"asynchronous_mma": 1, "cluster_blocks": ways}
     path.write_text("".join(f"override number {name} = {value}\n" for name, value in numbers.items()))
     return str(path)
 
 
-# rows that are shared, columns that are shared, ragged in all three, slabs in several boxes, four blocks, two groups of warps
+# rows that are shared, columns that are shared, ragged in all three, shared tiles in several boxes, four blocks, two groups of warps
 CASES = (
     ("nt", (256, 128, 256), (64, 128), 2),
     ("nt", (128, 256, 256), (128, 64), 2),

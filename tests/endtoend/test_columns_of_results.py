@@ -8,7 +8,7 @@ import pytest
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.ir.text.programs import print_program
@@ -21,8 +21,8 @@ COLUMNS = {
     "each over its sum": X + "x / (x * x + 1).sum(1, keepdim=True)",
     "a norm of channels": X
     + "u = x.mean(1, keepdim=True); s = (x - u).pow(2).mean(1, keepdim=True); (x - u) * torch.rsqrt(s + 1e-5)",
-    "a norm of turned rows": X + "F.layer_norm(x.transpose(1, 2), ({n},))",
-    "a norm of turned rows, turned back": X + "F.rms_norm(x.transpose(1, 2), ({n},)).transpose(1, 2)",
+    "a norm of transposed rows": X + "F.layer_norm(x.transpose(1, 2), ({n},))",
+    "a norm of transposed rows, transposed back": X + "F.rms_norm(x.transpose(1, 2), ({n},)).transpose(1, 2)",
     "the largest, where it is, and what is left": X + "(x.argmax(1), x - x.amax(1, keepdim=True))",
 }
 

@@ -4,7 +4,7 @@ logarithms of sums, counts. Ragged; each is run whole, checked, and compared wit
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 SO_FAR = "k = torch.arange({0}.shape[-1]); s = torch.where(k <= k[:, None], {0}[:, None, :], {1})"
 LARGE = (

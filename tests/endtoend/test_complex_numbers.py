@@ -49,7 +49,7 @@ def test_a_buffer_is_read_at_every_call() -> None:
 
 def test_arguments_and_results() -> None:
     def function(x: Any, turns: Any) -> Any:
-        return {"turned": torch.fft.fft(x) * turns, "real": turns.real, "nothing": turns[:0]}
+        return {"rotated": torch.fft.fft(x) * turns, "real": turns.real, "nothing": turns[:0]}
 
     x, turns = torch.randn(3, 8), torch.randn(8, dtype=torch.complex64)
     compiled = dplc.compile(function, (x, turns))

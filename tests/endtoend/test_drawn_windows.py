@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drawing import draws
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.ir.facts.structure import summary
 

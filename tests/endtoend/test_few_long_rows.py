@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 import dplc
 from dplc.engine.cost.instruction_counts import instruction_counts

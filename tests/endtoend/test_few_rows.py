@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 SCORES = "F.scaled_dot_product_attention(torch.randn(1,{h},{m},{e}),torch.randn(1,{h},{n},{e}),torch.randn(1,{h},{n},{e}){c})"
 CAUSAL = ",is_causal=True"
@@ -34,7 +34,7 @@ def test_a_block_that_is_alone_has_two_warps_and_no_columns_to_spare() -> None:
     threads = [axis.extent for axis in kernel.body[0].axes if str(axis.role) == "THREAD"]
     assert math.prod(threads) == 64
     weights = kernel.body[0].body[0]
-    assert [axis.extent for axis in weights.slab] == [16, 32]
+    assert [axis.extent for axis in weights.box] == [16, 32]
 
 
 @pytest.mark.parametrize(

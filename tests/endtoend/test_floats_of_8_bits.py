@@ -45,7 +45,7 @@ def across(x: torch.Tensor, w: torch.Tensor, s: torch.Tensor, t: torch.Tensor) -
     return torch._scaled_mm(x, w, s, t, out_dtype=torch.bfloat16)
 
 
-def turned(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def transposed(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     return [inputs[0], inputs[1].t().contiguous(), *inputs[2:]]
 
 
@@ -77,7 +77,7 @@ def test_every_pair_of_dtypes_is_multiplied_by_tensor_cores(left: torch.dtype, r
 @pytest.mark.sampled(3)
 def test_products(shape: Shape) -> None:
     inputs = operands(shape, E4M3, E4M3)
-    for f, own in ((scaled, inputs), (across, turned(inputs))):
+    for f, own in ((scaled, inputs), (across, transposed(inputs))):
         made = compiled(own, "rtx4090", f=f)
         assert atoms(made) == {"m16n8k32_f8"}
         judged(made, own, f)
@@ -143,8 +143,8 @@ def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int) -> No
 
 
 def test_rows_across_the_sum_are_left_to_single_warps() -> None:
-    """A descriptor lets lines run across rows of a slab for elements of 2 bytes alone, be they whole spans of a swizzle."""
-    inputs = turned(operands((128, 128, 512), E4M3, E4M3))
+    """A descriptor lets lines run across rows of a shared tile for elements of 2 bytes alone, be they whole spans of a swizzle."""
+    inputs = transposed(operands((128, 128, 512), E4M3, E4M3))
     made = compiled(inputs, "h200", across, side=128)
     assert atoms(made) == {"m16n8k32_f8"}
     judged(made, inputs, across)

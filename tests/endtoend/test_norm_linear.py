@@ -103,10 +103,10 @@ def test_nothing_is_found_in_checked_mode(name: str) -> None:
 
 
 def test_the_row_is_prepared_in_shared_memory() -> None:
-    """The sum and the gain once for each element of a slab, not once for each thread that reads it."""
+    """The sum and the gain once for each element of a shared tile, not once for each thread that reads it."""
     (kernel,) = compiled(norm_linear(512, 2048, 2048), folded=TOGETHER).tile
-    slabs = {stage.dst for stage in nodes(kernel.body, Stage)}
-    assert {"x_smem", "linear_weight_smem"} <= slabs
+    shared_tiles = {stage.dst for stage in nodes(kernel.body, Stage)}
+    assert {"x_smem", "linear_weight_smem"} <= shared_tiles
     assert [combine.fn for combine in nodes(kernel.body, Combine)] == ["add"]
 
 

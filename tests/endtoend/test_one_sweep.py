@@ -8,7 +8,7 @@ import pytest
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.ir.text.programs import print_program
 

@@ -5,7 +5,7 @@ Ragged and prime extents; each is run whole, checked, and compared with float64.
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 ROWS = (
     "F.layer_norm(torch.randn(67, 131), (131,)).abs().sum()",

@@ -5,7 +5,7 @@ Ragged, with ties, nan and infinities, along the first, the last and a middle di
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.ir.text.programs import print_program
 

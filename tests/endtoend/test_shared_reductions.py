@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_turned import is_right
+from test_transposed import is_right
 
 import dplc
 

@@ -6,7 +6,7 @@ Those of 80, 112 and 160 give a thread 8 x 10, 10 x 10 or 8 x 14 outputs; 208 is
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from test_turned import run_right
+from test_transposed import run_right
 
 from dplc.codegen.target import target
 from dplc.engine.capture.text import capture_text
@@ -40,7 +40,7 @@ def shape(compilation: Compilation) -> tuple[int, int]:
     (tile,) = kernel.body
     assert isinstance(tile, Tile)
     copy = summary(tile.body).stages[0]
-    return math.prod(axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")), copy.slab[-1].extent
+    return math.prod(axis.extent for axis in tile.axes if axis.role in ("REG", "VEC")), copy.box[-1].extent
 
 
 @pytest.mark.parametrize("rows, columns", ((256, 512), (250, 508), (253, 489)))
@@ -80,7 +80,7 @@ def attention(heads: int, rows: int, causal: bool = True) -> str:
 
 
 def rows_of_block(compilation: Compilation) -> int:
-    return next(slab.slab[0].extent for slab in summary(compilation.tile[0].body).slabs)
+    return next(shared_tile.box[0].extent for shared_tile in summary(compilation.tile[0].body).shared_tiles)
 
 
 @pytest.mark.parametrize("rows", (256, 201))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.ir.loop import For
 from dplc.ir.node import nodes

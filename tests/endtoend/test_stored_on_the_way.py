@@ -11,7 +11,7 @@ import torch
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 import dplc
 from dplc.ir.loop import For, Load

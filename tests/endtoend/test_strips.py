@@ -5,7 +5,7 @@ Ragged and prime extents; each is run whole, checked, and compared with float64.
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.engine.cost.instruction_counts import instruction_counts
 

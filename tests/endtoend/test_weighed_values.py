@@ -8,7 +8,7 @@ import pytest
 from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_turned import is_right
+from test_transposed import is_right
 
 SCORES = {
     "rows and columns": "Q = torch.randn({i}, {d}{t}); K = torch.randn({j}, {d}{t}); V = torch.randn({j}, {e}{t})[None]; S = Q @ K.T; ",

@@ -5,7 +5,7 @@ Ragged; each is run whole, checked, and compared with float64."""
 from __future__ import annotations
 
 import pytest
-from test_turned import compiled, is_right
+from test_transposed import compiled, is_right
 
 from dplc.ir.facts.structure import summary
 
@@ -48,6 +48,6 @@ def test_windows_are_gathered_and_right(text: str, dtype: str) -> None:
     gathered = [stage for stage in stages if stage.gathered]
     assert gathered
     # all places are one axis and the whole sum is another; filters, in order in memory, are boxes
-    assert {len(stage.slab) for stage in gathered} == {2}
+    assert {len(stage.box) for stage in gathered} == {2}
     assert len({str(stage.src) for stage in gathered}) == 1
     is_right(made)

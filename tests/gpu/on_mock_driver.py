@@ -38,7 +38,7 @@ extern "C" __global__ void axpy(const float* __restrict__ x, const float* __rest
 TRANSPOSE = """
 kernel transpose(x: f32[30, 36]) -> y: f32[32, 32]:
     Tile(t:32=THREAD):
-        xs = Stage(x, origin=(0, 0), slab=(i:32@0, j:32@1), via=TMA, swizzle=128)
+        xs = Stage(x, origin=(0, 0), box=(i:32@0, j:32@1), via=TMA, swizzle=128)
         Wait()
         for i in 0..32 free:
             a = load xs[t, i]

@@ -70,7 +70,7 @@ def by_the_manual(atom: Atom, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return d
 
 
-@pytest.mark.parametrize("atom", [atom for atom in ATOMS.values() if not atom.late], ids=lambda atom: atom.name)
+@pytest.mark.parametrize("atom", [atom for atom in ATOMS.values() if not atom.asynchronous], ids=lambda atom: atom.name)
 def test_layouts_are_those_of_the_manual(atom: Atom) -> None:
     dice = np.random.default_rng(0)
     a, b = dice.normal(size=(32, 2, 2, atom.per_word)), dice.normal(size=(32, 2, atom.per_word))

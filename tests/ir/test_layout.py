@@ -17,7 +17,7 @@ from dplc.ir.text.programs import read_program
 TEXT = """
 kernel f(x: f32[64, 48], w: f32[30]) -> y: f32[64, 48]:
     Tile(i_o:4=BLOCK, i:16=THREAD, j:8=THREAD, r:4=VEC, q:2=REG):
-        s = Stage(x, origin=(i_o*16, 0), slab=(a:16@0, b:32@1), depth=2, slot=1{fields})
+        s = Stage(x, origin=(i_o*16, 0), box=(a:16@0, b:32@1), depth=2, slot=1{fields})
         Sync()
         c = load s[1, i, j*4 + r]
         for n in 0..3072 free:
@@ -122,7 +122,7 @@ def test_layouts_are_injective_and_every_cell_has_one_owner(fields: str) -> None
     cells = np.indices((16, 32)).reshape(2, -1)
     words = layout.physical(stage, list(cells))
     assert len(set(words.tolist())) == 512
-    assert words.max() < layout.slab_cells(stage)
+    assert words.max() < layout.shared_tile_cells(stage)
     owners = layout.owners(k, stage)
     assert len(owners) == 512
     assert set(owners) <= set(range(128))
@@ -133,8 +133,8 @@ def test_boxes_have_five_dimensions_at_most_and_rows_of_whole_16_bytes() -> None
     stage = layout.stages(kernel())["s"]
     for source, fits in (((64, 48), True), ((3, 3, 3, 64, 48), True), ((3, 3, 3, 3, 64, 48), False), ((64, 47), False)):
         rank = len(source)
-        slab = tuple(replace(axis, dim=rank - 2 + n) for n, axis in enumerate(stage.slab))
-        assert layout.is_box(replace(stage, slab=slab), source) is fits, source
+        box = tuple(replace(axis, dim=rank - 2 + n) for n, axis in enumerate(stage.box))
+        assert layout.is_box(replace(stage, box=box), source) is fits, source
 
 
 def test_word_copies_where_chunks_do_not_fit() -> None:
@@ -149,7 +149,7 @@ def test_best_xor_reaches_the_least() -> None:
     text = """
 kernel f(W: f32[32, 16]) -> y: f32[32, 4]:
     Tile(t:32=THREAD, k:4=VEC):
-        s = Stage(W, origin=(0, 0), slab=(j:32@0, x:16@1))
+        s = Stage(W, origin=(0, 0), box=(j:32@0, x:16@1))
         Sync()
         a = load s[t, k]
         y[t, k] = a
@@ -168,7 +168,7 @@ PADS = (1, 2, 4, 8)
 READ_OFTEN = """
 kernel f(W: f32[64, 64]) -> y: f32[4, 16, 4]:
     Tile(w:4=THREAD, i:4=THREAD, n:8=THREAD, r:4=REG):
-        s = Stage(W, origin=(0, 0), slab=(j:64@0, x:64@1), via=ASYNC, lanes=2)
+        s = Stage(W, origin=(0, 0), box=(j:64@0, x:64@1), via=ASYNC, lanes=2)
         Wait()
         Sync()
         for k in 0..16 reduce:

@@ -45,7 +45,7 @@ plain = st.one_of(
     st.builds(loop.Store, names, indices, atoms),
 )
 label = st.builds(e.Axis, names, sized, st.none(), st.integers(0, 3), st.sampled_from([1, 1, 4, 32]))
-slabs = st.lists(label, min_size=1, max_size=3, unique_by=lambda axis: axis.name).map(tuple)
+boxes = st.lists(label, min_size=1, max_size=3, unique_by=lambda axis: axis.name).map(tuple)
 
 
 def plain_axes(axes):
@@ -53,12 +53,12 @@ def plain_axes(axes):
 
 
 stages = st.builds(
-    tile.Stage, names, names, indices, slabs, st.integers(1, 4), index, st.sampled_from(["SYNC", "ASYNC", "TMA"]),
+    tile.Stage, names, names, indices, boxes, st.integers(1, 4), index, st.sampled_from(["SYNC", "ASYNC", "TMA"]),
     st.sampled_from([0, 1, 4]), st.sampled_from([0, 32, 128]), st.lists(st.integers(0, 31), max_size=3).map(tuple),
     st.sampled_from([0, 4]), st.just(True) | condition,
 )  # fmt: skip
 tiled = st.one_of(
-    plain, stages, st.builds(tile.Slab, names, slabs.map(plain_axes)), st.builds(tile.Sync), st.builds(tile.Wait, st.integers(0, 5)),
+    plain, stages, st.builds(tile.SharedTile, names, boxes.map(plain_axes)), st.builds(tile.Sync), st.builds(tile.Wait, st.integers(0, 5)),
     st.builds(tile.Combine, names, fns, st.lists(names.map(e.Var), min_size=1, max_size=3, unique=True).map(tuple)),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ HEAD = "kernel f(x: f32[64]) -> y: f32[64]:\n"
 RING = """
     Tile(t:16=THREAD):
         for k in 0..4 serial:
-            s = Stage(x, origin=(k*16), slab=(c:16@0), depth=2, slot=k % 2{via})
+            s = Stage(x, origin=(k*16), box=(c:16@0), depth=2, slot=k % 2{via})
             {first}
             {second}
             a = load s[k % 2, 15 - t]
@@ -25,7 +25,7 @@ RING = """
 ROWS = """
     Tile(t:16=THREAD):
         for k in 0..4 serial:
-            s = Stage(x, origin=(k*16), slab=(c:16@0){fields})
+            s = Stage(x, origin=(k*16), box=(c:16@0){fields})
             Sync()
             a = load s[15 - t]
             y[k*16 + t] = a
@@ -97,20 +97,20 @@ def test_a_barrier_some_threads_miss() -> None:
 
 
 def test_uninitialised_shared_memory() -> None:
-    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:16@0), depth=2)\n        Sync()\n"
+    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), box=(c:16@0), depth=2)\n        Sync()\n"
     found(body + "        a = load s[1, t % 16]\n        y[t] = a", "uninitialised")
 
 
-def test_two_layouts_of_one_slab() -> None:
-    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:16@0))\n        Sync()\n"
+def test_two_layouts_of_one_shared_tile() -> None:
+    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), box=(c:16@0))\n        Sync()\n"
     found(
-        body + "        s = Stage(x, origin=(16), slab=(c:16@0), pad=1)\n        Sync()\n        y[t] = 1.0",
+        body + "        s = Stage(x, origin=(16), box=(c:16@0), pad=1)\n        Sync()\n        y[t] = 1.0",
         "two layouts",
     )
 
 
 def test_an_origin_that_varies_by_thread() -> None:
-    found("    Tile(t:64=THREAD):\n        s = Stage(x, origin=(t), slab=(c:16@0))\n        y[t] = 1.0", "not uniform")
+    found("    Tile(t:64=THREAD):\n        s = Stage(x, origin=(t), box=(c:16@0))\n        y[t] = 1.0", "not uniform")
 
 
 def test_bounds_and_stores() -> None:
@@ -119,13 +119,13 @@ def test_bounds_and_stores() -> None:
     found("    Tile(t:32=THREAD):\n        y[t] = 1.0", "32 elements never stored")
     found("    Tile(t:128=THREAD):\n        y[t % 64] = 1.0", "64 stored more than once")
     found(
-        "    Tile(t:16=THREAD):\n        s = Stage(x, origin=(0), slab=(c:8@0))\n        Sync()\n        a = load s[t]",
-        "outside of the slab",
+        "    Tile(t:16=THREAD):\n        s = Stage(x, origin=(0), box=(c:8@0))\n        Sync()\n        a = load s[t]",
+        "outside of the shared tile",
     )
 
 
 def test_beyond_the_source_is_zero() -> None:
-    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(32), slab=(c:64@0))\n        Sync()\n        a = load s[t]\n        y[t] = a"
+    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(32), box=(c:64@0))\n        Sync()\n        a = load s[t]\n        y[t] = a"
     np.testing.assert_array_equal(run(body)["y"], np.concatenate([np.arange(32, 64), np.zeros(32)]))
 
 
@@ -191,7 +191,7 @@ def test_integers_are_exact() -> None:
 
 IN_PLACE = """
     Tile(t:64=THREAD):
-        s = Stage(x, origin=(0), slab=(c:64@0))
+        s = Stage(x, origin=(0), box=(c:64@0))
         Sync()
         a = load s[t]
         b = multiply(a, 2.0)
@@ -202,7 +202,7 @@ IN_PLACE = """
 """
 
 
-def test_threads_write_to_a_slab_word_by_word() -> None:
+def test_threads_write_to_a_shared_tile_word_by_word() -> None:
     np.testing.assert_array_equal(run(IN_PLACE.format(to="t", barrier="Sync()"))["y"], 2 * np.arange(64)[::-1])
 
 
@@ -210,16 +210,16 @@ def test_a_word_is_written_by_two_threads() -> None:
     found(IN_PLACE.format(to="t // 2", barrier="Sync()"), "race")
 
 
-def test_a_slab_is_read_before_a_barrier_after_a_write() -> None:
+def test_a_shared_tile_is_read_before_a_barrier_after_a_write() -> None:
     found(IN_PLACE.format(to="t", barrier="pass"), "race")
 
 
-def test_a_write_outside_of_a_slab() -> None:
-    found(IN_PLACE.format(to="t + 64", barrier="Sync()"), "outside of the slab")
+def test_a_write_outside_of_a_shared_tile() -> None:
+    found(IN_PLACE.format(to="t + 64", barrier="Sync()"), "outside of the shared tile")
 
 
 def test_a_write_into_a_copy_in_flight() -> None:
-    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), slab=(c:64@0), via=ASYNC)\n        s[t] = 1.0\n"
+    body = "    Tile(t:64=THREAD):\n        s = Stage(x, origin=(0), box=(c:64@0), via=ASYNC)\n        s[t] = 1.0\n"
     found(body + "        Wait()\n        Sync()\n        a = load s[t]\n        y[t] = a", "in flight")
 
 

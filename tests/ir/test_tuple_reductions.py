@@ -251,10 +251,10 @@ def test_a_carried_maximum_scales_what_was_added() -> None:
     assert not np.allclose(tile.run(forgotten, {"x": x})["y"], wanted)
 
 
-SLAB = """
+SHARED_TILE = """
 kernel f(x: f32[16]) -> y: f32[16]:
     Tile(t:16=THREAD):
-        p = Slab(c:16)
+        p = SharedTile(c:16)
         a = load x[t]
         p[{cell}] = a
         {between}
@@ -264,7 +264,7 @@ kernel f(x: f32[16]) -> y: f32[16]:
 
 
 def test_values_in_shared_memory() -> None:
-    program: Any = read_program(SLAB.format(cell="t", between="Sync()"))[1]
+    program: Any = read_program(SHARED_TILE.format(cell="t", between="Sync()"))[1]
     assert verify_tile.problems(program[0]) == ()
     for seed in range(4):
         assert (tile.run(program, {"x": np.arange(16)}, seed)["y"] == np.arange(16)[::-1]).all()
@@ -275,11 +275,11 @@ def test_values_in_shared_memory() -> None:
     [
         ("t", "pass", "before a barrier"),
         ("t // 2", "Sync()", "two threads write one word"),
-        ("t + 1", "Sync()", "outside of the slab"),
+        ("t + 1", "Sync()", "outside of the shared tile"),
     ],
 )
 def test_races_and_bounds_of_stored_values(cell: str, between: str, what: str) -> None:
-    program: Any = read_program(SLAB.format(cell=cell, between=between))[1]
+    program: Any = read_program(SHARED_TILE.format(cell=cell, between=between))[1]
     with pytest.raises(ScheduleError) as caught:
         for seed in range(12):
             tile.run(program, {"x": np.arange(16)}, seed)

@@ -35,7 +35,7 @@ kernel f(x: f32[8, 16], n: i64[8]) -> y: f32[8]:
 TILE = """
 kernel f(x: f32[8, 16], n: i64[8]) -> y: f32[8]:
     Tile(i:8=BLOCK, t:16=THREAD):
-        u = Stage(x, origin=(i, 0), slab=(k:16@1))
+        u = Stage(x, origin=(i, 0), box=(k:16@1))
         Sync()
         a = load u[t]
         s <- add(s, a)
@@ -95,8 +95,8 @@ def test_gathers_are_the_programs_business() -> None:
 @pytest.mark.parametrize("old, new, what", [
     ("t:16=THREAD", "t:2048=THREAD", "2048 threads, the limit is 1024"),
     ("k:16@1", "k:100000@1", "bytes of shared memory, the limit is"),
-    ("slab=(k:16@1)", "slab=(k:i@1)", "no number as its extent"),
-    ("Sync()", "u = Stage(x, origin=(i, 0), slab=(k:16@1), pad=4)\n        Sync()", "two layouts: `pad` differs"),
+    ("box=(k:16@1)", "box=(k:i@1)", "no number as its extent"),
+    ("Sync()", "u = Stage(x, origin=(i, 0), box=(k:16@1), pad=4)\n        Sync()", "two layouts: `pad` differs"),
     ("origin=(i, 0)", "origin=(i, t)", "varies by thread"),
     ("origin=(i, 0)", "origin=(i)", "`x` has 2 dimensions"),
     ("Stage(x", "Stage(y", "`y` is no input"),

@@ -59,14 +59,14 @@ class Block:
     def rope(self, x: Value, cos: Input, sin: Input) -> Value:
         term, (_, _, t, d) = x
         half = d.extent // 2
-        turned = compose.case(
+        rotated = compose.case(
             binary("<", d, half),
             elementwise("negative", remap(term, {d: binary("+", d, half)})),
             remap(term, {d: binary("-", d, half)}),
         )
         angle = [remapped(table, t, d) for table in (cos, sin)]
         return elementwise(
-            "add", elementwise("multiply", term, angle[0]), elementwise("multiply", turned, angle[1])
+            "add", elementwise("multiply", term, angle[0]), elementwise("multiply", rotated, angle[1])
         ), x[1]
 
     def attention(self, q: Value, k: Value, v: Value, causal: bool = True) -> Value:

@@ -53,7 +53,7 @@ def test_other_cuts_mean_the_same(name: str, tile: int) -> None:
 
 
 def test_a_layer_of_tinyllama_is_eleven_kernels(fusion: FusionRules) -> None:
-    """Two of them rotate queries and keys: no slab holds what a rotation reads, so each warp would do it again."""
+    """Two of them rotate queries and keys: no shared tile holds what a rotation reads, so each warp would do it again."""
     assert len(compile_graph(blocks.llama(1), fusion).kernels) == 11
 
 
@@ -97,8 +97,8 @@ def test_merged_heads_are_written_merged(fusion: FusionRules) -> None:
 
 def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Attention of eight heads over two rotated ones."""
-    turned = k * cos + torch.cat([-k[..., 32:], k[..., :32]], -1) * sin
-    return torch.nn.functional.scaled_dot_product_attention(q, turned, v, is_causal=True, enable_gqa=True)
+    rotated = k * cos + torch.cat([-k[..., 32:], k[..., :32]], -1) * sin
+    return torch.nn.functional.scaled_dot_product_attention(q, rotated, v, is_causal=True, enable_gqa=True)
 
 
 def test_heads_that_several_read_keep_their_rows_whole() -> None:

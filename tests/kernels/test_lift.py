@@ -92,8 +92,8 @@ def test_constants_and_index_arithmetic() -> None:
 
 
 def test_outputs_that_are_inputs_views_or_returned_twice_are_copied() -> None:
-    turned = compose.remap(X, {I: binary("-", 3, I)})
-    plan = lifted((X, (J, I)), (turned, (I, J)), (turned, (I, J)))
+    mirrored = compose.remap(X, {I: binary("-", 3, I)})
+    plan = lifted((X, (J, I)), (mirrored, (I, J)), (mirrored, (I, J)))
     data = np.arange(24.0).reshape(4, 6)
     memory = loop.run(plan.kernels, {"x": data})
     assert (memory["y"] == data.T).all() and (memory["z"] == data[::-1]).all() and (memory["u"] == data[::-1]).all()
@@ -153,9 +153,9 @@ def test_a_gather_from_one_side_of_a_case() -> None:
 
 def test_a_value_that_is_only_stored_later_is_not_read_before() -> None:
     """Pushing the map of the first result spells the second one."""
-    turned = binary("-", 3, I)
-    first = compose.remap(compose.reduce("add", (J,), compose.elementwise("exp", X)), {I: turned})
-    graph = TensorGraph("g", (X,), (Output("y", (I,), first), Output("z", (I, J), compose.remap(X, {I: turned}))))
+    mirrored = binary("-", 3, I)
+    first = compose.remap(compose.reduce("add", (J,), compose.elementwise("exp", X)), {I: mirrored})
+    graph = TensorGraph("g", (X,), (Output("y", (I,), first), Output("z", (I, J), compose.remap(X, {I: mirrored}))))
     plan = compile_graph(graph, compiled(None))
     assert "z" not in {param.name for param in plan.kernels[0].ins} or plan.kernels[0].outs[0].name == "z"
     assert means_the_same(plan, graph)

@@ -70,8 +70,8 @@ def test_a_sum_that_is_also_read_upside_down_is_so_still() -> None:
     x, y = Input("x", (ROW, COLUMN)), Input("y", (ROW, Axis("k", 4)))
     total = Reduce("add", (COLUMN,), x)
     scaled = Elementwise("multiply", (Elementwise("exp", (x,)), total))
-    turned = remap(total, {ROW: binary("-", 3, ROW)})
-    value = Elementwise("add", (turned, Elementwise("add", (y, remap(scaled, {COLUMN: y.axes[1]})))))
+    mirrored = remap(total, {ROW: binary("-", 3, ROW)})
+    value = Elementwise("add", (mirrored, Elementwise("add", (y, remap(scaled, {COLUMN: y.axes[1]})))))
     settled = push_renamings(TensorGraph("main", (x, y), (Output("out", y.axes, value),)))
     values = {"x": np.arange(16.0).reshape(4, 4) / 16, "y": np.ones((4, 4))}
     sums = values["x"].sum(1)

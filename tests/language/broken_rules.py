@@ -7,7 +7,7 @@ from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.ir.diagnostic import DplcError, Source
 
 RING = """\
-## A ring of N slabs.
+## A ring of N shared tiles.
 @repeat
 rule ring(N: int in {2, 3, 4} = 2) on tile
 match
@@ -18,7 +18,7 @@ match
         Sync()
 let bufs = {s.dst for s in stages}
 require K >= N else "fewer chunks than buffers"
-require not writes(rest, bufs) else "the body writes a staged slab"
+require not writes(rest, bufs) else "the body writes a staged tile"
 rewrite
     for k in 0..K serial:
         stages.. with depth=N, slot=k % N

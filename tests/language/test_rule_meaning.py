@@ -34,7 +34,7 @@ rule.rw:11:9: error: rule `ring`: the condition of `require` is true or false, n
         change(RING, "writes(rest, bufs)", "writes(N, bufs)"),
         """\
 rule.rw:12:20: error: rule `ring`: argument 1 of `writes` is a run of statements, not an integer
- 12 | require not writes(N, bufs) else "the body writes a staged slab"
+ 12 | require not writes(N, bufs) else "the body writes a staged tile"
     |                    ^""",
         id="argument of the wrong sort",
     ),
@@ -100,7 +100,7 @@ rule.rw:3:33: error: rule `ring`: the default of `N` is an integer, not true or 
         id="default of the wrong sort",
     ),
     pytest.param(
-        change(RING, '"the body writes a staged slab"', '"fewer chunks than buffers"'),
+        change(RING, '"the body writes a staged tile"', '"fewer chunks than buffers"'),
         """\
 rule.rw:12:9: error: rule `ring`: two guards give the reason "fewer chunks than buffers"
  12 | require not writes(rest, bufs) else "fewer chunks than buffers"
@@ -135,14 +135,14 @@ rule.rw:18:9: error: rule `ring`: no guard gives the reason "fewer chucks"
  18 | example "two"
     |         ^^^^^
   note: there is "fewer chunks than buffers"
-  note: there is "the body writes a staged slab"\n"""[:-1],
+  note: there is "the body writes a staged tile"\n"""[:-1],
         id="unknown refusal",
     ),
     pytest.param(
-        RING + 'example "two"\n    As = Stage(A, orign=(0), slab=(t:4@0))\ngives no "fewer chunks"\n',
+        RING + 'example "two"\n    As = Stage(A, orign=(0), box=(t:4@0))\ngives no "fewer chunks"\n',
         """\
 rule.rw:19:19: error: rule `ring`: example "two": `Stage` has no field `orign`
- 19 |     As = Stage(A, orign=(0), slab=(t:4@0))
+ 19 |     As = Stage(A, orign=(0), box=(t:4@0))
     |                   ^^^^^^^^^
   help: did you mean `origin`?""",
         id="broken example",

@@ -10,7 +10,7 @@ CASES = [
         change(RING, "(rest, bufs)", "(rest, bufz)"),
         """\
 rule.rw:12:26: error: rule `ring`: unbound variable `bufz`
- 12 | require not writes(rest, bufz) else "the body writes a staged slab"
+ 12 | require not writes(rest, bufz) else "the body writes a staged tile"
     |                          ^^^^
   help: did you mean `bufs`?""",
         id="unbound variable in a guard",
@@ -100,18 +100,18 @@ rule.rw:10:9: error: rule `ring`: `_..` takes statements that the template canno
         """\
 rule slot on tile
 match
-    a = Stage(src, origin=o, slab=s)
+    a = Stage(src, origin=o, box=s)
     Sync()
 rewrite
-    a = Stage(src, origin=o, slab=s, via=ASYNC)
+    a = Stage(src, origin=o, box=s, via=ASYNC)
     Wait()
     Sync()
 """,
         """\
 rule.rw:6:9: error: rule `slot`: the template resets `depth`, `slot`, `pad`, `swizzle`, `xor`, `lanes`, `when` of \
 `Stage`, which the pattern left open
- 6 |     a = Stage(src, origin=o, slab=s, via=ASYNC)
-   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ 6 |     a = Stage(src, origin=o, box=s, via=ASYNC)
+   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   help: name it in the pattern, or capture the statement and use `with`""",
         id="reset field",
     ),

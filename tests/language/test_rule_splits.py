@@ -48,7 +48,7 @@ split j:J => jo=serial, j:64=reduce
 split j:64 => q:2=REG, n:32=THREAD
 rewrite
     Tile(outer..=BLOCK, i_o, i, n, ri, q):
-        P = Slab(row, j)
+        P = SharedTile(row, j)
         for jo:
             if within(i, j):
                 score..
@@ -142,7 +142,7 @@ def test_splits_compose_and_a_loop_holds_its_part() -> None:
         template(TWICE)
         == """\
 Tile(outer..=BLOCK, i_o:ceildiv(M, B)=BLOCK, i:8=THREAD, n:32=THREAD, ri:B // 8=REG, q:2=REG):
-    P = Slab(row:B, j:64)
+    P = SharedTile(row:B, j:64)
     for jo in 0..ceildiv(J, 64) serial:
         if i_o*B + ri*8 + i < M:
             if jo*64 + q*32 + n < J:

@@ -64,7 +64,7 @@ rule.rw:6:36: error: rule `ring`: unknown transport `ASINC`
         change(RING, "not writes(", "not writs("),
         """\
 rule.rw:12:13: error: rule `ring`: unknown fact or function `writs`
- 12 | require not writs(rest, bufs) else "the body writes a staged slab"
+ 12 | require not writs(rest, bufs) else "the body writes a staged tile"
     |             ^^^^^^^^^^^^^^^^^
   help: did you mean `writes`?""",
         id="unknown fact",
@@ -73,7 +73,7 @@ rule.rw:12:13: error: rule `ring`: unknown fact or function `writs`
         change(RING, "not writes(rest, bufs)", "rank(rest) > 1"),
         """\
 rule.rw:12:9: error: rule `ring`: unknown fact or function `rank`
- 12 | require rank(rest) > 1 else "the body writes a staged slab"
+ 12 | require rank(rest) > 1 else "the body writes a staged tile"
     |         ^^^^^^^^^^
   note: `rank` is a fact on level torch""",
         id="fact of another level",
@@ -82,7 +82,7 @@ rule.rw:12:9: error: rule `ring`: unknown fact or function `rank`
         change(RING, "writes(rest, bufs)", "writes(rest, bufs, N)"),
         """\
 rule.rw:12:13: error: rule `ring`: `writes` takes 2 arguments, not 3
- 12 | require not writes(rest, bufs, N) else "the body writes a staged slab"
+ 12 | require not writes(rest, bufs, N) else "the body writes a staged tile"
     |             ^^^^^^^^^^^^^^^^^^^^^
   note: writes(run, [name]) -> bool""",
         id="too many arguments",

@@ -59,7 +59,7 @@ MISTAKES = {
     "a bare axis": (ROW.format("outer.., i", "body.."), "7:19", "`axes` of `Tile` are axes, and this is a name"),
     "a bare sum": (ROW.format("outer.., i + 1", "body.."), "7:19", "`axes` of `Tile` are axes, and this is an expression"),
     "a bare number": (ROW.format("outer.., 4", "body.."), "3:19", "`i` is bound but never used"),
-    "a bare axis of a slab": (ROW.format("outer.., i:M=THREAD", "P = Slab(i)\n        body.."), "8:18", "`slab` of `Slab` are axes"),
+    "a bare axis of a shared tile": (ROW.format("outer.., i:M=THREAD", "P = SharedTile(i)\n        body.."), "8:24", "`box` of `SharedTile` are axes"),
     "statements among axes": (ROW.format("outer.., body.., i:M=THREAD", "body.."), "7:19", "`axes` of `Tile` are axes, and this is a run of statements"),
     "no value": (split("i_o=BLOCK, i:0=THREAD"), "6:27", "the part `i` has 0 values"),
     "fewer": (split("i_o=BLOCK, i:-4=THREAD"), "6:27", "the part `i` has -4 values"),

@@ -48,7 +48,7 @@ def operand(row: str, extents: dict[str, int], read: str, pre: str, fold: str, d
 def programs(draw: Any) -> str:
     """A program as the text of Tensor IR."""
     extents = {name: draw(st.sampled_from(EXTENTS)) for name in "ijk"}
-    turned, kind = draw(st.booleans()), draw(st.sampled_from(("f32", "f32", "f64")))
+    transposed, kind = draw(st.booleans()), draw(st.sampled_from(("f32", "f32", "f64")))
     fold, how = draw(st.sampled_from(("add", "add", "maximum"))), draw(st.sampled_from(("subtract", "divide")))
     divided = draw(st.sampled_from(("by weights", "by weights", "by places", "")))
     pre = draw(st.sampled_from(("multiply({}, 1.5)", "abs({})", "multiply({}, 1.0)")))
@@ -59,7 +59,7 @@ def programs(draw: Any) -> str:
     lines = [f"often[k:{extents['k']}] = {kind}(w[k])"]
     lines += ["total = Reduce(add, k, often)"] * (divided == "by weights")
     for row, name in (("i", "x"), ("j", other)):
-        read = f"{name}[k, {row}]" if turned else f"{name}[{row}, k]"
+        read = f"{name}[k, {row}]" if transposed else f"{name}[{row}, k]"
         lines += operand(row, extents, read, pre.format(read), fold, divided, how)
     lines += [
         f"prod[i:{extents['i']}, j:{extents['j']}, k] = multiply(gi[i, k], gj[j, k])",
@@ -67,7 +67,7 @@ def programs(draw: Any) -> str:
     ]
     shapes = {"x": ["i", "k"], other: ["j", "k"]} if not same else {"x": ["i", "k"]}
     ins = [
-        f"{name}: {kind}[{', '.join(str(extents[a]) for a in (axes[::-1] if turned else axes))}]"
+        f"{name}: {kind}[{', '.join(str(extents[a]) for a in (axes[::-1] if transposed else axes))}]"
         for name, axes in shapes.items()
     ]
     head = f"graph f({', '.join(ins)}, w: i64[{extents['k']}]) -> z: {kind}[{extents['i']}, {extents['j']}]:"

@@ -176,7 +176,7 @@ def first(dice: random.Random, maker: Maker) -> None:
         shape.pop()
     name = maker.floats(*shape)
     for _ in range(dice.choice((0, 1, 1, 2))):
-        kind = dice.choice(("again", "strided", "turned", "integers", "large", "truth", "half", "spread", "floats"))
+        kind = dice.choice(("again", "strided", "transposed", "integers", "large", "truth", "half", "spread", "floats"))
         text = "".join(f"{n}, " for n in shape)
         if kind == "again":
             maker.input(name)
@@ -184,7 +184,7 @@ def first(dice: random.Random, maker: Maker) -> None:
             maker.input(
                 f"torch.randn({', '.join(map(str, (*shape[:-1], 2 * shape[-1])))})[..., {dice.choice((0, 1))}::2]"
             )
-        elif kind == "turned" and len(shape) > 1:
+        elif kind == "transposed" and len(shape) > 1:
             maker.input(f"torch.randn({', '.join(map(str, (*shape[:-2], shape[-1], shape[-2])))}).transpose(-1, -2)")
         elif kind == "spread" and shape:
             maker.input(

@@ -93,7 +93,7 @@ def sliced(m: Maker, v: str) -> str:
     return f"{v}[{', '.join(parts)}]"
 
 
-def turned(m: Maker, v: str) -> str:
+def transposed(m: Maker, v: str) -> str:
     rank = len(m.shape(v))
     order = list(range(rank))
     m.dice.shuffle(order)
@@ -288,7 +288,7 @@ def attention(m: Maker, v: str) -> str:
 
 STEPS = (
     unary, unary, unary, binary, binary, mixed, broadcast, whole, whole, whole, compared, chosen, half,
-    sliced, sliced, turned, turned, reshaped, reshaped, selected, expanded, padded, outer, triangle, joined, joined,
+    sliced, sliced, transposed, transposed, reshaped, reshaped, selected, expanded, padded, outer, triangle, joined, joined,
     gathered, gathered, gathered, arranged, looked_up, looked_up, reduced, reduced, scanned, rows, rows,
     met, met, product, product, itself, itself, attention,
 )  # fmt: skip

@@ -142,7 +142,7 @@ def test_the_nearest_miss_of_a_pattern():
         "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage(depth=2)\n"
         "        Sync()\nrewrite\n    pass\n"
     )
-    program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth={})\n    {}"
+    program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), box=(t:4@0), depth={})\n    {}"
     assert refusal(rules, program.format(2, "Wait()")) == [
         "rules/tile/001_test1.rw:5: r: the pattern matches nowhere; nearest miss after 2 statements: "
         "expected `Sync()`, found `Wait()`"
@@ -152,7 +152,7 @@ def test_the_nearest_miss_of_a_pattern():
         in refusal(rules, program.format(3, "Sync()"))[0]
     )
     assert "expected the end of the block, found `Wait()`" in refusal(rules, program.format(2, "Sync()\n    Wait()"))[0]
-    short = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth=2)"
+    short = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), box=(t:4@0), depth=2)"
     assert "expected `Sync()`, found the end of the block" in refusal(rules, short)[0]
     other = refusal(rules, "for j in 0..4 reduce:\n    Sync()")[0]
     assert "after 0 statements: expected `for k in 0..n serial:`, found `for j in 0..4 reduce:`" in other
@@ -164,7 +164,7 @@ def test_evidence_of_a_run_that_does_not_fit():
         "rule r on tile\nmatch\n    for k in 0..n serial:\n        s: Stage()+\n"
         "        Sync()\n        rest..\n        Sync()\nrewrite\n    pass\n"
     )
-    program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0))\n    Sync()\n    {}"
+    program = "for k in 0..4 serial:\n    As = Stage(A, origin=(0), box=(t:4@0))\n    Sync()\n    {}"
     assert (
         "after 3 statements: expected `Sync()`, found `y[0] = 1.0`" in refusal(rules, program.format("y[0] = 1.0"))[0]
     )

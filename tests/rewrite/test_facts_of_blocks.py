@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.facts.fragments import late_copies, masked
+from dplc.engine.facts.fragments import asynchronous_mma_copies, masked
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.evaluate import SITE
 from dplc.engine.language.rule import built_in_files
@@ -24,8 +24,8 @@ kernel f(x: f32[32, 64], w: f32[32, 64]) -> y: f32[32]:
     Tile(i:32=THREAD):
         {before}
         for k in 0..2 serial:
-            a = Stage(x, origin=(0, k*32), slab=(r:32@0, c:32@1))
-            b = Stage(w, origin=(0, k*32), slab=(r:32@0, c:32@1))
+            a = Stage(x, origin=(0, k*32), box=(r:32@0, c:32@1))
+            b = Stage(w, origin=(0, k*32), box=(r:32@0, c:32@1))
             Sync()
             for l in 0..32 reduce:
                 u = load a[i, l]
@@ -73,13 +73,13 @@ def kernel(text: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("before", "found"), [("Sync()", ("a", "b")), ("e = Stage(x, origin=(0, 0), slab=(r:32@0, c:32@1))", ())]
+    ("before", "found"), [("Sync()", ("a", "b")), ("e = Stage(x, origin=(0, 0), box=(r:32@0, c:32@1))", ())]
 )
 def test_the_copies_of_a_loop_are_all_that_there_are(before: str, found: tuple[str, ...]) -> None:
-    """A third slab would have to be there before the boxes arrive that the loop waits for."""
+    """A third shared tile would have to be there before the boxes arrive that the loop waits for."""
     whole = kernel(CHUNKS.format(before=before))
     (tile,) = nodes(whole.body, Tile)
-    copies = late_copies(SimpleNamespace(kernel=whole), tile.body)
+    copies = asynchronous_mma_copies(SimpleNamespace(kernel=whole), tile.body)
     assert tuple(stage.dst for stage in copies) == found
 
 

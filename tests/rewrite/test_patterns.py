@@ -53,7 +53,7 @@ def test_the_underscore_binds_nothing():
 
 
 def test_an_unmentioned_field_is_a_wildcard():
-    program = "As = Stage(A, origin=(0), slab=(t:16@0), depth=3, via=ASYNC, pad=4)"
+    program = "As = Stage(A, origin=(0), box=(t:16@0), depth=3, via=ASYNC, pad=4)"
     assert len(matches("s: Stage(depth=3)", program)) == 1
     assert not matches("s: Stage(depth=2)", program)
 
@@ -113,13 +113,13 @@ def test_runs_of_axes_by_role():
 
 
 def test_one_statement_is_captured():
-    assert matches("s: Stage(via=SYNC)", "As = Stage(A, origin=(0), slab=(t:4@0))")[0]["s"].dst == "As"
+    assert matches("s: Stage(via=SYNC)", "As = Stage(A, origin=(0), box=(t:4@0))")[0]["s"].dst == "As"
 
 
 STAGES = """
-As = Stage(A, origin=(0), slab=(t:4@0), depth=2)
-Bs = Stage(B, origin=(0), slab=(t:4@0), depth=2)
-Cs = Stage(C, origin=(0), slab=(t:4@0), depth=3)
+As = Stage(A, origin=(0), box=(t:4@0), depth=2)
+Bs = Stage(B, origin=(0), box=(t:4@0), depth=2)
+Cs = Stage(C, origin=(0), box=(t:4@0), depth=3)
 Sync()
 """
 
@@ -138,7 +138,7 @@ def test_a_star_capture_may_be_empty():
 def test_what_a_star_capture_may_have_bound_binds_later():
     pattern = "for k in 0..4 serial:\n    ss: Stage(depth=N)*\n    Sync()\n    x: Wait(keep=N)"
     with_stage = (
-        "for k in 0..4 serial:\n    As = Stage(A, origin=(0), slab=(t:4@0), depth={})\n    Sync()\n    Wait(keep=2)"
+        "for k in 0..4 serial:\n    As = Stage(A, origin=(0), box=(t:4@0), depth={})\n    Sync()\n    Wait(keep=2)"
     )
     assert matches(pattern, with_stage.format(2))[0]["N"] == 2
     assert not matches(pattern, with_stage.format(3))
@@ -146,13 +146,13 @@ def test_what_a_star_capture_may_have_bound_binds_later():
 
 
 def test_a_plus_capture_with_runs_inside():
-    program = "As = Stage(A, origin=(0, 1), slab=(t:4@0, u:8@1))\nBs = Stage(B, origin=(0), slab=(u:8@1))"
-    found = matches("ss: Stage(slab=(_.., u:C@_))+", program)
+    program = "As = Stage(A, origin=(0, 1), box=(t:4@0, u:8@1))\nBs = Stage(B, origin=(0), box=(u:8@1))"
+    found = matches("ss: Stage(box=(_.., u:C@_))+", program)
     assert [(m["C"], m["u"].name, len(m["ss"])) for m in found] == [(8, "u", 2), (8, "u", 1)]
 
 
 def test_negation_binds_nothing():
-    program = "As = Stage(A, origin=(0), slab=(t:4@0), via={})"
+    program = "As = Stage(A, origin=(0), box=(t:4@0), via={})"
     assert matches("s: Stage(via=not TMA)", program.format("ASYNC"))
     assert not matches("s: Stage(via=not TMA)", program.format("TMA"))
     assert not matches("s: Stage(slot=not _)", program.format("ASYNC"))
@@ -160,7 +160,7 @@ def test_negation_binds_nothing():
 
 
 def test_a_field_of_a_captured_statement_is_a_value():
-    program = "As = Stage(A, origin=(0), slab=(t:4@0))\na = load {}[t]"
+    program = "As = Stage(A, origin=(0), box=(t:4@0))\na = load {}[t]"
     assert matches("s: Stage()\nx = load s.dst[i..]", program.format("As"))
     assert not matches("s: Stage()\nx = load s.dst[i..]", program.format("Bs"))
 
@@ -233,7 +233,7 @@ def test_numbers_match_themselves_with_their_type(pattern, value, hit):
 
 
 def test_true_is_not_one():
-    stage = "As = Stage(A, origin=(0), slab=(t:4@0))"
+    stage = "As = Stage(A, origin=(0), box=(t:4@0))"
     assert matches("s: Stage(when=true)", stage)
     assert not matches("s: Stage(when=1)", stage)
 
@@ -294,13 +294,13 @@ def test_a_lone_name_in_a_list_field_is_the_list():
     assert matches("Combine(a, f, over=[t])", program.format("u"))[0]["t"] == Var("u")
     assert not matches("Combine(a, f, over=[t])", program.format("q, t"))
     assert plain("Combine(acc, add, over=(t))") == plain("Combine(acc, add, over=[t])")  # of a program, an element
-    assert matches("s: Stage(xor=[])", "As = Stage(A, origin=(0), slab=(t:4@0))")
+    assert matches("s: Stage(xor=[])", "As = Stage(A, origin=(0), box=(t:4@0))")
 
 
 def test_the_stride_of_an_axis_is_part_of_it():
-    program = "As = Stage(A, origin=(0), slab=(t:4@0 by 2))"
-    assert not matches("s: Stage(slab=(t:n@d))", program)
-    assert matches("s: Stage(slab=(t:n@d by q))", program)[0]["q"] == 2
+    program = "As = Stage(A, origin=(0), box=(t:4@0 by 2))"
+    assert not matches("s: Stage(box=(t:n@d))", program)
+    assert matches("s: Stage(box=(t:n@d by q))", program)[0]["q"] == 2
 
 
 def test_an_accumulation_with_any_function():

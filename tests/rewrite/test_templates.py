@@ -26,17 +26,17 @@ def rule(match, rewrite, clauses="", level="tile"):
     return f"rule r on {level}\nmatch\n{indent(match)}\n{clauses}rewrite\n{indent(rewrite)}\n"
 
 
-STAGE = "As = Stage(A, origin=(k*16), slab=(t:16@0), depth=3, pad=2)"
+STAGE = "As = Stage(A, origin=(k*16), box=(t:16@0), depth=3, pad=2)"
 
 
 def test_an_unmentioned_field_has_its_default():
-    made = fire(rule("d = Stage(s, origin=o, slab=b)", "d = Stage(s, origin=o, slab=b, via=ASYNC)"), STAGE)
-    assert made == "As = Stage(A, origin=(k*16), slab=(t:16@0), via=ASYNC)"
+    made = fire(rule("d = Stage(s, origin=o, box=b)", "d = Stage(s, origin=o, box=b, via=ASYNC)"), STAGE)
+    assert made == "As = Stage(A, origin=(k*16), box=(t:16@0), via=ASYNC)"
 
 
 def test_with_keeps_everything_else():
     made = fire(rule("s: Stage(pad=2)", "s.. with pad=4, slot=k % 3", "let k = 1\n"), STAGE)
-    assert made == "As = Stage(A, origin=(k*16), slab=(t:16@0), depth=3, slot=1, pad=4)"
+    assert made == "As = Stage(A, origin=(k*16), box=(t:16@0), depth=3, slot=1, pad=4)"
 
 
 def test_with_an_unknown_field_is_a_located_error():
@@ -370,13 +370,13 @@ rewrite
     assert made == plain("for k in 0..8 reduce:\n    a <- maximum(a, y)\n    b <- add(b, 1.0)")
 
 
-def test_labels_of_a_slab_stay_their_own():
+def test_labels_of_a_shared_tile_stay_their_own():
     made = fire(
         rule("Tile(t:n=THREAD):\n    b..", "Tile(t:n=THREAD):\n    b[t := t + 1]..\n    Sync()"),
-        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t]",
+        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), box=(t:16@0))\n    a = load As[t]",
     )
     assert made == plain(
-        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), slab=(t:16@0))\n    a = load As[t + 1]\n    Sync()"
+        "Tile(t:16=THREAD):\n    As = Stage(A, origin=(0), box=(t:16@0))\n    a = load As[t + 1]\n    Sync()"
     )
 
 

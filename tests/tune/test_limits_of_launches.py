@@ -13,7 +13,7 @@ from dplc.ir.text.programs import read_program
 TEXT = """## level: tile
 kernel f(A: f32[64, 64], B: f32[64, 32, {1}]) -> C: f32[64, 32, {1}]:
     Tile(i:{0}=THREAD, j:32=THREAD, p:{1}=REG):
-        A_smem = Stage(A, origin=(0, 0), slab=(i1:{2}@0, k:64@1))
+        A_smem = Stage(A, origin=(0, 0), box=(i1:{2}@0, k:64@1))
         Sync()
         for k in 0..64 reduce:
             a = load A_smem[i, k]

@@ -29,8 +29,8 @@ match
         Sync()
 let bufs = {s.dst for s in stages}
 require K >= N                                   else "fewer chunks than buffers"
-require not writes(rest, bufs)                   else "the body writes a staged slab"
-require not escapes(rest, bufs)                  else "a slab is read outside of the loop"
+require not writes(rest, bufs)                   else "the body writes a staged tile"
+require not escapes(rest, bufs)                  else "a shared tile is read outside of the loop"
 rewrite
     for k in 0..K serial:
         stages.. with depth=N, slot=k % N
@@ -50,7 +50,7 @@ match
         Sync()
         rest..
 let n = size(stages)
-require copied_once(stages)                      else "another copy fills the slab"
+require copied_once(stages)                      else "another copy fills the shared tile"
 require N >= 2                                   else "single-buffered"
 require K >= N                                   else "fewer chunks than buffers"
 rewrite
@@ -66,7 +66,7 @@ rewrite
 example "the loop comes again"
     for i in 0..2 serial:
         for k in 0..8 serial:
-            As = Stage(A, origin=(k*16), slab=(t:16@0), depth=3, slot=k % 3, via=ASYNC)
+            As = Stage(A, origin=(k*16), box=(t:16@0), depth=3, slot=k % 3, via=ASYNC)
             Wait()
             Sync()
             a = load As[k % 3, t]
@@ -78,7 +78,7 @@ BROKEN = (
     _rule("wrong slot", RING.replace("load B[k % N, i..] where", "load B[(k + 1) % N, i..] where")),
     _rule("dropped barrier", RING.replace("slot=k % N\n        Sync()\n", "slot=k % N\n")),
     _rule("no slot in the loads", RING.replace("=> load B[k % N, i..] where B in bufs", "=> load B[0, i..] where B in bufs")),
-    _rule("the ring is read after its loop", RING.replace('require not escapes(rest, bufs)                  else "a slab is read outside of the loop"\n', "")),
+    _rule("the ring is read after its loop", RING.replace('require not escapes(rest, bufs)                  else "a shared tile is read outside of the loop"\n', "")),
     _rule("the next round overwrites what is read", RING.replace("    if repeated():\n        Sync()\n", "")),
     _rule("the ring comes again and overwrites what is read", AHEAD.replace("    if repeated():\n        Sync()\n", "")),
     _rule("a chunk left out", AHEAD.replace("k + (N - 1) < K", "k + N < K")),

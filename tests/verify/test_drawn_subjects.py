@@ -146,11 +146,11 @@ def test_a_list_of_tensors_is_no_list_of_numbers() -> None:
     assert len({one.ins[0].shape for one in made}) > 2
 
 
-def test_a_thread_more_than_a_slab_has_cells_is_none() -> None:
-    """The threads of a fragment are as many as its slab has places for: here every other one, from the second on."""
+def test_a_thread_more_than_a_shared_tile_has_cells_is_none() -> None:
+    """The threads of a fragment are as many as its shared tile has places for: here every other one, from the second on."""
     text = """## level: tile
 kernel f(x: f32[8]) -> y: f32[4]:
-    s = Stage(x, origin=(0), slab=(a:8@0))
+    s = Stage(x, origin=(0), box=(a:8@0))
     Sync()
     v = load s[2*t + 1]
     y[t] = v
@@ -202,7 +202,7 @@ def test_the_labels_of_a_gathered_copy_are_its_own() -> None:
     text = """## level: tile
 kernel f(x: f32[4, 8]) -> y: f32[6]:
     Tile(t:6=THREAD):
-        x_smem = Stage(x, origin=(k_at // 3, k_at % 3), slab=[k_at:6])
+        x_smem = Stage(x, origin=(k_at // 3, k_at % 3), box=[k_at:6])
         Sync()
         a = load x_smem[t]
         y[t] = a

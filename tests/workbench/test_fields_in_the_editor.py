@@ -14,7 +14,7 @@ TEXT = """\
 rule mine(U: int in {2, 4} = 2) on tile
 match
     for k in 0..K serial:
-        a = Stage(b, origin=(0), slab=(i:4), depth=1)
+        a = Stage(b, origin=(0), box=(i:4), depth=1)
 rewrite
     for k in 0..K serial unroll=U:
         Sync()

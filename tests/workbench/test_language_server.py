@@ -70,7 +70,7 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
     assert {"widest", "axes", "body", "N", "Stage", "block_threads"} <= names and "Softmax" not in names
     at = lsp.Position(12, len("        s: Stage("))
     listed = await client.text_document_completion_async(lsp.CompletionParams(document(uri), at))
-    assert {"depth", "via", "slab"} <= {item.label for item in listed}
+    assert {"depth", "via", "box"} <= {item.label for item in listed}
     help_ = await client.text_document_signature_help_async(lsp.SignatureHelpParams(document(uri), at))
     assert help_.signatures[0].label.startswith("Stage(dst")
 

@@ -23,7 +23,7 @@ from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
 from ....ir.loop import Accumulate, For, Let, Load, Merge
 from ....ir.node import contents, memoised, nodes, walk
 from ....ir.program import Kernel, Stmt
-from ....ir.tile import Mma, Slab, Stage, Tile
+from ....ir.tile import Mma, SharedTile, Stage, Tile
 from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
@@ -71,8 +71,8 @@ def _names_given(part: object) -> tuple[str, ...]:
         return (THREAD, SHARED, *BLOCK_INDEX)
     if isinstance(part, Tile):
         return tuple(axis.name for axis in part.axes)
-    if isinstance(part, Stage | Slab):
-        return tuple(axis.name for axis in part.slab)
+    if isinstance(part, Stage | SharedTile):
+        return tuple(axis.name for axis in part.box)
     if isinstance(part, Accumulate | Mma):
         return (part.acc,)
     if isinstance(part, Merge):

@@ -196,7 +196,7 @@ class RuleExpressions(Expressions):
         return lambda env: coerce(sort, many, closure(env))
 
     def name(self, node: s.NameOf) -> Closure:
-        """Return a name in a field of names: what the rule bound to it, or its own spelling (labels of a slab, say)."""
+        """Return a name in a field of names: what the rule bound to it, or its own spelling, as of labels."""
         text = node.text
 
         def look(env: Environment) -> Any:

@@ -362,7 +362,7 @@ def _definition(shape: Shape) -> Iterator[str]:
             item.name for item in (*shape.fields["ins"], *shape.fields["outs"]) if isinstance(item, s.ParamItem)
         )
     axes = shape.fields.get("axes")
-    if isinstance(axes, tuple):  # the axes of a Tile; those of a slab are labels
+    if isinstance(axes, tuple):  # the axes of a Tile; those of a shared tile are labels
         yield from (item.name for item in axes if isinstance(item, s.AxisItem))
 
 

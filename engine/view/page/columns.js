@@ -3,7 +3,7 @@ const shown = { column: null, line: null, hidden: new Set() };
 let downs = [];
 let rows = [];
 
-function turned(columns) {
+function transposed(columns) {
   return columns.map((column, place) => {
     const down = column.lines.map(() => []);
     const next = columns[place + 1];
@@ -24,7 +24,7 @@ function related(column, line) {
 
 function columnsView(main) {
   main.className = "flush";
-  downs = turned(data.columns);
+  downs = transposed(data.columns);
   rows = data.columns.map(() => []);
   const bar = make("div", { class: "bar", role: "group", "aria-label": "Columns" }, make("span", { class: "quiet" }, "Columns"));
   const board = make("div", { class: "columns" });

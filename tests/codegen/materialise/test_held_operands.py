@@ -1,13 +1,13 @@
-"""Left operands of late atoms in registers: all meanings agree, and what changes them too early is found."""
+"""Left operands of asynchronous atoms in registers: all meanings agree, and what changes them too early is found."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from altered_texts import altered
+from asynchronous_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from emulated import check as run_checked
 from emulated import run
-from late_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 
@@ -24,9 +24,9 @@ FORMS = ("nn", "nt", "tn")
 
 
 def held(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:
-    """C = (A + A) @ B: what is added is in registers, so each product is settled in its turn."""
+    """C = (A + A) @ B: what is added is in registers, so each iteration waits for its product."""
     text = product(form, n, dtype).replace("Mma(acc, a, b,", "c = add(a, a)\n            Mma(acc, c, b,")
-    return altered(text, "Settle(keep=1)", "Settle()")
+    return altered(text, "WaitMma(keep=1)", "WaitMma()")
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -58,8 +58,8 @@ def test_the_assembler_takes_registers(dtype: str) -> None:
 
 
 def test_registers_that_are_given_up_too_early_are_refused() -> None:
-    (kernel,) = read(held().replace("            Settle()", "            Settle(keep=1)"))
-    assert any("until a Settle in the same block" in problem for problem in problems(kernel))
+    (kernel,) = read(held().replace("            WaitMma()", "            WaitMma(keep=1)"))
+    assert any("until a WaitMma in the same block" in problem for problem in problems(kernel))
 
 
 def test_checked_mode_notices_them() -> None:

@@ -17,8 +17,10 @@ kernel f(x: f32[64, 32]) -> y: f32[32]:
         for n in 0..4 serial:
 {turn}
 """
-FIRST = "            s = Stage(x, origin=(0, 0), slab=(a:8@0, b:32@1), via=TMA)"
-STAGE = "            s = Stage(x, origin=(n*8, 0), slab=(a:8@0, b:32@1), depth=4, slot=n % 4, when=n + {ahead} < 4, via=TMA)"
+FIRST = "            s = Stage(x, origin=(0, 0), box=(a:8@0, b:32@1), via=TMA)"
+STAGE = (
+    "            s = Stage(x, origin=(n*8, 0), box=(a:8@0, b:32@1), depth=4, slot=n % 4, when=n + {ahead} < 4, via=TMA)"
+)
 WAIT = "            Wait()"
 
 

@@ -37,7 +37,7 @@ def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 COPY = """
 kernel staged(x: f32[{m}, {n}]) -> y: f32[32, 32]:
     Tile(i:8=THREAD, j:16=THREAD, r:4=REG, c:2=REG):
-        s = Stage(x, origin=({origin}), slab=(a:32@0, b:32@1), via=TMA{fields})
+        s = Stage(x, origin=({origin}), box=(a:32@0, b:32@1), via=TMA{fields})
         Wait()
         v = load s[i*4 + r, j*2 + c]
         y[i*4 + r, j*2 + c] = v
@@ -57,7 +57,7 @@ def test_swizzles(check, size: int) -> None:
 kernel ring(x: f32[60, {size}]) -> y: f32[15, {size}]:
     Tile(t:{size}=THREAD):
         for n in 0..4 serial:
-            s = Stage(x, origin=(n*15, 0), slab=(a:15@0, b:{size}@1), depth=3, slot=n % 3, via=TMA, swizzle={4 * size})
+            s = Stage(x, origin=(n*15, 0), box=(a:15@0, b:{size}@1), depth=3, slot=n % 3, via=TMA, swizzle={4 * size})
             Wait()
             Sync()
             for a in 0..15 free unroll=15:
@@ -72,7 +72,7 @@ kernel ring(x: f32[60, {size}]) -> y: f32[15, {size}]:
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["f32", "i32", "i64"])
 def test_ranks_and_dtypes(check, rank: int, dtype: str) -> None:
-    """The slab leaves dimensions out, takes some from the middle, and hangs over the last element."""
+    """The shared tile leaves dimensions out, takes some from the middle, and hangs over the last element."""
     shape = (3, 2, 5, 4, 12)[5 - rank :]
     kept = {1: (0,), 2: (0, 1), 3: (0, 2), 4: (1, 3), 5: (0, 2, 4)}[rank]
     origin = ", ".join("1" for _ in shape)
@@ -87,7 +87,7 @@ def test_ranks_and_dtypes(check, rank: int, dtype: str) -> None:
     text = f"""
 kernel boxes(x: {dtype}[{", ".join(map(str, shape))}]) -> y: {dtype}[{count}]:
     Tile(t:{count}=THREAD):
-        s = Stage(x, origin=({origin}), slab=({axes}), via=TMA)
+        s = Stage(x, origin=({origin}), box=({axes}), via=TMA)
         Wait()
         v = load s[{place}]
         y[t] = v
@@ -108,7 +108,7 @@ def test_blocks_with_other_boxes(check) -> None:
     text = """
 kernel turn(x: f32[64, 64]) -> y: f32[64, 64]:
     Tile(b:4=BLOCK, i:16=THREAD, j:16=THREAD, r:4=REG):
-        s = Stage(x, origin=(0, b*16), slab=(a:64@0, c:16@1), via=TMA)
+        s = Stage(x, origin=(0, b*16), box=(a:64@0, c:16@1), via=TMA)
         Wait()
         v = load s[i*4 + r, j]
         y[b*16 + j, i*4 + r] = v
@@ -120,8 +120,8 @@ RING = """
 kernel mm(x: f32[30, 96], w: f32[96, 64]) -> y: f32[30, 64]:
     Tile(j_o:2=BLOCK, i:8=THREAD, j:8=THREAD, r:4=REG, v:4=VEC):
         for c in 0..6 serial:
-            xs = Stage(x, origin=(0, c*16), slab=(i:32@0, k:16@1), depth={depth}, slot=c % {depth}, via={one}{swizzle_one})
-            ws = Stage(w, origin=(c*16, j_o*32), slab=(k:16@0, j:32@1), depth={depth}, slot=c % {depth}, via={two}{swizzle_two})
+            xs = Stage(x, origin=(0, c*16), box=(i:32@0, k:16@1), depth={depth}, slot=c % {depth}, via={one}{swizzle_one})
+            ws = Stage(w, origin=(c*16, j_o*32), box=(k:16@0, j:32@1), depth={depth}, slot=c % {depth}, via={two}{swizzle_two})
             {wait}
             Sync()
             for q in 0..4 reduce unroll=4:
@@ -154,7 +154,7 @@ UNCOUNTED = """
 kernel late(x: f32[6, 32]) -> y: f32[32]:
     Tile(t:32=THREAD):
         for n in 0..6 serial:
-            s = Stage(x, origin=(n, 0), slab=(b:32@1), depth=3, slot=n % 3, via=TMA{when})
+            s = Stage(x, origin=(n, 0), box=(b:32@1), depth=3, slot=n % 3, via=TMA{when})
             Wait(keep=1)
             Sync()
             if n > 0:
@@ -178,11 +178,11 @@ def test_a_copy_that_does_not_happen_ends_its_phase(check) -> None:
     text = """
 kernel some(x: f32[4, 32]) -> y: f32[32]:
     Tile(t:32=THREAD):
-        s = Stage(x, origin=(0, 0), slab=(b:32@1), depth=2, via=TMA)
+        s = Stage(x, origin=(0, 0), box=(b:32@1), depth=2, via=TMA)
         for n in 0..4 serial:
             Wait()
             Sync()
-            s = Stage(x, origin=(n + 1, 0), slab=(b:32@1), depth=2, slot=(n + 1) % 2, via=TMA, when=n + 1 < 4)
+            s = Stage(x, origin=(n + 1, 0), box=(b:32@1), depth=2, slot=(n + 1) % 2, via=TMA, when=n + 1 < 4)
             v = load s[n % 2, t]
             acc <- add(acc, v)
         Wait()
@@ -195,7 +195,7 @@ kernel some(x: f32[4, 32]) -> y: f32[32]:
 SPLIT = """
 kernel spans(x: f32[{rows}, 64]) -> y: f32[64, {rows}]:
     Tile(t:64=THREAD):
-        s = Stage(x, origin=(0, 0), slab=(o:{o}@1 by {w}, r:{rows}@0, c:{w}@1), via=TMA{swizzle})
+        s = Stage(x, origin=(0, 0), box=(o:{o}@1 by {w}, r:{rows}@0, c:{w}@1), via=TMA{swizzle})
         Wait()
         for r in 0..{rows} free:
             v = load s[t // {w}, r, t % {w}]

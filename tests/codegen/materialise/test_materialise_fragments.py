@@ -21,8 +21,8 @@ Check = Callable[..., list[CudaKernel]]
 STAGED = """
 kernel f(A: {dtype}[64, 32], B: {dtype}[{b}]) -> C: {dtype}[64, {n}]:
     Tile(iw:2=THREAD, g:8=THREAD, t:4=THREAD, im:2=REG, jn:{jn}=REG, h:2=REG, v:2=VEC, u:2=REG, w:2=VEC):
-        As = Stage(A, origin=(0, 0), slab=(i:64@0, k:32@1){layout})
-        Bs = Stage(B, origin=(0, 0), slab=({slab}){layout})
+        As = Stage(A, origin=(0, 0), box=(i:64@0, k:32@1){layout})
+        Bs = Stage(B, origin=(0, 0), box=({box}){layout})
         Sync()
         for k in 0..2 reduce:
             a = load As[iw*32 + im*16 + h*8 + g, k*16 + u*8 + t*2 + w]
@@ -42,7 +42,7 @@ kernel f(A: f16[32, 32], B: f16[32, 8]) -> C: f32[32, 8]:
 TF32 = """
 kernel f(A: f32[16, 32], B: f32[8, 32]) -> C: f32[16, 8]:
     Tile(g:8=THREAD, t:4=THREAD, h:2=REG, v:2=REG, u:2=REG):
-        As = Stage(A, origin=(0, 0), slab=(i:16@0, k:32@1))
+        As = Stage(A, origin=(0, 0), box=(i:16@0, k:32@1))
         Sync()
         for k in 0..4 reduce:
             a = load As[h*8 + g, k*8 + u*4 + t]
@@ -53,13 +53,13 @@ kernel f(A: f32[16, 32], B: f32[8, 32]) -> C: f32[16, 8]:
 
 
 def staged(form: str, dtype: str = "f16", jn: int = 2, layout: str = "") -> str:
-    """A product whose b is k x n (columns of the slab are words) or n x k (rows are)."""
+    """A product whose b is k x n (columns of the shared tile are words) or n x k (rows are)."""
     n = 8 * jn
     if form == "nn":
-        place, slab, b = "k*16 + u*8 + t*2 + w, jn*8 + g", f"k:32@0, j:{n}@1", f"32, {n}"
+        place, box, b = "k*16 + u*8 + t*2 + w, jn*8 + g", f"k:32@0, j:{n}@1", f"32, {n}"
     else:
-        place, slab, b = "jn*8 + g, k*16 + u*8 + t*2 + w", f"j:{n}@0, k:32@1", f"{n}, 32"
-    return STAGED.format(dtype=dtype, b=b, n=n, jn=jn, slab=slab, place=place, layout=layout)
+        place, box, b = "jn*8 + g, k*16 + u*8 + t*2 + w", f"j:{n}@0, k:32@1", f"{n}, 32"
+    return STAGED.format(dtype=dtype, b=b, n=n, jn=jn, box=box, place=place, layout=layout)
 
 
 def halves(*shape: int, seed: int = 0) -> np.ndarray:
@@ -77,7 +77,7 @@ def test_staged_operands_come_by_ldmatrix(check: Check, form: str, jn: int) -> N
 
 
 @pytest.mark.parametrize("layout", [", pad=8", ", xor=(1, 2)"])
-def test_layouts_of_slabs(check: Check, layout: str) -> None:
+def test_layouts_of_shared_tiles(check: Check, layout: str) -> None:
     arrays = {"A": halves(64, 32), "B": halves(32, 32, seed=1)}
     (kernel,) = check(staged("nt", jn=4, layout=layout), gate=2e-3, **arrays)
     assert kernel.text.count("ldmatrix_x4(") == 2

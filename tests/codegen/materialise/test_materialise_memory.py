@@ -20,7 +20,7 @@ def floats(*shape: int) -> np.ndarray:
 COPY = """
 kernel staged(x: {dtype}[{m}, {n}]) -> y: {dtype}[32, 32]:
     Tile(i:8=THREAD, j:16=THREAD, r:4=REG, c:2=REG):
-        s = Stage(x, origin=({origin}), slab=(a:32@0, b:32@1), via={via}{fields})
+        s = Stage(x, origin=({origin}), box=(a:32@0, b:32@1), via={via}{fields})
         Wait()
         Sync()
         v = load s[i*4 + r, j*2 + c]
@@ -43,13 +43,13 @@ def test_layouts(check, via, fields, shape):
 @pytest.mark.parametrize("unroll", ["", " unroll=48"])
 @pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
 def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
-    """Rows of more than eight chunks, in a slab behind another, or of a pitch that is no power of two."""
+    """Rows of more than eight chunks, in a shared tile behind another, or of a pitch that is no power of two."""
     check(
         f"""
 kernel wide(x: f32[{before}], w: f32[8, {columns}]) -> y: f32[8, {columns}]:
     Tile(t:8=THREAD, c:2=THREAD):
-        s = Stage(x, origin=(0), slab=(u:{before}@0))
-        z = Stage(w, origin=(0, 0), slab=(n:8@0, l:{columns}@1), xor=(2, 1, 0))
+        s = Stage(x, origin=(0), box=(u:{before}@0))
+        z = Stage(w, origin=(0, 0), box=(n:8@0, l:{columns}@1), xor=(2, 1, 0))
         Sync()
         a = load s[t]
         for o in 0..{columns // 2} free{unroll}:
@@ -67,8 +67,8 @@ def test_an_xor_touches_what_shared_memory_is_aligned_for(check):
         """
 kernel long(x: f32[2, 1024], w: f32[8]) -> y: f32[2, 1024]:
     Tile(t:128=THREAD, r:2=REG, c:2=REG, v:4=VEC):
-        s = Stage(x, origin=(0, 0), slab=(i:2@0, l:1024@1), xor=(31, 0))
-        z = Stage(w, origin=(0), slab=(u:8@0))
+        s = Stage(x, origin=(0, 0), box=(i:2@0, l:1024@1), xor=(31, 0))
+        z = Stage(w, origin=(0), box=(u:8@0))
         Sync()
         a = load s[r, c*512 + t*4 + v]
         b = load z[0]
@@ -93,7 +93,7 @@ def test_more_threads_than_rows(check):
         """
 kernel few(x: f32[10, 12]) -> y: f32[10, 12]:
     Tile(t:96=THREAD, q:2=REG):
-        s = Stage(x, origin=(0, 0), slab=(a:10@0, b:12@1), via=ASYNC)
+        s = Stage(x, origin=(0, 0), box=(a:10@0, b:12@1), via=ASYNC)
         Wait()
         Sync()
         if q*96 + t < 120:
@@ -109,8 +109,8 @@ def matmul(depth: int, via: str = "ASYNC", fields: str = "", k: int = 96) -> str
     chunks, ahead = -(-k // 16), depth - 1
     fill = "".join(
         f"""
-        xs = Stage(x, origin=(0, {16 * s}), slab=(i:32@0, k:16@1), depth={depth}, slot={s}, via={via}{fields})
-        ws = Stage(w, origin=({16 * s}, 0), slab=(k:16@0, j:32@1), depth={depth}, slot={s}, via={via})"""
+        xs = Stage(x, origin=(0, {16 * s}), box=(i:32@0, k:16@1), depth={depth}, slot={s}, via={via}{fields})
+        ws = Stage(w, origin=({16 * s}, 0), box=(k:16@0, j:32@1), depth={depth}, slot={s}, via={via})"""
         for s in range(ahead)
     )
     steady = f"when=c + {ahead} < {chunks}"
@@ -120,8 +120,8 @@ kernel mm(x: f32[32, {k}], w: f32[{k}, 32]) -> y: f32[32, 32]:
         for c in 0..{chunks} serial:
             Wait(keep={2 * (ahead - 1)})
             Sync()
-            xs = Stage(x, origin=(0, c*16 + {16 * ahead}), slab=(i:32@0, k:16@1), depth={depth}, slot=(c + {ahead}) % {depth}, via={via}{fields}, {steady})
-            ws = Stage(w, origin=(c*16 + {16 * ahead}, 0), slab=(k:16@0, j:32@1), depth={depth}, slot=(c + {ahead}) % {depth}, via={via}, {steady})
+            xs = Stage(x, origin=(0, c*16 + {16 * ahead}), box=(i:32@0, k:16@1), depth={depth}, slot=(c + {ahead}) % {depth}, via={via}{fields}, {steady})
+            ws = Stage(w, origin=(c*16 + {16 * ahead}, 0), box=(k:16@0, j:32@1), depth={depth}, slot=(c + {ahead}) % {depth}, via={via}, {steady})
             for q in 0..4 reduce unroll=4:
                 for k in 0..4 VEC:
                     a = load xs[c % {depth}, i*4 + r, q*4 + k]
@@ -146,8 +146,8 @@ def test_unequal_groups(check):
         """
 kernel uneven(x: f32[32], w: f32[32]) -> y: f32[32]:
     Tile(t:32=THREAD):
-        a = Stage(x, origin=(0), slab=[u:32@0], via=ASYNC)
-        b = Stage(w, origin=(0), slab=[u:32@0], via=ASYNC)
+        a = Stage(x, origin=(0), box=[u:32@0], via=ASYNC)
+        b = Stage(w, origin=(0), box=[u:32@0], via=ASYNC)
         Wait(keep=1)
         Sync()
         p = load a[31 - t]
@@ -161,13 +161,13 @@ kernel uneven(x: f32[32], w: f32[32]) -> y: f32[32]:
     )  # fmt: skip
 
 
-def test_slab_with_permuted_rows(check):
-    """Rows of the slab in another order than the source's, and a stride between neighbours."""
+def test_shared_tile_with_permuted_rows(check):
+    """Rows of the shared tile in another order than the source's, and a stride between neighbours."""
     check(
         """
 kernel permuted(w: f32[40, 16]) -> y: f32[32, 16]:
     Tile(i:4=THREAD, k:16=THREAD, r:8=REG):
-        s = Stage(w, origin=(8, 0), slab=(h:2@0 by 16, q:4@0, j:4@0 by 4, k:16@1))
+        s = Stage(w, origin=(8, 0), box=(h:2@0 by 16, q:4@0, j:4@0 by 4, k:16@1))
         Sync()
         z = load s[(i*8 + r) // 16, (i*8 + r) % 4, (i*8 + r) % 16 // 4, k]
         y[i*8 + r, k] = z

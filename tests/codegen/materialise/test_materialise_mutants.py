@@ -27,15 +27,15 @@ from dplc.ir.verify.kernel import problems
 RING = """
 kernel mm(x: f32[30, 96], w: f32[96, 62]) -> y: f32[30, 62]:
     Tile(j_o:2=BLOCK, i:8=THREAD, j:8=THREAD, r:4=REG, v:4=VEC, snake=1):
-        xs = Stage(x, origin=(0, 0), slab=(i:32@0, k:16@1), depth=3, slot=0, via=ASYNC, xor=(31, 1))
-        ws = Stage(w, origin=(0, j_o*32), slab=(k:16@0, j:32@1), depth=3, slot=0, via=ASYNC)
-        xs = Stage(x, origin=(0, 16), slab=(i:32@0, k:16@1), depth=3, slot=1, via=ASYNC, xor=(31, 1))
-        ws = Stage(w, origin=(16, j_o*32), slab=(k:16@0, j:32@1), depth=3, slot=1, via=ASYNC)
+        xs = Stage(x, origin=(0, 0), box=(i:32@0, k:16@1), depth=3, slot=0, via=ASYNC, xor=(31, 1))
+        ws = Stage(w, origin=(0, j_o*32), box=(k:16@0, j:32@1), depth=3, slot=0, via=ASYNC)
+        xs = Stage(x, origin=(0, 16), box=(i:32@0, k:16@1), depth=3, slot=1, via=ASYNC, xor=(31, 1))
+        ws = Stage(w, origin=(16, j_o*32), box=(k:16@0, j:32@1), depth=3, slot=1, via=ASYNC)
         for c in 0..6 serial:
             Wait(keep=2)
             Sync()
-            xs = Stage(x, origin=(0, c*16 + 32), slab=(i:32@0, k:16@1), depth=3, slot=(c + 2) % 3, via=ASYNC, xor=(31, 1), when=c + 2 < 6)
-            ws = Stage(w, origin=(c*16 + 32, j_o*32), slab=(k:16@0, j:32@1), depth=3, slot=(c + 2) % 3, via=ASYNC, when=c + 2 < 6)
+            xs = Stage(x, origin=(0, c*16 + 32), box=(i:32@0, k:16@1), depth=3, slot=(c + 2) % 3, via=ASYNC, xor=(31, 1), when=c + 2 < 6)
+            ws = Stage(w, origin=(c*16 + 32, j_o*32), box=(k:16@0, j:32@1), depth=3, slot=(c + 2) % 3, via=ASYNC, when=c + 2 < 6)
             for q in 0..4 reduce unroll=4:
                 for k in 0..4 VEC:
                     a = load xs[c % 3, i*4 + r, q*4 + k]
@@ -66,7 +66,7 @@ kernel columns(x: f32[40, 30]) -> y: f32[32]:
             if t*4 + v < 30:
                 a = load x[i, t*4 + v]
                 top <- maximum(top, a)
-        s = Stage(x, origin=(8, 2), slab=(a:5@0, b:28@1), pad=1)
+        s = Stage(x, origin=(8, 2), box=(a:5@0, b:28@1), pad=1)
         Sync()
         if t*4 + v < 28:
             b = load s[4, t*4 + v]
@@ -78,7 +78,7 @@ kernel columns(x: f32[40, 30]) -> y: f32[32]:
 OVERLAP = """
 kernel overlap(x: f32[40, 16]) -> y: f32[32, 16]:
     Tile(t:8=THREAD, c:16=THREAD, v:4=REG):
-        s = Stage(x, origin=(0, 0), slab=(a:40@0, b:16@1), xor=(3, 0))
+        s = Stage(x, origin=(0, 0), box=(a:40@0, b:16@1), xor=(3, 0))
         Sync()
         b = load s[t*4 + v + 1, c]
         y[t*4 + v, c] = b

@@ -25,7 +25,7 @@ from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.node import Node, nodes
 from dplc.ir.program import Kernel
 from dplc.ir.substitute import substitute
-from dplc.ir.tile import Slab, Stage
+from dplc.ir.tile import SharedTile, Stage
 from dplc.ir.verify.kernel import problems
 from dplc.ir.verify.tile import problems as tile_problems
 
@@ -46,8 +46,8 @@ def tiles(program: str) -> tuple[Kernel, ...]:
 
 
 def values(kernel: Kernel) -> list[str]:
-    """The names of what is computed: no axis, buffer or slab."""
-    defined = (s for s in nodes(kernel, Node) if not isinstance(s, Stage | Slab))
+    """The names of what is computed: no axis, buffer or shared tile."""
+    defined = (s for s in nodes(kernel, Node) if not isinstance(s, Stage | SharedTile))
     names = (getattr(s, field, None) for s in defined for field in ("dst", "acc"))
     return sorted({name for name in names if isinstance(name, str)})
 
@@ -95,7 +95,7 @@ kernel k(x: f32[64], y: f32[512]) -> z: f32[4, 32]:
     Tile(q:4=REG, t:32=THREAD):
         a = load x[q*16 + t // 2]
         {value} = reciprocal(a)
-        y_smem = Stage(y, origin=(0), slab=(k:512@0))
+        y_smem = Stage(y, origin=(0), box=(k:512@0))
         Sync()
         b = load y_smem[q*32 + t]
         d = multiply(b, {value})

@@ -50,7 +50,7 @@ def test_some_blocks_only() -> None:
 FOUND = {
     "no barrier": ("        Barrier()\n", "", "race|nothing has written"),
     "no wait": ("WaitGroup(0)", "WaitGroup(1)", "has not waited"),
-    "another slab": ("56 - thread*8", "64 - thread*8", "byte 64 of shared memory, which has 64"),
+    "another shared tile": ("56 - thread*8", "64 - thread*8", "byte 64 of shared memory, which has 64"),
     "beyond the input": ("offset=row*8 + thread), bytes", "offset=row*9 + thread), bytes", "out of bounds"),
     "misaligned": ("Base(smem, thread*8)", "Base(smem, thread*4)", "misaligned"),
     "a barrier of some": ("        Barrier()\n", "        Branch(thread < 4):\n            Barrier()\n", "block_sync|race|written"),

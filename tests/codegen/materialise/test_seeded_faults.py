@@ -14,15 +14,15 @@ from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 RING = """
 kernel f(A: f16[64, 160], B: f16[160, 32]) -> C: f32[64, 32]:
     Tile(b:2=BLOCK, iw:2=THREAD, g:8=THREAD, t:4=THREAD, jn:4=REG, h:2=REG, v:2=VEC, u:2=REG, w:2=VEC):
-        As = Stage(A, origin=(b*32, 0), slab=(i:32@0, k:32@1), depth=3, via=ASYNC, xor=(1, 2))
-        Bs = Stage(B, origin=(0, 0), slab=(k:32@0, j:32@1), depth=3, via=ASYNC, xor=(1, 2))
-        As = Stage(A, origin=(b*32, 32), slab=(i:32@0, k:32@1), depth=3, slot=1, via=ASYNC, xor=(1, 2))
-        Bs = Stage(B, origin=(32, 0), slab=(k:32@0, j:32@1), depth=3, slot=1, via=ASYNC, xor=(1, 2))
+        As = Stage(A, origin=(b*32, 0), box=(i:32@0, k:32@1), depth=3, via=ASYNC, xor=(1, 2))
+        Bs = Stage(B, origin=(0, 0), box=(k:32@0, j:32@1), depth=3, via=ASYNC, xor=(1, 2))
+        As = Stage(A, origin=(b*32, 32), box=(i:32@0, k:32@1), depth=3, slot=1, via=ASYNC, xor=(1, 2))
+        Bs = Stage(B, origin=(32, 0), box=(k:32@0, j:32@1), depth=3, slot=1, via=ASYNC, xor=(1, 2))
         for ko in 0..5 serial:
             Wait(keep=2)
             Sync()
-            As = Stage(A, origin=(b*32, ko*32 + 64), slab=(i:32@0, k:32@1), depth=3, slot=(ko + 2) % 3, via=ASYNC, xor=(1, 2), when=ko + 2 < 5)
-            Bs = Stage(B, origin=(ko*32 + 64, 0), slab=(k:32@0, j:32@1), depth=3, slot=(ko + 2) % 3, via=ASYNC, xor=(1, 2), when=ko + 2 < 5)
+            As = Stage(A, origin=(b*32, ko*32 + 64), box=(i:32@0, k:32@1), depth=3, slot=(ko + 2) % 3, via=ASYNC, xor=(1, 2), when=ko + 2 < 5)
+            Bs = Stage(B, origin=(ko*32 + 64, 0), box=(k:32@0, j:32@1), depth=3, slot=(ko + 2) % 3, via=ASYNC, xor=(1, 2), when=ko + 2 < 5)
             for k in 0..2 reduce:
                 a = load As[ko % 3, iw*16 + h*8 + g, k*16 + u*8 + t*2 + w]
                 z = load Bs[ko % 3, k*16 + u*8 + t*2 + w, jn*8 + g]
@@ -102,7 +102,7 @@ FRAGMENTS = {
     "matrices by rows": Fault("ldmatrix_x4_trans(", "ldmatrix_x4("),
     "half of the matrices": Fault("ldmatrix_x4(&a", "ldmatrix_x2(&a"),
     "matrices that are not aligned": Fault(LEFT, LEFT.replace("a_rd1 ^", "a_rd1 + 8 ^"), "a_rd1 + 8"),
-    "matrices of another slab": Fault("As + iw * 1024", "As + iw * 8192", "ldmatrix_x4(&a"),
+    "matrices of another shared tile": Fault("As + iw * 1024", "As + iw * 8192", "ldmatrix_x4(&a"),
     "the xor as a sum": Fault("a_rd1 ^ k * 32", "a_rd1 + k * 32", "ldmatrix_x4(&a"),
     "an operand that was not loaded": Fault(LEFT + ";", ""),
     "an operand of its neighbour": Fault("&z[jn * 2]", "&z[jn / 2 * 2]"),

@@ -1,4 +1,4 @@
-"""Slabs whose rows are several spans of a swizzle: `ldmatrix` reads them as it reads rows that are whole."""
+"""Shared tiles whose rows are several spans of a swizzle: `ldmatrix` reads them as it reads rows that are whole."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SWIZZLED = (), ("tma_copy", "split_inner_for_swizzle")
 SLICED = (), ("slice_matmul_k",)
 ODD_MATMUL, FLAT = "matmul 3x70x40", "a large pointwise kernel"
 
-STAGED = """require in_slabs(body)                           else "an unguarded load could leave its slab"
+STAGED = """require in_shared_tiles(body)                    else "an unguarded load could leave its shared tile"
 let loop = size(body) == 1 and size(loops(body, reduce)) > 0
 require zero_product(body, c) or loop and only_staged(body) and read_under(body, c)
 """
@@ -56,7 +56,7 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant("no barrier after staging", "stage_inputs", "                Sync()\n                body.. with", "                body.. with", RAGGED, (("double_buffer",), ())),
     Mutant("no barrier before the next chunk", "stage_inputs", "site)\n                Sync()\n", "site)\n", RAGGED, (("double_buffer",), ())),
-    Mutant("loads look elsewhere in the slab", "stage_inputs", "f.smem[local(i, f)..] for f in which where lies_in(i, f, body, axes, site)", "f.smem[i..] for f in which where lies_in(i, f, body, axes, site)", MATMUL),
+    Mutant("loads look elsewhere in the shared tile", "stage_inputs", "f.smem[local(i, f)..] for f in which where lies_in(i, f, body, axes, site)", "f.smem[i..] for f in which where lies_in(i, f, body, axes, site)", MATMUL),
     Mutant("wrong slot in the loads", "double_buffer", "load B[k % N, i..] where", "load B[(k + 1) % N, i..] where", MATMUL),
     Mutant("no barrier in the ring", "double_buffer", "slot=k % N\n        Sync()", "slot=k % N", MATMUL, (("async_copy",), ())),
     Mutant("no barrier after the wait", "async_copy", "        Wait()\n        Sync()\n        rest..\n", "        Wait()\n        rest..\n", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ())),

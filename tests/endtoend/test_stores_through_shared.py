@@ -20,7 +20,7 @@ from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.ir.interp import tile
 from dplc.ir.node import nodes
-from dplc.ir.tile import Slab
+from dplc.ir.tile import SharedTile
 
 assembled = pytest.mark.skipif(
     not ((find_nvrtc() or find_program("nvcc")) and find_nvdisasm()),
@@ -38,8 +38,8 @@ def made(f: Callable[..., torch.Tensor], *inputs: torch.Tensor, device: str = "a
     return dplc.compile(f, inputs, target=device, device="emulator", db=False)
 
 
-def slabs(compiled: dplc.Compiled) -> list[Slab]:
-    return [slab for kernel in compiled.compilation.tile for slab in nodes(kernel, Slab)]
+def shared_tiles(compiled: dplc.Compiled) -> list[SharedTile]:
+    return [shared_tile for kernel in compiled.compilation.tile for shared_tile in nodes(kernel, SharedTile)]
 
 
 def right(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> dplc.Compiled:
@@ -67,8 +67,8 @@ PRODUCTS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ..
 def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
     f, shapes = PRODUCTS[name]
     compiled = right(f, *drawn(dtype, *shapes))
-    (slab,) = slabs(compiled)
-    assert slab.dtype == str(dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "f")
+    (shared_tile,) = shared_tiles(compiled)
+    assert shared_tile.dtype == str(dtype).removeprefix("torch.").replace("bfloat", "bf").replace("float", "f")
     assert set(re.findall(r"\bst[gs]\d+", compiled.compilation.cuda_kernels[0].text)) == {"sts32", "stg128"}
 
 
@@ -78,7 +78,7 @@ def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
 def test_no_bank_is_waited_for(size: int, device: str) -> None:
     inputs = tuple(torch.empty(size, size, dtype=BF16) for _ in "xy")
     compiled = made(torch.matmul, *inputs, device=device)
-    assert slabs(compiled)
+    assert shared_tiles(compiled)
     for kernel in compiled.compilation.kernels:
         counts = instruction_counts(kernel)
         assert counts.wavefronts == counts.ideal_wavefronts
@@ -106,7 +106,7 @@ LEFT_ALONE: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], 
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_what_gains_nothing_stays(name: str) -> None:
     f, shapes = LEFT_ALONE[name]
-    assert not slabs(made(f, *drawn(BF16, *shapes)))
+    assert not shared_tiles(made(f, *drawn(BF16, *shapes)))
 
 
 BARRIER = "  block_sync();\n"

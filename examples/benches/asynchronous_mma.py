@@ -1,6 +1,6 @@
-"""Products and attention on the late atoms of sm_90a beside single warps, on an H200: predicted bounds, and the loops.
+"""Products and attention on WGMMA compared with single warps, on an H200: predicted bounds, and the loops.
 
-python examples/benches/late_products.py     # needs nvcc or NVRTC, and nvdisasm
+python examples/benches/asynchronous_mma.py     # needs nvcc or NVRTC, and nvdisasm
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Products of late atoms lowered: descriptors, the queue, both kinds of running it; and planted faults, all found."""
+"""Products of asynchronous atoms lowered: descriptors, the queue, both kinds of running it; and planted faults, all found."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from altered_texts import altered
+from asynchronous_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from emulated import check as run_checked
 from emulated import run
-from late_texts import HALVES, assert_queued, needs_device_compiler, operands, product, wanted
 from lowering_oracle import lower, read
 from planted_faults import NONE, Fault, FaultyKernels, faulty_kernels, must_find
 
@@ -79,7 +79,7 @@ FAULTS = {
     "ring: a slot that the threads fill": Fault(f"    {WAIT}\n", f"    {WAIT}\n    sts32(Bs_wr + tid * 4, 0.0f);\n", "wgmma_m64|sts32"),
     "matrix: half a row behind": Fault("a_at1, k * 32", "a_at1, 128 + k * 32", "wgmma_m64"),
     "matrix: a step too far": Fault("a_at1, k * 32", "a_at1, 32 + k * 32", "wgmma_m64"),
-    "matrix: beyond its slab": Fault("Bs_wr, k * 32", "Bs_wr, 24576 + k * 32", "wgmma_m64"),
+    "matrix: beyond its shared tile": Fault("Bs_wr, k * 32", "Bs_wr, 24576 + k * 32", "wgmma_m64"),
     "matrix: rows further apart": Fault("matrix_along<1024>(Bs_wr", "matrix_along<2048>(Bs_wr", "wgmma_m64"),
     "matrix: rows nearer": Fault("matrix_along<1024>(Bs_wr", "matrix_along<512>(Bs_wr"),
     "matrix: across": Fault("matrix_along<1024>(Bs_wr", "matrix_across<1024, 0>(Bs_wr", "wgmma_m64"),

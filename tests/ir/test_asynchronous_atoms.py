@@ -1,11 +1,11 @@
-"""Products of late atoms in Tile IR: their layouts, their meaning in every order, and what is wrong with a program."""
+"""Products of asynchronous atoms in Tile IR: their layouts, their meaning in every order, and what is wrong with a program."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from altered_texts import altered
-from late_texts import matrices, product
+from asynchronous_texts import matrices, product
 
 from dplc.ir.atoms import ATOMS, Atom, multiplied
 from dplc.ir.facts.layout import matrix_view, stages, views_of
@@ -48,7 +48,7 @@ def test_layouts_are_those_of_the_manual(name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_late_product_is_a_product_of_matrices(form: str, seed: int) -> None:
+def test_an_asynchronous_mma_is_a_product_of_matrices(form: str, seed: int) -> None:
     kernel, dice = read(product(form, 64)), np.random.default_rng(seed)
     arrays = {name: dice.normal(size=shape) for name, shape in matrices(form, 64).items()}
     left, right = (array.T if side == "t" else array for array, side in zip(arrays.values(), form, strict=True))
@@ -96,10 +96,10 @@ LAWS = {
         "            c = bf16(b)\n            Mma(acc, a, c,",
         "TMA",
     ),
-    "another reader": ("            Settle(keep=1)", "            d <- add(d, a)\n            Settle(keep=1)", "TMA"),
+    "another reader": ("            WaitMma(keep=1)", "            d <- add(d, a)\n            WaitMma(keep=1)", "TMA"),
     "under a guard": (
-        "            Settle(keep=1)",
-        "            if g < 3:\n                Settle(keep=1)",
+        "            WaitMma(keep=1)",
+        "            if g < 3:\n                WaitMma(keep=1)",
         "divergent",
     ),
     "lanes of one warp": ("axes=(p, g, t", "axes=(g, t", "has the axes p:4"),
@@ -113,13 +113,17 @@ def test_laws(law: str) -> None:
     assert any(message in problem for problem in found), found
 
 
-SETTLE = "            Settle(keep=1)\n"
+WAIT_MMA = "            WaitMma(keep=1)\n"
 FAULTS = {
-    "no settle in a turn": (SETTLE, "", "overwritten"),
-    "a settle that keeps two": ("keep=1", "keep=2", "overwritten"),
-    "no settle at all": ("        Settle()\n", "", "not settled"),
-    "sums that are read too early": ("        Settle()\n        C[", "        C[", "not settled"),
-    "a sum that is scaled meanwhile": (SETTLE, f"            Scale(acc, 2.0)\n{SETTLE}", "changed before the Settle"),
+    "no WaitMma in an iteration": (WAIT_MMA, "", "overwritten"),
+    "a WaitMma that keeps two": ("keep=1", "keep=2", "overwritten"),
+    "no WaitMma at all": ("        WaitMma()\n", "", "not complete"),
+    "sums that are read too early": ("        WaitMma()\n        C[", "        C[", "not complete"),
+    "a sum that is scaled meanwhile": (
+        WAIT_MMA,
+        f"            Scale(acc, 2.0)\n{WAIT_MMA}",
+        "changed before the WaitMma",
+    ),
     "no wait": ("            Wait()\n", "", "no Wait"),
     "no barrier": ("            Sync()\n", "", "race"),
     "a ring of two slots": ("depth=3, slot=ko % 3", "depth=2, slot=ko % 2", "overwritten"),

@@ -1,4 +1,4 @@
-"""Attention on the late atoms of sm_90a, by rules: weights are the left operand in registers. Right, and clean."""
+"""Attention on the asynchronous atoms of sm_90a, by rules: weights are the left operand in registers. Right, and clean."""
 
 from __future__ import annotations
 
@@ -110,5 +110,5 @@ def test_long_rows(size: int) -> None:
     counts = [[instruction_counts(kernel) for kernel in one.compilation.kernels] for one in (single, made)]
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
     assert seconds[1] <= 0.75 * seconds[0]
-    assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
+    assert counts[1][0].tensor == counts[1][0].asynchronous == counts[0][0].tensor
     assembled_as_written(made, 350, products=size // 16 + 4)

@@ -1,4 +1,4 @@
-"""Products on the late atoms of sm_90a, by rules: right, clean, and left as they are by the assembler."""
+"""Products on the asynchronous atoms of sm_90a, by rules: right, clean, and left as they are by the assembler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.facts.fragments import late_atoms
+from dplc.engine.facts.fragments import asynchronous_atoms
 from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
 from dplc.ir.text.programs import read_program
@@ -104,7 +104,7 @@ def test_large_products(form: str) -> None:
     counts = [[instruction_counts(kernel) for kernel in one.compilation.kernels] for one in (single, made)]
     seconds = [sum(predict(count, target("h200")).seconds for count in one) for one in counts]
     assert seconds[1] <= 0.7 * seconds[0]
-    assert counts[1][0].tensor == counts[1][0].late == counts[0][0].tensor
+    assert counts[1][0].tensor == counts[1][0].asynchronous == counts[0][0].tensor
     assembled_as_written(made, 96)
 
 
@@ -114,13 +114,13 @@ def test_a_loop_that_only_copies_has_no_product() -> None:
 kernel f(A: bf16[4, 4]) -> C: f32[4]:
     Tile(p:4=THREAD, g:8=THREAD, t:4=THREAD):
         for again in 0..2 serial:
-            A_smem = Stage(A, origin=(0, 0), slab=(i:4@0, k:4@1))
+            A_smem = Stage(A, origin=(0, 0), box=(i:4@0, k:4@1))
         Sync()
         a = load A_smem[p, t]
         C[p] = a
 """
     _, program = read_program(text)
-    assert late_atoms(Site(program, (0,), target("h200")), ()) == ()
+    assert asynchronous_atoms(Site(program, (0,), target("h200")), ()) == ()
 
 
 def gated(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Inputs that run along another axis than the results: squares of them are turned in shared memory.
+"""Inputs that run along another axis than the results: squares of them are transposed in shared memory.
 
 Ragged and prime sides, several dtypes, alone and within sums; each is run whole, checked, and compared with float64."""
 
@@ -57,13 +57,13 @@ def run_right(compilation: Compilation) -> None:
 
 @pytest.mark.parametrize("text", TURNED)
 @pytest.mark.sampled(3)
-def test_a_turned_copy_is_right(text: str) -> None:
+def test_a_transposed_copy_is_right(text: str) -> None:
     is_right(text)
 
 
 @pytest.mark.parametrize("text", TURNED[:-1])
 @pytest.mark.sampled(6)
-def test_it_goes_through_a_slab(text: str) -> None:
+def test_it_goes_through_a_shared_tile(text: str) -> None:
     assert any(summary(kernel.body).stages for kernel in compiled(text).tile)
 
 

@@ -1,4 +1,4 @@
-"""Products of late atoms, as Tile IR: operands along the sum and across it, one group of warps or two."""
+"""Products of asynchronous atoms, as Tile IR: operands along the sum and across it, one group of warps or two."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ HEAD = """
 kernel f(A: {dtype}[{a}], B: {dtype}[{b}]) -> C: f32[128, {n}]:
     Tile(iw:2=THREAD, p:4=THREAD, g:8=THREAD, t:4=THREAD, q:{q}=REG, s:2=REG, h:2=REG, v:2=VEC, k:4=REG, u:2=REG, w:2=VEC):
         for ko in 0..4 serial:
-            As = Stage(A, origin=({ao}), slab=({aslab}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
-            Bs = Stage(B, origin=({bo}), slab=({bslab}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
+            As = Stage(A, origin=({ao}), box=({abox}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
+            Bs = Stage(B, origin=({bo}), box=({bbox}), depth=3, slot=ko % 3, via=TMA, swizzle=128)
             Wait()
             Sync()
             a = load As[ko % 3, {aidx}]
             b = load Bs[ko % 3, {bidx}]
             Mma(acc, a, b, atom=m64n{n}k16, axes=(p, g, t, q, s, h, v, u, w), over=(k))
-            Settle(keep=1)
-        Settle()
+            WaitMma(keep=1)
+        WaitMma()
         C[iw*64 + p*16 + h*8 + g, q*16 + s*8 + t*2 + v] = acc
 """
 K = "k*16 + u*8 + t*2 + w"
 LEFT = {
-    "n": {"a": "128, 256", "ao": "0, ko*64", "aslab": "i:128@0, k:64@1", "aidx": f"iw*64 + p*16 + h*8 + g, {K}"},
+    "n": {"a": "128, 256", "ao": "0, ko*64", "abox": "i:128@0, k:64@1", "aidx": f"iw*64 + p*16 + h*8 + g, {K}"},
     "t": {
         "a": "256, 128",
         "ao": "ko*64, 0",
-        "aslab": "io:2@1 by 64, k:64@0, i:64@1",
+        "abox": "io:2@1 by 64, k:64@0, i:64@1",
         "aidx": f"iw, {K}, p*16 + h*8 + g",
     },
 }
@@ -40,12 +40,12 @@ LEFT = {
 
 def right(form: str, n: int) -> dict[str, str]:
     if form == "t":
-        return {"b": f"{n}, 256", "bo": "0, ko*64", "bslab": f"j:{n}@0, k:64@1", "bidx": f"q*16 + s*8 + g, {K}"}
-    slab = f"jo:{n // 64}@1 by 64, k:64@0, j:64@1"
+        return {"b": f"{n}, 256", "bo": "0, ko*64", "bbox": f"j:{n}@0, k:64@1", "bidx": f"q*16 + s*8 + g, {K}"}
+    box = f"jo:{n // 64}@1 by 64, k:64@0, j:64@1"
     return {
         "b": f"256, {n}",
         "bo": "ko*64, 0",
-        "bslab": slab,
+        "bbox": box,
         "bidx": f"(q*16 + s*8 + g) // 64, {K}, (q*16 + s*8 + g) % 64",
     }
 
