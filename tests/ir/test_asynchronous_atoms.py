@@ -119,11 +119,7 @@ FAULTS = {
     "a WaitMma that keeps two": ("keep=1", "keep=2", "overwritten"),
     "no WaitMma at all": ("        WaitMma()\n", "", "not complete"),
     "sums that are read too early": ("        WaitMma()\n        C[", "        C[", "not complete"),
-    "a sum that is scaled meanwhile": (
-        WAIT_MMA,
-        f"            Scale(acc, 2.0)\n{WAIT_MMA}",
-        "changed before the WaitMma",
-    ),
+    "a scaled sum": (WAIT_MMA, f"            Scale(acc, 2.0)\n{WAIT_MMA}", "changed before the WaitMma"),
     "no wait": ("            Wait()\n", "", "no Wait"),
     "no barrier": ("            Sync()\n", "", "race"),
     "a ring of two slots": ("depth=3, slot=ko % 3", "depth=2, slot=ko % 2", "overwritten"),

@@ -18,9 +18,7 @@ kernel f(x: f32[64, 32]) -> y: f32[32]:
 {turn}
 """
 FIRST = "            s = Stage(x, origin=(0, 0), box=(a:8@0, b:32@1), via=TMA)"
-STAGE = (
-    "            s = Stage(x, origin=(n*8, 0), box=(a:8@0, b:32@1), depth=4, slot=n % 4, when=n + {ahead} < 4, via=TMA)"
-)
+STAGE = "            s = Stage(x, origin=(n*8, 0), box=(a:8@0, b:32@1), depth=4, slot=n % 4, when=n + {d} < 4, via=TMA)"
 WAIT = "            Wait()"
 
 
@@ -41,7 +39,7 @@ WAIT = "            Wait()"
 def test_as_many_groups_copy_as_are_waited_for(
     first: int, groups: int, ahead: int, waited: tuple[int | None, ...], plain: bool
 ) -> None:
-    turn = "\n".join([STAGE.format(ahead=ahead)] * groups + [WAIT] * len(waited))
+    turn = "\n".join([STAGE.format(d=ahead)] * groups + [WAIT] * len(waited))
     text = RING.format(first="\n".join([FIRST[4:]] * first), turn=turn)
     units: Any = read_program(text)[1]
     body = units[0].body[0].body
