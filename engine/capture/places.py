@@ -9,6 +9,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -81,8 +82,7 @@ class SourcePlaces:
         source = self._source(code)
         if source is None:
             return None
-        positions = list(code.co_positions())[instruction // 2]
-        line, end_line, column, end_column = positions
+        line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
         if line is None:
             return None
         end_line = end_line or line
