@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import sys
 from collections import Counter
@@ -72,6 +73,8 @@ def captured_once(captured_models: dict[Any, Any], monkeypatch: pytest.MonkeyPat
 
 
 GARBAGE = 400_000  # objects made and not yet freed since the last collection
+COLLECTIONS = itertools.count(1)
+ALL = 8  # every eighth collection looks at all objects, also at those that survived the last ones
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -91,14 +94,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Everything that is imported stays: the collector need not look at it again."""
-    gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Collect garbage between tests, and only where there is much. What is left then stays, as what is imported."""
+    """Collect garbage between tests, and only where there is much. What is left then stays, until all is looked at again."""
     if gc.get_count()[0] > GARBAGE:
+        if next(COLLECTIONS) % ALL == 0:
+            gc.unfreeze()
         gc.collect()
         gc.freeze()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -117,20 +118,20 @@ def exchanged(node: Any, old: s.Syntax, new: s.Syntax) -> Any:
     return dataclasses.replace(node, **changes)
 
 
-PARSED = [parse(Source("seed.rw", seed)) for seed in SEEDS[:8]]
-POOL = [expression for declarations in PARSED for expression in expressions(declarations)]
+parsed = functools.cache(lambda: [parse(Source("seed.rw", seed)) for seed in SEEDS[:8]])
+all_expressions = functools.cache(lambda: [found for declarations in parsed() for found in expressions(declarations)])
 
 
 @settings(max_examples=draws(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_exchanged_expressions(data: st.DataObject) -> None:
     """Text that mostly parses, and means nothing: what the checks themselves must bear."""
-    declarations = data.draw(st.sampled_from(PARSED))
+    declarations = data.draw(st.sampled_from(parsed()))
     rule = data.draw(st.sampled_from([d for d in declarations if isinstance(d, s.Rule)] or list(declarations)))
     for _ in range(data.draw(st.integers(1, 3))):
         places = expressions(rule)
         if places:
-            rule = exchanged(rule, data.draw(st.sampled_from(places)), data.draw(st.sampled_from(POOL)))
+            rule = exchanged(rule, data.draw(st.sampled_from(places)), data.draw(st.sampled_from(all_expressions())))
     survives(format_file((rule,)))
 
 
