@@ -31,7 +31,11 @@ Do not edit: run the commands again.
 
 {by_folder}
 
-{survivors}
+{again}{survivors}
+"""
+AGAIN = """`make test` catches {caught} of {drawn} faults, drawn from the {known} caught ones whose lines are still there, on {date}:
+`python examples/benches/open_faults.py --caught {drawn} --seed {seed}`.
+
 """
 RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults, by `python examples/benches/mutants.py
   --count {judged} --seed {seed}{near} --write examples/suites/results/mutants`. {how}"""
@@ -91,7 +95,16 @@ def known_runs(folder: Path) -> list[Judged]:
 def write_all(folder: Path, runs: list[Judged]) -> None:
     """All runs as data, and the page."""
     (folder / "mutants.json").write_text(json.dumps({"runs": [run.__dict__ for run in runs]}, indent=1) + "\n")
-    (folder / "README.md").write_text(_page(runs))
+    again = folder / "caught_again.json"
+    said = AGAIN.format(**json.loads(again.read_text())) if again.exists() else ""
+    (folder / "README.md").write_text(_page(runs, said))
+
+
+def write_again(folder: Path, runs: list[Judged], **figures: int) -> None:
+    """What became of faults that were caught once: seed, known, drawn, caught."""
+    figures_of_today = {**figures, "date": str(datetime.now(UTC).date())}
+    (folder / "caught_again.json").write_text(json.dumps(figures_of_today, indent=1) + "\n")
+    write_all(folder, runs)
 
 
 def _column(record: dict[str, Any]) -> str:
@@ -108,7 +121,7 @@ def _table(head: str, groups: dict[str, list[dict[str, Any]]]) -> str:
     return "\n".join(rows)
 
 
-def _page(runs: list[Judged]) -> str:
+def _page(runs: list[Judged], again: str) -> str:
     folders: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for record in sorted((record for run in runs for record in run.faults), key=lambda record: record["folder"]):
         folders[record["folder"]].append(record)
@@ -119,7 +132,7 @@ def _page(runs: list[Judged]) -> str:
         total=len(every), caught=counts["caught"], since=counts["second look"], same=counts["the same"],
         rewritten=counts["rewritten"], left=counts["survive"], runs="\n".join(map(_told, runs)),
         by_run=_table("seed", {str(run.seed): run.faults for run in runs}), by_folder=_table("folder", folders),
-        survivors="\n".join(left),
+        survivors="\n".join(left), again=again,
     )  # fmt: skip
     return said.rstrip() + "\n"
 

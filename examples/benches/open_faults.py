@@ -10,7 +10,8 @@ verdict that the fault had at first; a fault whose line is gone stays in the lis
 `"rewritten"`.
 
 With `--caught` so many faults are drawn of those that the page says are caught, and `make test` has to catch them: the
-file of tests that caught a fault runs first, then the nearest ones, with the draws that `make test` has.
+file of tests that caught a fault runs first, then the nearest ones, with the draws that `make test` has. The page says
+how many it caught.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from broken_copies import ROOT
-from fault_page import GOOD, Judged, known_runs, verdicts, write_all
+from fault_page import GOOD, Judged, known_runs, verdicts, write_again, write_all
 from faults import Fault, of_file
 from mutants import imported
 from nearest_tests import Nearest
@@ -71,6 +72,7 @@ def caught_again(runs: list[Judged], count: int, seed: int) -> int:
     print(
         f"{len(drawn) - missed} of {len(drawn)} faults are caught, seed {seed}, of {len(known)} that were caught once"
     )
+    write_again(PAGE, runs, seed=seed, known=len(known), drawn=len(drawn), caught=len(drawn) - missed)
     return int(missed * 20 > len(drawn))
 
 
