@@ -33,8 +33,8 @@ Do not edit: run the commands again.
 
 {again}{survivors}
 """
-AGAIN = """`make test` catches {caught} of {drawn} faults, drawn from the {known} caught ones whose lines are still there, on {date}:
-`python examples/benches/open_faults.py --caught {drawn} --seed {seed}`.
+AGAIN = """On {date} `make test` catches {caught} of {drawn} faults, drawn from the {known} caught ones whose lines
+are still there: `python examples/benches/open_faults.py --caught {drawn} --seed {seed}`.
 
 """
 RUN = """- Seed {seed}, {date}: the first {judged} of {possible} possible faults, by `python examples/benches/mutants.py
