@@ -177,15 +177,15 @@ def _moves(flat: Any, axis: Var) -> bool:
 def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
     """Return the inputs that are contiguous along one of some axes but strided between lanes.
 
-    A stride of the strip that a lane reads does not count.
+    A stride of the vector that a lane reads does not count.
     """
-    strips = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
+    vectors = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
     inputs = {param.name for param in site.kernel.ins}
 
     def jumps(load: Load) -> bool:
         terms, _ = linear(address_of(site, load))
         run = [axis for axis in along if terms.get(axis) == 1]
-        return bool(run) and terms.get(lane, 0) not in (0, 1, *(strips.get(axis.name) for axis in run))
+        return bool(run) and terms.get(lane, 0) not in (0, 1, *(vectors.get(axis.name) for axis in run))
 
     return tuple(dict.fromkeys(Var(s.buf) for s in summary(body).loads if s.buf in inputs and jumps(s)))
 

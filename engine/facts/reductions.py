@@ -92,15 +92,15 @@ def strided_extent(body: Block, t: Var) -> int:
 
 @statement_fact
 def all_vary(body: Block, width: int) -> bool:
-    """Return whether every accumulated value varies from one strip of `width` iterations to the next.
+    """Return whether every accumulated value varies from one chunk of `width` iterations to the next.
 
-    Otherwise (`x[k % 16]` in strips of 32) unrolling would lose the repetitions of the value.
+    Otherwise (`x[k % 16]` in chunks of 32) unrolling would lose the repetitions of the value.
     """
     for loop in summary(body).loops:
         if loop.role == "reduce":
-            strip = f"{loop.var}_strip"
-            moved = substitute(loop.body, {loop.var: add(multiply(Var(strip), width), Var(loop.var))})
-            if any(strip not in dependencies(stmt.val, moved) for stmt in summary(moved).sums):
+            chunk = f"{loop.var}_chunk"
+            moved = substitute(loop.body, {loop.var: add(multiply(Var(chunk), width), Var(loop.var))})
+            if any(chunk not in dependencies(stmt.val, moved) for stmt in summary(moved).sums):
                 return False
     return True
 

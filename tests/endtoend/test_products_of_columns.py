@@ -1,4 +1,4 @@
-"""x.T @ w: both operands run along the outputs, and a thread has strips of vectors along both axes.
+"""x.T @ w: both operands run along the outputs, and a thread has vectors along both axes.
 
 Ragged and prime extents; each is run whole, checked, and compared with float64."""
 

@@ -1,4 +1,4 @@
-"""Sums of rows that repeat: a strip of the row that reads the same elements as the one before is counted, too."""
+"""Sums of rows that repeat: a part of the row that reads the same elements as the one before is counted, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles of 48, 96 and 192 columns or rows: 8 x 6 outputs of a thread, in strips that no two lanes read from one bank.
+"""Tiles of 48, 96 and 192 columns or rows: 8 x 6 outputs of a thread, in vectors that no two lanes read from one bank.
 
 Those of 80, 112 and 160 give a thread 8 x 10, 10 x 10 or 8 x 14 outputs; 208 is for searches.
 """

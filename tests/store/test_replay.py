@@ -207,7 +207,7 @@ def test_changed_rules_mean_the_default_order(tools: Toolchain, path: Path, tmp_
 NUMBERS = (  # what is overridden, and whether a schedule of a product is still replayed
     ("number address_registers = 30", True),  # a fact in Python reads it
     ("number longest_row = 1000", True),  # a rule of fusion: the kernel is the same
-    ("number strip_outputs = 32", True),  # a rule that does not fire in it
+    ("number coarsened_outputs = 32", True),  # a rule that does not fire in it
     ("number tile_areas = [2048, 1024]", False),  # a rule that fires in it
     ("number tile_areas = [2048, 1024] for h200", False),
     ("number tile_areas = [2048, 1024] for a100", True),

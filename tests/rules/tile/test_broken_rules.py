@@ -76,10 +76,10 @@ MUTANTS = (
     Mutant("no Combine", "cooperative_reduce", "        each a in accumulators(body):\n            Combine(a.acc, a.fn, over=[t])\n", "", ODD_ROW),
     Mutant("every thread stores the row's result", "cooperative_reduce", ", rule store_once(t, stores)", "", "argmax: two sweeps, i64 out"),
     Mutant("threads share out inner loops too", "cooperative_reduce", "require k in shared                              else \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
-    Mutant("strips not combined", "register_row", ", rule widen(t, q, v)", "", ROW),
-    Mutant("strips overlap", "register_row", "split k:K => q, t:T, v:V", "split k:K => q, t:T, v:1", ROW),
+    Mutant("vectors not combined", "register_row", ", rule widen(t, q, v)", "", ROW),
+    Mutant("vectors overlap", "register_row", "split k:K => q, t:T, v:V", "split k:K => q, t:T, v:1", ROW),
     Mutant("register tile forgets an axis", "register_tile", "j_r:FN=REG", "j_r:1=REG", MATMUL),
-    Mutant("strips of columns left out", "permute_register_tile", "r_q:F // V=REG", "r_q:1=REG", MATMUL),
+    Mutant("vectors of columns left out", "permute_register_tile", "r_q:F // V=REG", "r_q:1=REG", MATMUL),
     Mutant("rows of a short block left out", "blockify_short", "i:B=THREAD", "i:1=THREAD", "concatenation: guarded loads"),
     Mutant("rows of a block left out", "rows_per_block", "i:R=THREAD", "i:1=THREAD", "softmax 300x64"),
     Mutant("elements of vectors left out", "vector_reduce", "k:V=VEC", "k:1=VEC", MATMUL),
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant("slices not combined", "slice_matmul_k", "        each a in sums:\n            Combine(a.acc, a.fn, over=[w])\n", "", MATMUL, SLICED),
     Mutant("slices leave elements out", "slice_matmul_k", "k:K // W=reduce", "k:1=reduce", MATMUL, SLICED),
     Mutant("every slice stores", "slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
-    Mutant("strips of a row left out", "strip_flat", "v:V=REG", "v:1=REG", FLAT),
+    Mutant("vectors of a row left out", "coarsen_flat", "v:V=REG", "v:1=REG", FLAT),
     Mutant("rows of a thread left out", "rows_per_thread", "i_r:R=REG", "i_r:1=REG", "a row sum computed for each element"),
 )  # fmt: skip
 

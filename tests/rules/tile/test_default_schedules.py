@@ -84,7 +84,7 @@ def test_live_rules() -> None:
     assert {"permute_stage", "xor_smem", "permute_register_tile"} <= fired("matmul transposed 64x64x64")
     assert {"cooperative_reduce", "register_row", "same_load", "vector_axis"} <= fired("rms_norm 4x256")
     assert {"exp_of_difference", "divide_once", "same_value", "rows_per_block"} <= fired("softmax 300x64")
-    assert {"blockify_flat", "strip_flat", "vector_axis"} <= fired("a large pointwise kernel")
+    assert {"blockify_flat", "coarsen_flat", "vector_axis"} <= fired("a large pointwise kernel")
     assert "split_matmul_k" in fired("matmul 5x24x600")
     assert "blockify_flat" in fired("silu(g)*u 6x100")
     assert {"blockify_launch", "stage_inputs", "double_buffer"} <= fired("a contraction over two axes")

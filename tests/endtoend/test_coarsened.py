@@ -1,4 +1,4 @@
-"""Copies and elementwise kernels: strips that are vectors, short rows, and rows that have something in common.
+"""Copies and elementwise kernels: several vectors a thread, short rows, and rows that have something in common.
 
 Ragged and prime extents; each is run whole, checked, and compared with float64."""
 
@@ -36,7 +36,7 @@ LARGE = (
 
 @pytest.mark.parametrize("text", STRIPS)
 @pytest.mark.sampled(3)
-def test_a_strip_is_right(text: str) -> None:
+def test_a_coarsened_kernel_is_right(text: str) -> None:
     is_right(text)
 
 
