@@ -174,12 +174,12 @@ def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
     start = numbers[0]
     run = next(place for place, number in enumerate(numbers) if number != start)
     step = numbers[run] - start
-    turns = next((n for n, number in enumerate(numbers[::run]) if n and number == start), len(numbers))
-    if any(number != start + step * (place // run % turns) for place, number in enumerate(numbers)):
+    iterations = next((n for n, number in enumerate(numbers[::run]) if n and number == start), len(numbers))
+    if any(number != start + step * (place // run % iterations) for place, number in enumerate(numbers)):
         return None
     digit = operate("//", axis, run)
-    if turns * run < len(numbers):
-        digit = operate("%", digit, turns)
+    if iterations * run < len(numbers):
+        digit = operate("%", digit, iterations)
     return operate("+", operate("*", digit, step), start)
 
 

@@ -371,13 +371,13 @@ def ring(low: Lowering, level: Level, atom: Expr, factor: int) -> Expr:
         return multiply(atom, factor)
     key = ("ring", atom, factor)
     if key not in level.bases:
-        turns, (_, ahead) = atom.b, linear(atom.a)
+        iterations, (_, ahead) = atom.b, linear(atom.a)
         name = level.bases[key] = fresh(low, "slot")
-        if turns & (turns - 1) == 0:
+        if iterations & (iterations - 1) == 0:
             level.head.append(Define(name, "i32", multiply(atom, factor)))
         else:
-            level.before.append(Define(name, "i32", (level.start + ahead) % turns * factor, 1))
-            last = Binary("==", Var(name), (turns - 1) * factor)
+            level.before.append(Define(name, "i32", (level.start + ahead) % iterations * factor, 1))
+            last = Binary("==", Var(name), (iterations - 1) * factor)
             level.tail.append(Assign(Var(name), Call("where", (last, 0, add(Var(name), factor)))))
     return Var(level.bases[key])
 

@@ -102,19 +102,19 @@ def lower_matrices(low: Lowering, stmt: Load, stage: Stage, operand: FragmentOpe
         return None
     outer = tuple(axis for axis in axes_of(low, stmt.idx, at.bound) if axis not in operand.inner)
     each = operand.atom.words(operand.order)
-    turns = {axis: low.replicated[axis] for axis in outer}
+    iterations = {axis: low.replicated[axis] for axis in outer}
     words = Words(fresh(low, stmt.dst), axes_of(low, stmt.idx, at.bound), low.dtypes[stage.dst], outer, each)
     count, images = each, matrix_rows(operand, form)
-    if 2 * each <= MOST and outer and turns[outer[-1]] % 2 == 0:  # two neighbouring fragments at once
+    if 2 * each <= MOST and outer and iterations[outer[-1]] % 2 == 0:  # two neighbouring fragments at once
         pair, half = outer[-1], fresh(low, f"{outer[-1]}_pair")
         rest = floordiv(floordiv(Var(operand.own["g"]), 2), each)
         images[pair] = add(multiply(Var(half), 2), modulo(rest, 2))
         count, outer = 2 * each, (*outer[:-1], half)
-        turns[half] = turns[pair] // 2
-    with replicating(low, {axis: turns[axis] for axis in outer if axis not in low.replicated}):
+        iterations[half] = iterations[pair] // 2
+    with replicating(low, {axis: iterations[axis] for axis in outer if axis not in low.replicated}):
         idx = tuple(by_steps(tidied(low, e), low.ranges) for e in substitute(stmt.idx, images))
         address = shared_tile_address(low, stage, idx, f"{stmt.dst}_rd")
-        into = Element(words.name, (multiply(row_major(turns, outer), count),))
+        into = Element(words.name, (multiply(row_major(iterations, outer), count),))
         load = nest(low, outer, (LoadMatrix(into, address, count, int(form == COLUMNS)),))
     low.env[stmt.dst] = words
     return (fragments(low, words), *load)

@@ -216,7 +216,7 @@ class _Counter:
         self.bases[SHARED] = (SHARED, 0)
         self.items = {p.name: DTYPE_BYTES[p.dtype] for p in (*kernel.ins, *kernel.outs)}
         self.varying: frozenset[str] = frozenset()  # what differs between iterations of the innermost loop
-        self.turns: dict[str, Any] = {}  # {variable of the innermost loop or of what is replicated: all its values}
+        self.iterations: dict[str, Any] = {}  # {variable of the innermost loop, or a replicated one: all its values}
         self.followed = block
         self.idle = False  # some guard let no thread pass
         self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
@@ -234,10 +234,10 @@ class _Counter:
     def statement(self, statement: Stmt, times: float, mask: Any) -> None:
         if isinstance(statement, Replicate):
             self.env[statement.var] = 0
-            outside, self.turns = self.turns, {**self.turns, statement.var: np.arange(statement.extent)}
+            outside, self.iterations = self.iterations, {**self.iterations, statement.var: np.arange(statement.extent)}
             with self.scope.replicated(statement.var, statement.extent):
                 self.block(statement.body, times * statement.extent, mask)
-            self.turns = outside
+            self.iterations = outside
         elif isinstance(statement, Loop):
             self.loop(statement, times, mask)
         elif isinstance(statement, Branch):
@@ -252,18 +252,18 @@ class _Counter:
 
     def loop(self, loop: Loop, times: float, mask: Any) -> None:
         start, stop, step = (self.value(e) for e in (loop.start, loop.stop, loop.step))
-        turns, outside = 1, self.turns  # one iteration of a loop whose length depends on data
+        iterations, outside = 1, self.iterations  # one iteration of a loop whose length depends on data
         if not (start is None or stop is None or step is None):
             each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
-            turns = int(each[mask].max(initial=0))
+            iterations = int(each[mask].max(initial=0))
             self.env[loop.var] = start
-            self.turns = {loop.var: np.arange(turns) * step + np.min(start)}
-        self.issue(LOOP_OVERHEAD, times * turns, mask)
+            self.iterations = {loop.var: np.arange(iterations) * step + np.min(start)}
+        self.issue(LOOP_OVERHEAD, times * iterations, mask)
         apart = any(True for _ in nodes(loop, Barrier))
         around, self.varying = self.varying, frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))})
-        with self.scope.straight_line(), self.waits.loop(turns, loop.unroll, apart), self.cache.apart():
-            self.block(loop.body, times * turns, mask)
-        self.turns, self.varying = outside, around
+        with self.scope.straight_line(), self.waits.loop(iterations, loop.unroll, apart), self.cache.apart():
+            self.block(loop.body, times * iterations, mask)
+        self.iterations, self.varying = outside, around
 
     def register(self, statement: Any, times: float, mask: Any) -> None:
         """Count a statement that gives a register a value, or an address a name."""
@@ -392,9 +392,9 @@ class _Counter:
 
     def unrolled(self, offset: Any) -> Iterator[Any]:
         """Yield the values of an offset in all its replicated copies."""
-        names = [name for name in self.turns if name in free_names(offset) and name in self.scope.replicated_names]
+        names = [name for name in self.iterations if name in free_names(offset) and name in self.scope.replicated_names]
         first = {name: self.env[name] for name in names}
-        for point in itertools.product(*(self.turns[name].tolist() for name in names)):
+        for point in itertools.product(*(self.iterations[name].tolist() for name in names)):
             self.env.update(zip(names, point, strict=True))
             yield self.value(offset)
         self.env.update(first)
@@ -416,7 +416,7 @@ class _Counter:
         if condition is True:
             return mask, 1.0
         free = free_names(condition)
-        asked = {name: values for name, values in self.turns.items() if name in free}
+        asked = {name: values for name, values in self.iterations.items() if name in free}
         first = {name: self.env[name] for name in asked}
         for place, (name, values) in enumerate(asked.items()):
             self.env[name] = values.reshape(-1, *[1] * (len(asked) - 1 - place), 1, 1)
@@ -425,8 +425,8 @@ class _Counter:
         if holds is None:
             return mask, 1.0
         each = mask & np.asarray(holds, bool)
-        turns = each.reshape(-1, *mask.shape)
-        return turns.any(axis=0), float(turns.any(axis=(1, 2)).mean()) if asked else 1.0
+        iterations = each.reshape(-1, *mask.shape)
+        return iterations.any(axis=0), float(iterations.any(axis=(1, 2)).mean()) if asked else 1.0
 
     # ---- instructions
 

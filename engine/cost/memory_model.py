@@ -158,15 +158,15 @@ class Waits:
             self.barriers += self._rounds
 
     @contextmanager
-    def loop(self, turns: float, unroll: int, barriers: bool) -> Iterator[None]:
+    def loop(self, iterations: float, unroll: int, barriers: bool) -> Iterator[None]:
         """Count a loop around everything that the context counts.
 
         barriers: whether it contains barriers, so that its iterations stay apart.
         """
         outside = self._rounds
         self._flush()
-        together = 1 if barriers else max(1.0, min(turns, unroll or ASSEMBLER_UNROLLS))
-        self._rounds *= turns / together
+        together = 1 if barriers else max(1.0, min(iterations, unroll or ASSEMBLER_UNROLLS))
+        self._rounds *= iterations / together
         yield
         self._flush()
         if barriers and self._waited:  # a loop without one only waits, for a chunk of that around it

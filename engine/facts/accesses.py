@@ -328,7 +328,7 @@ def copies(site: Any, body: Block) -> int:
 @statement_fact
 def trips(site: Any, body: Block) -> int:
     """Count the executions of the innermost statement of a run, assuming that its loops are nested."""
-    unknown: int = policy(site.target).unknown_turns
+    unknown: int = policy(site.target).unknown_iterations
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
 
 
@@ -466,8 +466,8 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
     shape = squarest(site, area, rows, columns)
     tiles = batch * -(-rows // shape.rows) * -(-columns // shape.columns)
     at_once = beside * site.target.multiprocessors
-    turns = -(-tiles // at_once) * at_once
-    return THOUSANDTHS * batch * rows * columns // (turns * shape.rows * shape.columns)  # type: ignore[no-any-return]
+    rounded = -(-tiles // at_once) * at_once
+    return THOUSANDTHS * batch * rows * columns // (rounded * shape.rows * shape.columns)  # type: ignore[no-any-return]
 
 
 # ---- Facts about operands that a product reads through a window: an index combines an axis and a loop.
@@ -525,7 +525,7 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 
     Only loads that do not vary with the axis count.
     """
-    unknown = policy(site.target).unknown_turns
+    unknown = policy(site.target).unknown_iterations
     extents = {loop.var: loop.stop if loop.stop.__class__ is int else unknown for loop in summary(body).loops}
     count = 0
     for load in summary(body).loads:

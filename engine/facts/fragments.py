@@ -154,7 +154,7 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
 def chunks(body: Block) -> int:
     """Return the number of iterations of the one serial loop of a run; 1 if unknown, or if there is not exactly one."""
     loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
-    return _turns(loops[0]) if len(loops) == 1 else 1
+    return _iterations(loops[0]) if len(loops) == 1 else 1
 
 
 @tile_fact
@@ -195,7 +195,7 @@ def _atoms_of(site: Any, body: Block, asynchronous: bool = False, anywhere: bool
         and all(len(products) == 1 if asynchronous else products for products in each)
         and found
         and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in found)
-        if all(_turns(loop) % atom.k == 0 for loop in loops)
+        if all(_iterations(loop) % atom.k == 0 for loop in loops)
     ]
 
 
@@ -257,7 +257,7 @@ def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
     return value
 
 
-def _turns(loop: For) -> int:
+def _iterations(loop: For) -> int:
     """Return the number of iterations of a loop; 1 if unknown."""
     known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
     return loop.stop if known else 1

@@ -359,7 +359,7 @@ def _in_block(site: Any, v: Any, space: Any) -> float:
 
 
 @tensor_fact
-def in_turns(site: Any, v: Value, y: Value) -> float:
+def in_iterations(site: Any, v: Value, y: Value) -> float:
     """Return the additional seconds of v inside y's loop, compared with a kernel of its own.
 
     The result is 0 unless v is a reduction and y reduces along its axes.

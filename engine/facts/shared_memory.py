@@ -234,13 +234,13 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 
 
 @statement_fact
-def makes_ring(copies: StatementList, body: Block, turn: Var) -> bool:
+def makes_ring(copies: StatementList, body: Block, iteration: Var) -> bool:
     """Return whether iteration k of a loop copies to slot k % depth, and its body accesses only that slot."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
     accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
     touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
-    turning = all(stage.slot == modulo(turn, stage.depth) for stage in copies)
-    return turning and all(slot == slots[buf] for buf, slot in touched)
+    looping = all(stage.slot == modulo(iteration, stage.depth) for stage in copies)
+    return looping and all(slot == slots[buf] for buf, slot in touched)
 
 
 # ---- guards inside of reductions

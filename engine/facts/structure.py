@@ -396,8 +396,8 @@ def depth(site: Any, value: Expression) -> int:
     A value that is combined over an axis does not vary with it any more.
     """
     body = site.kernel.body
-    turning = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
-    return len(variation(value, body) & turning)
+    looping = {loop.var for loop in summary(body).loops} | (replicated_names(site.tile) if site.tile else frozenset())
+    return len(variation(value, body) & looping)
 
 
 @statement_fact

@@ -378,7 +378,7 @@ class _Access:
     place: tuple[int, ...]
 
     @property
-    def turn(self) -> dict[str, tuple[int, ...]] | None:
+    def iteration(self) -> dict[str, tuple[int, ...]] | None:
         """The loops that its index follows; None if it follows anything else."""
         names = free_names(self.index)
         return {name: self.loops[name] for name in names} if names <= self.loops.keys() else None
@@ -395,10 +395,10 @@ def _reads_elsewhere(kernel: Kernel, output: str, source: str) -> str | None:
     if len(stores) != 1:
         return f"`{kernel.name}` stores `{output}` at {len(stores)} places"
     (store,) = stores
-    if store.turn is None or store.turn.keys() != store.loops.keys():
+    if store.iteration is None or store.iteration.keys() != store.loops.keys():
         return f"`{kernel.name}` stores elements of `{output}` that its loops do not tell apart"
     for load in loads:
-        if load.index != store.index or load.turn != store.turn:
+        if load.index != store.index or load.iteration != store.iteration:
             return f"`{kernel.name}` reads `{source}` at another element than it writes `{output}`"
         if load.place > store.place:
             return f"`{kernel.name}` reads an element of `{source}` after it has written it"

@@ -60,7 +60,7 @@ extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ 
   const int at = blockIdx.x * {threads} + threadIdx.x;
   float sum = 0.0f;
   int i = at % {items};
-  for (int turn = 0; turn < {turns}; ++turn) {{
+  for (int iteration = 0; iteration < {iterations}; ++iteration) {{
     float read[4];
     ldg128(read, from + i * 4ll);
     sum += (read[0] + read[1]) + (read[2] + read[3]);
@@ -77,7 +77,7 @@ extern "C" __global__ void {name}(float* __restrict__ done) {{
   float sum[{chains}];
 #pragma unroll
   for (int i = 0; i < {chains}; ++i) sum[i] = threadIdx.x + i;
-  for (int turn = 0; turn < {turns}; ++turn) {{
+  for (int iteration = 0; iteration < {iterations}; ++iteration) {{
 #pragma unroll
     for (int i = 0; i < {unrolled}; ++i) sum[i % {chains}] = fmaf(sum[i % {chains}], by, 1.0f);
   }}
@@ -103,8 +103,8 @@ class Sizes:
 
     copied: int
     l2_bytes: int
-    l2_turns: int
-    fma_turns: int
+    l2_iterations: int
+    fma_iterations: int
     launches: int = 16
     side: int = 4096
 
@@ -147,15 +147,15 @@ def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro
             program = _program(f"copy_{n}", text, blocks, THREADS, between)
             return Micro(program, 2.0 * items * 16 / target.dram_bytes_per_second)
         if name == "l2_bytes_per_second":  # work: bytes
-            items, turns = sizes.l2_bytes // 16, sizes.l2_turns * n
+            items, iterations = sizes.l2_bytes // 16, sizes.l2_iterations * n
             step = (blocks + 7) * THREADS % items
-            text = L2.format(name=f"reads_{n}", threads=THREADS, items=items, turns=turns, step=step)
+            text = L2.format(name=f"reads_{n}", threads=THREADS, items=items, iterations=iterations, step=step)
             source = Buffer("from", "f32", (items * 4,))
-            return Micro(_program(f"reads_{n}", text, blocks, lanes, (source,)), 16.0 * turns * lanes)
-        kernel, turns = f"multiply_adds_{n}", sizes.fma_turns * n  # work: clocks of the whole device
-        text = FMA.format(name=kernel, threads=THREADS, turns=turns, unrolled=UNROLLED, chains=CHAINS)
+            return Micro(_program(f"reads_{n}", text, blocks, lanes, (source,)), 16.0 * iterations * lanes)
+        kernel, iterations = f"multiply_adds_{n}", sizes.fma_iterations * n  # work: clocks of the whole device
+        text = FMA.format(name=kernel, threads=THREADS, iterations=iterations, unrolled=UNROLLED, chains=CHAINS)
         width = target.multiprocessors * target.fp32_per_clock
-        return Micro(_program(kernel, text, blocks, lanes), turns * UNROLLED * lanes / width)
+        return Micro(_program(kernel, text, blocks, lanes), iterations * UNROLLED * lanes / width)
 
     return micro(1), micro(2)
 

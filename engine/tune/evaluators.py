@@ -139,11 +139,12 @@ def _iterations(block: Any, kept: dict[str, int]) -> float:
     """Return the number of innermost iterations of the deepest nest."""
     most = 1.0
     for statement in (statement for statement in block if hasattr(statement, "body")):
-        turns = 1.0
+        iterations = 1.0
         if isinstance(statement, For):
-            turns = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
-            turns = min(turns, kept.get(statement.var, turns)) if statement.role == "free" else turns
-        most = max(most, _iterations(statement.body, kept) * turns)
+            iterations = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
+            if statement.role == "free":
+                iterations = min(iterations, kept.get(statement.var, iterations))
+        most = max(most, _iterations(statement.body, kept) * iterations)
     return most
 
 

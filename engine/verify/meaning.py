@@ -134,7 +134,7 @@ Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest WGMMA
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
 LARGEST_INPUT = 1 << 26  # elements of a buffer: half a gigabyte
-LARGEST_TURNS = 4000  # of all loops, for one thread
+MOST_ITERATIONS = 4000  # of all loops, for one thread
 ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 
 
@@ -213,10 +213,10 @@ def work(program: Program) -> int:
         if block > LARGEST_BLOCK:
             raise TooLarge
         size = block * math.prod(axis.extent for t in tiles for axis in t.axes if axis.role == "BLOCK")
-        turns = sum(_turns(statement) for statement in kernel.body)
-        if tiles and turns > LARGEST_TURNS:
+        iterations = sum(_iterations(statement) for statement in kernel.body)
+        if tiles and iterations > MOST_ITERATIONS:
             raise TooLarge
-        largest = max(largest, size * max(1, turns))
+        largest = max(largest, size * max(1, iterations))
     return largest
 
 
@@ -230,8 +230,8 @@ def _held(tile: Tile) -> int:
     return int(threads * max(held))
 
 
-def _turns(statement: Any) -> int:
-    inner = sum(_turns(inner) for inner in getattr(statement, "body", ())) or 1
+def _iterations(statement: Any) -> int:
+    inner = sum(_iterations(inner) for inner in getattr(statement, "body", ())) or 1
     if not isinstance(statement, For):
         return inner
     stop = statement.stop if isinstance(statement.stop, int) else 8

@@ -202,8 +202,8 @@ def repeated(kernel: Kernel, dice: Dice) -> Kernel:
     """Put a loop around a statement: serial, a reduction or free."""
     taken = {loop.var for loop in nodes(kernel.body, For)}
     name = next(n for n in ("again", "again1", "again2", "again3") if n not in taken or n == "again3")
-    role, turns = dice.pick(("serial", "reduce")), dice.number(2, 3)
-    return _statement(kernel, dice, lambda s: For(name, 0, turns, (s,), role), (For, Accumulate, Stage, If))
+    role, iterations = dice.pick(("serial", "reduce")), dice.number(2, 3)
+    return _statement(kernel, dice, lambda s: For(name, 0, iterations, (s,), role), (For, Accumulate, Stage, If))
 
 
 def dropped(kernel: Kernel, dice: Dice) -> Kernel:

@@ -102,8 +102,8 @@ class _ExtentWalk:
         start, stop, step = (self.value(e, env) for e in (loop.start, loop.stop, loop.step))
         if start is None or stop is None or step is None or np.ndim(step) or step < 1:
             raise ScheduleError("the bounds of a loop vary")
-        turns = max(0, math.ceil((np.max(stop) - np.min(start)) / step)) if np.size(start) and np.size(stop) else 0
-        values = start + step * np.arange(turns).reshape(-1, *(1,) * self.depth)
+        iterations = max(0, math.ceil((np.max(stop) - np.min(start)) / step)) if np.size(start) and np.size(stop) else 0
+        values = start + step * np.arange(iterations).reshape(-1, *(1,) * self.depth)
         return values, None if not np.ndim(start) and not np.ndim(stop) else values < stop
 
     def access(self, statement: Any, env: dict[str, Any], mask: Any) -> None:
@@ -304,23 +304,23 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
         read |= set(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
     starts = accumulator_scopes(kernel)
 
-    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], turning: bool) -> tuple[Block, list[str]]:
-        """Return the block, and the accumulators that are still to be stored. turning: inside of an ordered loop."""
+    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], looping: bool) -> tuple[Block, list[str]]:
+        """Return the block, and the accumulators that are still to be stored. looping: inside of an ordered loop."""
         out: list[Any] = []
         waiting = [start.acc for start in starts.get(path, ())]
         for position, statement in enumerate(body):
             if isinstance(statement, Tile | For | If):
-                names, inner = around, turning
+                names, inner = around, looping
                 if isinstance(statement, Tile):
                     names = (*around, *(axis.name for axis in statement.axes))
                 elif isinstance(statement, For):
                     names = (*around, statement.var)
-                    inner = turning or (statement.role != "free" and (statement.role == "reduce" or not deep))
+                    inner = looping or (statement.role != "free" and (statement.role == "reduce" or not deep))
                 made, more = block(statement.body, (*path, position), names, inner)
                 statement = replace(statement, body=made)
                 waiting += more
             out.append(statement)
-        if turning or (len(body) == 1 and isinstance(body[0], Tile)):
+        if looping or (len(body) == 1 and isinstance(body[0], Tile)):
             return tuple(out), waiting
         shown = waiting + [x.dst for x in body if isinstance(x, Let | Load)]
         out += [

@@ -519,9 +519,9 @@ class _Blocks(BlockProducts):
     def trips(self, stmt: For, group: ThreadGroup, mask: Any) -> Iterator[tuple[Any, Any]]:
         """Yield (value of the variable, mask of threads) of each iteration. Threads may have different bounds."""
         start, stop, step = (evaluate(e, group.env) for e in (stmt.start, stmt.stop, stmt.step))
-        turns = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
-        for turn in range(max(int(turns), 0)):
-            value = start + turn * step
+        iterations = np.max(-((start - np.asarray(stop)) // step)) if np.size(start) else 0
+        for iteration in range(max(int(iterations), 0)):
+            value = start + iteration * step
             inside = value < stop
             if np.all(inside):
                 yield value, mask

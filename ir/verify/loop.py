@@ -143,7 +143,7 @@ class Check:
             if stmt.role == "reduce" and summary(stmt.body).stores:
                 self.report(stmt, "a reduction stores")
             if stmt.role == "reduce" and summary(stmt.body).scales:
-                self.report(stmt, "a reduction scales what it adds to: its turns have an order")
+                self.report(stmt, "a reduction scales what it adds to: its iterations have an order")
             self.block(stmt.body, scope.bind(stmt))
         elif isinstance(stmt, If):
             self.block(stmt.body, scope.under(stmt.cond))

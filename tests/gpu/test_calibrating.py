@@ -21,7 +21,7 @@ from dplc.engine.cli.options import Flags
 from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernels, sizes_for
 from dplc.engine.tune.evaluators import WorkerProcess, cubin
 
-SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_turns=4, fma_turns=2, launches=3, side=64)
+SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_iterations=4, fma_iterations=2, launches=3, side=64)
 FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel
 TRUE = {
     "dram_share": 0.8, "l2_bytes_per_second": 6e12, "clock": 1.7e9, "launch_seconds": 1.5e-6, "issue_share": 0.75,

@@ -213,7 +213,7 @@ def test_the_meaning_of_a_merge(role: str) -> None:
     ("good", "bad", "what"),
     [
         ("(m, s) <- online((m, s), (a, b))", "(m, s, u) <- online((m, s, u), (a, b))", "2 parts and 2 operands"),
-        ("(m, s) <- online((m, s), (a, b))", "s <- add(s, a)\n                Scale(s, b)", "its turns have an order"),
+        ("(m, s) <- online((m, s), (a, b))", "s <- add(s, a)\n                Scale(s, b)", "have an order"),
         ("b = load v[n, e]", "b = load v[n, e]\n                Carry(b)", "`b` is no accumulator"),
     ],
 )

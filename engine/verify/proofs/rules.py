@@ -28,7 +28,7 @@ from .integers import COMPARED, Integers, Proof, Refuted, Solver, SolverEffort, 
 
 
 @dataclass(frozen=True)
-class Turn:
+class LoopRange:
     """A loop or an axis: `name` takes start, start + step, .. below stop."""
 
     name: str
@@ -46,18 +46,18 @@ class RunOccurrence:
     """
 
     run: str
-    turns: tuple[Turn, ...] = ()
+    loops: tuple[LoopRange, ...] = ()
     conditions: s.Nodes = ()
     moves: tuple[tuple[s.Syntax, s.Syntax], ...] = ()
     changed: bool = False
     listed: bool = False
 
     def within(
-        self, turns: Iterable[Turn] = (), conditions: Iterable[s.Syntax] = (), listed: bool = False
+        self, loops: Iterable[LoopRange] = (), conditions: Iterable[s.Syntax] = (), listed: bool = False
     ) -> RunOccurrence:
         """Return the occurrence one block further in."""
         return replace(
-            self, turns=(*self.turns, *turns), conditions=(*self.conditions, *conditions), listed=self.listed or listed
+            self, loops=(*self.loops, *loops), conditions=(*self.conditions, *conditions), listed=self.listed or listed
         )
 
 
@@ -74,15 +74,15 @@ def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.
         elif isinstance(node, s.Statement) and node.body is not None:
             yield from _places(node.body, around.within(_axes(node.call)), lets)
         elif isinstance(node, s.ForLoop):
-            turn = Turn(node.var, node.start, node.stop, node.step or s.Number(node.span, 1))
-            yield from _places(node.body, around.within([turn]), lets)
+            loop = LoopRange(node.var, node.start, node.stop, node.step or s.Number(node.span, 1))
+            yield from _places(node.body, around.within([loop]), lets)
         elif isinstance(node, s.IfBlock):
             yield from _places(node.body, around.within(conditions=[node.condition]), lets)
         elif isinstance(node, s.EachBlock):
             domain = node.domain
             if isinstance(domain, s.Between) and len(node.names) == 1:
-                turn = Turn(node.names[0], domain.a, domain.b, s.Number(node.span, 1))
-                yield from _places(node.body, around.within([turn]), lets)
+                loop = LoopRange(node.names[0], domain.a, domain.b, s.Number(node.span, 1))
+                yield from _places(node.body, around.within([loop]), lets)
             else:
                 yield from _places(node.body, around.within(listed=True), lets)
         elif isinstance(node, s.CaptureStatement):
@@ -91,11 +91,11 @@ def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.
             yield _run(node, around, lets)
 
 
-def _axes(call: s.Syntax) -> list[Turn]:
+def _axes(call: s.Syntax) -> list[LoopRange]:
     """Return the axes that a Tile names; a run of axes is returned as it is."""
     items = call.items if isinstance(call, s.Apply) and call.fn == "Tile" else ()
     return [
-        Turn(item.name, s.Number(item.span, 0), item.extent, s.Number(item.span, 1))
+        LoopRange(item.name, s.Number(item.span, 0), item.extent, s.Number(item.span, 1))
         for item in items
         if isinstance(item, s.AxisItem)
     ]
@@ -119,7 +119,7 @@ class Old:
     """An index of the pattern: a loop, an axis, or two of them that are read as one, `j*F + r`."""
 
     names: tuple[str, ...]
-    turns: tuple[Turn, ...]
+    loops: tuple[LoopRange, ...]
     form: s.Syntax | None = None
 
 
@@ -134,7 +134,7 @@ class Claim:
     olds: tuple[Old, ...]
     before: RunOccurrence
     after: tuple[RunOccurrence, ...]
-    turns: tuple[tuple[Turn, ...], ...]  # of each position, those that matter here
+    loops: tuple[tuple[LoopRange, ...], ...]  # of each position, those that matter here
     once: bool = True
 
     @property
@@ -174,11 +174,11 @@ def _asked(rule: Rule, fact: str) -> set[str]:
 
 
 def _shape(place: RunOccurrence) -> Any:
-    turns = [
-        (turn.name, expression(turn.stop), getattr(turn.step, "value", None) or expression(turn.step))
-        for turn in place.turns
+    loops = [
+        (loop.name, expression(loop.stop), getattr(loop.step, "value", None) or expression(loop.step))
+        for loop in place.loops
     ]
-    return turns, [expression(condition) for condition in place.conditions]
+    return loops, [expression(condition) for condition in place.conditions]
 
 
 def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence, ...], once: bool) -> Iterator[Claim]:
@@ -186,37 +186,37 @@ def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence
         raise Unknown(f"`{run}` stands once for every item of a list")
     olds = _olds(rule, old, found)
     if len(found) > 1:
-        yield Claim(run, olds, old, found, tuple(place.turns for place in found), once)
+        yield Claim(run, olds, old, found, tuple(place.loops for place in found), once)
         return
     (place,) = found
-    bound = {turn.name for turn in place.turns}
+    bound = {loop.name for loop in place.loops}
     for old_index in olds:
         if old_index.form is None and old_index.names[0] not in bound | {
             getattr(a, "text", "") for a, _ in place.moves
         }:
             raise Unknown(f"`{run}` no longer stands under `{old_index.names[0]}`")
-    loose = list(place.turns)
+    loose = list(place.loops)
     for group in _groups(olds, old, place):
         names = set().union(*(_reads(place, item) for item in group))
         names |= set().union(*(names_in(c) for c in place.conditions if names_in(c) & names))
-        turns = tuple(turn for turn in place.turns if turn.name in names)
-        loose = [turn for turn in loose if turn not in turns]
-        yield Claim(run, tuple(group), old, found, (turns,), once)
+        loops = tuple(loop for loop in place.loops if loop.name in names)
+        loose = [loop for loop in loose if loop not in loops]
+        yield Claim(run, tuple(group), old, found, (loops,), once)
     if loose and once and not place.changed:
         yield Claim(run, (), old, found, (tuple(loose),))
 
 
 def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> tuple[Old, ...]:
     """Return the old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
-    turns = {turn.name: turn for turn in old.turns}
+    loops = {loop.name: loop for loop in old.loops}
     out: list[Old] = []
     for place in found:
         for left, _ in place.moves:
-            names = tuple(name for name in turns if name in names_in(left))
+            names = tuple(name for name in loops if name in names_in(left))
             if not isinstance(left, s.NameOf) and len(names) == 2 and _read_as_one(rule, old.run, names):
-                out.append(Old(names, tuple(turns[name] for name in names), left))
+                out.append(Old(names, tuple(loops[name] for name in names), left))
     joined = {name for item in out for name in item.names}
-    return (*dict.fromkeys(out), *(Old((name,), (turn,)) for name, turn in turns.items() if name not in joined))
+    return (*dict.fromkeys(out), *(Old((name,), (loop,)) for name, loop in loops.items() if name not in joined))
 
 
 def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
@@ -246,8 +246,8 @@ def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) 
 
 def _reads(place: RunOccurrence, old: Old) -> set[str]:
     """Return the new loops and axes that an old index is computed from."""
-    turns = {turn.name for turn in place.turns}
-    return names_in(image_of(place, old)) & turns
+    loops = {loop.name for loop in place.loops}
+    return names_in(image_of(place, old)) & loops
 
 
 def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
@@ -257,7 +257,7 @@ def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
             return right
     if old.form is not None:
         return old.form
-    return s.NameOf(old.turns[0].start.span, old.names[0])
+    return s.NameOf(old.loops[0].start.span, old.names[0])
 
 
 class Terms:
@@ -267,19 +267,19 @@ class Terms:
         self.integers, self.claim = integers, claim
         for condition in claim.before.conditions:
             if isinstance(condition, s.NameOf):
-                scope = tuple(turn.name for turn in claim.before.turns)
+                scope = tuple(loop.name for loop in claim.before.loops)
                 integers.conditions.setdefault(condition.text, scope)
 
-    def inside(self, turns: tuple[Turn, ...], conditions: s.Nodes, scope: dict[str, Any]) -> list[Any]:
+    def inside(self, loops: tuple[LoopRange, ...], conditions: s.Nodes, scope: dict[str, Any]) -> list[Any]:
         """Return the constraints that some loops are within their bounds, and that conditions hold."""
         number = self.integers.number
         found = []
-        for turn in turns:
-            value, start, step = scope[turn.name], number(turn.start, scope), number(turn.step, scope)
-            found += [value >= start, value < number(turn.stop, scope)]
+        for loop in loops:
+            value, start, step = scope[loop.name], number(loop.start, scope), number(loop.step, scope)
+            found += [value >= start, value < number(loop.stop, scope)]
             if not (isinstance(step, int) and step == 1):
                 found.append(self.integers.divided("%", value - start, step) == 0)
-        names = {turn.name for turn in turns}
+        names = {loop.name for loop in loops}
         for condition in conditions:
             opaque = isinstance(condition, s.NameOf)
             if opaque or names_in(condition) & names:
@@ -295,11 +295,11 @@ class Terms:
                 scope[old.names[0]] = value
             else:  # j*F + r with r below F takes every value below the product
                 size: Any = 1
-                for turn in old.turns:
-                    size = size * self.integers.number(turn.stop, {})
+                for loop in old.loops:
+                    size = size * self.integers.number(loop.stop, {})
                 found += [value >= 0, value < size]
-        turns = tuple(turn for old in self.claim.olds if old.form is None for turn in old.turns)
-        return found + self.inside(turns, self.claim.before.conditions, scope)
+        loops = tuple(loop for old in self.claim.olds if old.form is None for loop in old.loops)
+        return found + self.inside(loops, self.claim.before.conditions, scope)
 
     def images(self, n: int, scope: dict[str, Any]) -> list[Any]:
         """Return the old indices to which an iteration of the n-th occurrence maps."""
@@ -307,21 +307,21 @@ class Terms:
 
     def sizes(self) -> list[Any]:
         """Return the constraints that all extents are at least one."""
-        turns = [turn for old in self.claim.olds for turn in old.turns]
+        loops = [loop for old in self.claim.olds for loop in old.loops]
         stops = [
-            self.integers.number(turn.stop, {}) for turn in turns if not names_in(turn.stop) & {t.name for t in turns}
+            self.integers.number(loop.stop, {}) for loop in loops if not names_in(loop.stop) & {t.name for t in loops}
         ]
         return [stop >= 1 for stop in stops if not isinstance(stop, int)]
 
 
 def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
     """Yield guesses of the iteration of the n-th occurrence that maps to some old indices."""
-    names = [turn.name for turn in terms.claim.turns[n]]
+    names = [loop.name for loop in terms.claim.loops[n]]
     integers = terms.integers
     if len(olds) == 1:
         yield from _digits(terms, n, names, olds[0])
     elif len(names) == 1:  # several old indices from one: its digits put together
-        stops = [integers.number(old.turns[0].stop, {}) for old in terms.claim.olds]
+        stops = [integers.number(old.loops[0].stop, {}) for old in terms.claim.olds]
         for order in permutations(range(len(olds))):
             whole: Any = 0
             for place in order:
@@ -379,10 +379,10 @@ class _Decision:
         return self._outside() or (self._twice() if self.claim.once else None) or self._left_out()
 
     def _scope(self, n: int, copy: int) -> Scope:
-        return {turn.name: self.integers.z3.Int(f"{turn.name}!{n}{copy}") for turn in self.claim.turns[n]}
+        return {loop.name: self.integers.z3.Int(f"{loop.name}!{n}{copy}") for loop in self.claim.loops[n]}
 
     def _inside(self, n: int, scope: Scope) -> list[Any]:
-        return self.terms.inside(self.claim.turns[n], self.claim.after[n].conditions, scope)
+        return self.terms.inside(self.claim.loops[n], self.claim.after[n].conditions, scope)
 
     def _asked(self, given: list[Any], wanted: list[Any]) -> Refuted | None:
         found = self.solver.counterexample(given, wanted)
@@ -439,15 +439,15 @@ def counted(rule: Rule, claim: Claim, numbers: dict[str, int]) -> str | None:
     Returns None if the claim holds, or if there are too many iterations.
     """
     terms = Terms(Integers(rule, numbers), claim)
-    old_turns = tuple(turn for old in claim.olds for turn in old.turns)
-    before = _points(terms, old_turns, claim.before.conditions)
+    old_loops = tuple(loop for old in claim.olds for loop in old.loops)
+    before = _points(terms, old_loops, claim.before.conditions)
     if before is None:
         return None
     forms = [old.form or s.NameOf(rule.span, old.names[0]) for old in claim.olds]
     wanted = {tuple(int(terms.integers.number(form, point)) for form in forms) for point in before}
     made: dict[tuple[int, ...], int] = {}
     for n, place in enumerate(claim.after):
-        for point in _points(terms, claim.turns[n], place.conditions) or ():
+        for point in _points(terms, claim.loops[n], place.conditions) or ():
             image = tuple(terms.images(n, point))
             made[image] = made.get(image, 0) + 1
     problem = _problem(claim, wanted, made)
@@ -457,31 +457,31 @@ def counted(rule: Rule, claim: Claim, numbers: dict[str, int]) -> str | None:
 def _problem(claim: Claim, wanted: set[tuple[int, ...]], made: dict[tuple[int, ...], int]) -> str | None:
     names = [" ".join(old.names) for old in claim.olds]
 
-    def turn(image: tuple[int, ...]) -> str:
+    def where(image: tuple[int, ...]) -> str:
         values = ", ".join(f"{name}={value}" for name, value in zip(names, image, strict=True))
         return f" for {values}" if values else ""
 
     for image, count in sorted(made.items()):
         if image not in wanted:
-            return f"{claim.text} runs{turn(image)}, which no loop of the pattern has"
+            return f"{claim.text} runs{where(image)}, which no loop of the pattern has"
         if claim.once and count > 1:
-            return f"{claim.text} runs {count} times{turn(image)}"
-    return next((f"{claim.text} never runs{turn(image)}" for image in sorted(wanted) if image not in made), None)
+            return f"{claim.text} runs {count} times{where(image)}"
+    return next((f"{claim.text} never runs{where(image)}" for image in sorted(wanted) if image not in made), None)
 
 
-def _points(terms: Terms, turns: tuple[Turn, ...], conditions: s.Nodes) -> list[Scope] | None:
+def _points(terms: Terms, loops: tuple[LoopRange, ...], conditions: s.Nodes) -> list[Scope] | None:
     """Return the combinations of values of some loops."""
     number: Callable[..., Any] = terms.integers.number
     points: list[Scope] = [{}]
-    for turn in turns:
+    for loop in loops:
         grown = []
         for point in points:
-            start, stop, step = (number(e, point) for e in (turn.start, turn.stop, turn.step))
-            grown += [{**point, turn.name: value} for value in range(start, min(stop, start + CELLS), max(step, 1))]
+            start, stop, step = (number(e, point) for e in (loop.start, loop.stop, loop.step))
+            grown += [{**point, loop.name: value} for value in range(start, min(stop, start + CELLS), max(step, 1))]
             if len(grown) > CELLS:
                 return None
         points = grown
-    return [point for point in points if all(terms.inside(turns, conditions, point))]
+    return [point for point in points if all(terms.inside(loops, conditions, point))]
 
 
 # ---- Equations between functions of integers, on Tensor IR: pattern and template are one number for all operands.
