@@ -29,7 +29,7 @@ SUITES = {
     "`variants.json`: 16-bit products and attention by other schedules": ("variants", ""),
 }
 DTYPES = {"float32": "layer.", "bfloat16": "half_layer."}
-SCHEDULES = ("default", "single_warps", "teams")
+SCHEDULES = ("default", "single_warps")
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -79,7 +79,7 @@ def layers() -> Iterator[tuple[object, ...]]:
 
 
 def products() -> Iterator[tuple[object, ...]]:
-    yield "case", "dplc, µs", "by single warps, µs", "with producer warps (removed), µs", "eager, µs"
+    yield "case", "dplc, µs", "by single warps, µs", "eager, µs"
     found = {name.removeprefix("variants/"): case for name, case in cases().items() if name.startswith("variants/")}
     for name, case in found.items():
         if name.endswith("bf16.default"):
