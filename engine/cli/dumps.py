@@ -116,6 +116,8 @@ def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Du
         wanted = "kernels" if kind is Kernel else "one graph"
         raise DplcError(f"{path}: {level} IR is {wanted}")
     found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level, str(path))]
+    if not found and sizes and level == "tile":  # a size may be the extent of a block axis alone
+        found = [DplcError(f"{path}: {problem}") for unit in sized for problem in VERIFIERS[level](unit)]
     if not found and kind is Kernel:
         found = [DplcError(f"{path}: {problem}") for problem in disagreements(units)]  # type: ignore[arg-type]
     if found:

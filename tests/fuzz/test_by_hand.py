@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from counting import at_most_calls
+from dumps import SIZED
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
@@ -141,6 +142,12 @@ gives
     graph f(a: f32[i:2, j:3]) -> y: f32[2]:
         y[i:2] = Reduce(add, j, a[i, j])
 """
+
+
+def test_a_size_is_the_extent_of_a_block_axis_alone(tmp_path: Path) -> None:
+    (path := tmp_path / "sized.ir").write_text(SIZED.replace("i:s=BLOCK", "i:s=THREAD"))
+    with pytest.raises(DplcError, match="axis `i` has no role or no extent"):
+        read_dump(path, {"s": 16})
 
 
 @pytest.mark.parametrize("over", ["k", "0", "os[0] + 1", "k + 1"])
