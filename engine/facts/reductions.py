@@ -119,9 +119,8 @@ def all_combined(body: Block, t: Var) -> bool:
     """Return whether the accumulators of a run's reductions, and no others, are combined alike over axis t."""
     found = summary(body)
     folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
-    free = [fold for loop in found.loops if loop.role == "free" for fold in _folds(loop.body)]
     combined = {fold for stmt in found.combines if t in stmt.over for fold in _parts(stmt)}
-    return set(folded) == combined and len(_folds(body)) == len(folded) + len(free)
+    return set(folded) == combined and len(_folds(body)) == len(folded)
 
 
 def _folds(body: Block) -> tuple[Accumulate | Merge, ...]:
