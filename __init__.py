@@ -12,7 +12,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .engine.api import Compiled, Rules, compile
     from .engine.capture.dynamic_shapes import Dim
-    from .engine.models.python_api import Model, compile_model, load_model
+    from .engine.models.artefact import Model, compile_model, load_model
     from .engine.torch_backend import Shares
     from .engine.verify.run import programs_of
     from .ir.diagnostic import DplcError
@@ -33,12 +33,12 @@ __all__ = [
 
 _HOME = {
     **dict.fromkeys(("compile", "Rules", "Compiled"), "engine.api"),
-    **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.python_api"),
+    **dict.fromkeys(("compile_model", "load_model", "Model"), "engine.models.artefact"),
     "Dim": "engine.capture.dynamic_shapes",
     "Shares": "engine.torch_backend",
     "DplcError": "ir.diagnostic",
     "programs_of": "engine.verify.run",
-    "load_ipython_extension": "engine.view.notebook",
+    "load_ipython_extension": "engine.view.live_program",
 }
 
 

@@ -170,7 +170,7 @@ class Program:
 
     aliases: {output: the input whose memory it takes}. Such an input is used up: after a run its array holds either
     what it held or the output. Whether kernels may do that is for those to know who see their index maps
-    (engine/run/dispatch.py); an executor relies on it.
+    (engine/run/calls.py); an executor relies on it.
     """
 
     kernels: tuple[CudaKernel, ...]

@@ -15,7 +15,7 @@ import typer
 
 from dplc.engine.cli.app import app
 from dplc.engine.language.rule import load
-from dplc.engine.workbench.rule_pages import pages
+from dplc.engine.workbench.reference import pages
 
 FOLDER = Path(__file__).parent / "reference" / "generated"
 

@@ -29,18 +29,21 @@ from .rewrite.statements.driver import Settings, tell_unheard
 from .rewrite.torch_rules.pattern import check_places
 from .rewrite.trace import Trace
 from .ruleset import toolchain
-from .run.dispatch import BoundCall, Calls, Rows, requested_rows
-from .run.inputs import (
+from .run.calls import (
+    BoundCall,
+    Calls,
     Frozen,
     Parameters,
     Placing,
     Preparation,
+    Rows,
     Weights,
     arguments,
     check_kinds,
     check_length,
     devices_of,
     gpu_of,
+    requested_rows,
     run_reference,
     sizes_of_call,
 )

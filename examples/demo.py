@@ -9,11 +9,11 @@ import sys
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, choose_device
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import errors, run_reference
+from dplc.engine.run.calls import errors, run_reference
 from dplc.ir.diagnostic import DplcError
 
 EXPRESSION = "nn.RMSNorm(2048)(torch.randn(32, 2048))"

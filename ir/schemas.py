@@ -1,7 +1,7 @@
 """Schemas of Torch IR: per op its overloads, their fields, kinds and defaults, from torch's own ATen schemas.
 
 The table ships as `aten.json`, so that text and rules are read without importing torch; a test compares it with the
-live torch. engine/capture/schemas.py regenerates it.
+live torch. `examples/benches/aten_schemas.py` regenerates it.
 
 **Which overload a statement means is a function of its fields alone.** A statement names every field without a default
 and every other field that differs from its default, so `resolve` returns the first overload (torch's order) that has

@@ -1,36 +1,60 @@
-"""Complete benchmarks: a suite or one program as input, a record as output."""
+"""Complete benchmarks: a suite or one program as input, a record and its tables as output."""
 
 from __future__ import annotations
 
 import datetime
+import math
+import multiprocessing
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...codegen.compiler import find_program, program_identity
+from ...codegen.cuda import safe_kernel_name
+from ...codegen.kernel import Program
 from ...codegen.sass import find_nvdisasm
 from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
+from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled as Callee
 from ..compiler import Compilation, Compiler
-from ..ruleset import Toolchain
-from ..run.inputs import Preparation
-from .cases import CompiledCase, CompileTimes, assemble_all, assembler, compile_all, describe
-from .records import BenchRecord, CaseRecord, Totals, geomean
-from .running import Clock, CudaClock, build_all, can_measure, device_name, measured, run_case
-from .suites import BenchCase, Suite, Written, subject_of
-from .tables import (
-    WHOLE,
-    note_limits,
-    rows,
-    time_kernels,
-    totals_line,
-    whole,
+from ..cost.predict import RESOURCES, UNHIDDEN
+from ..language.check import load_facts
+from ..language.rule import RuleSet, read_rules
+from ..rewrite.statements.driver import Settings
+from ..rewrite.trace import EACH, Trace
+from ..ruleset import Toolchain, toolchain
+from ..run.calls import Preparation
+from .cases import (
+    Clock,
+    CompiledCase,
+    CompileTimes,
+    CudaClock,
+    assemble_all,
+    assembler,
+    build_all,
+    can_measure,
+    compile_all,
+    describe,
+    device_name,
+    limits,
+    measured,
+    nothing_measured,
+    run_case,
+    timing,
+    with_rules,
 )
+from .records import BenchRecord, CaseRecord, KernelRecord, Totals, geomean, markdown_table
+from .suites import BenchCase, Suite, Written, read_suite, subject_of
 
 Say = Callable[[str], None]
 
@@ -190,3 +214,460 @@ def summary(record: BenchRecord) -> str:
             f"{run.relative_error:.0e} off float64 on the emulator ({run.extent})" + ("" if run.ok else ", WRONG")
         )
     return "; ".join(said)
+
+
+# ---- Tables of a benchmark: for a terminal, and as a Markdown page.
+
+MISSING = "-"
+Column = tuple[str, str | Callable[[CaseRecord], Any], str]  # title; a field of a case, or a function of it; format
+
+
+def median(field: str) -> Callable[[CaseRecord], Any]:
+    return lambda case: getattr(getattr(case.measured, field, None), "median_us", None)
+
+
+def _result(case: CaseRecord) -> str:
+    if case.error:
+        return "not compiled"
+    if case.run is None:
+        return MISSING
+    if not case.run.ok:
+        return "WRONG"
+    return f"{case.run.relative_error:.0e}" + ("" if case.run.extent == "whole" else " *")
+
+
+REGISTERS: Column = ("registers", "registers", "{}")
+SPILLS: Column = ("spills B", "spills", "{}")
+SHARED: Column = ("smem KB", "smem_kb", "{:.1f}")
+FFMA: Column = ("FFMA", "ffma_share", "{:.3f}")
+ACCESSES: tuple[Column, ...] = (
+    ("sector eff.", "sector_efficiency", "{:.2f}"),
+    ("wavefronts", "wavefront_ratio", "{:.2f}"),
+)
+TIMES: tuple[Column, ...] = (
+    ("predicted us", "predicted_us", "{:.1f}"),
+    ("bound", "bound", "{}"),
+    ("x limit", "times_limit", "{:.1f}"),
+)
+COLUMNS: tuple[Column, ...] = (
+    ("case", "name", "{}"),
+    ("compile ms", "compile_ms", "{:.0f}"),
+    ("kernels", lambda case: len(case.kernels), "{}"),
+    REGISTERS,
+    SPILLS,
+    SHARED,
+    ("HBM ratio", "hbm_ratio", "{:.2f}"),
+    *ACCESSES,
+    FFMA,
+    *TIMES,
+    ("error", _result, "{}"),
+)
+MEASURED: tuple[Column, ...] = (
+    ("measured us", median("dplc"), "{:.1f}"),
+    ("eager us", median("eager"), "{:.1f}"),
+    ("torch.compile us", median("torch_compile"), "{:.1f}"),
+)
+
+LEGEND = (
+    "compile ms: cold, capture included, in one process. "
+    "HBM ratio: the buffers of all kernels over inputs and outputs, each once. "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; "
+    "both counted by the emulator in the first and the last block of every kernel, the worst kernel shown. "
+    "FFMA: share of the hot loop of the longest kernel, in SASS. "
+    "predicted us: by the analytic model for the target, from published peaks, not calibrated, never measured. "
+    "x limit: the same over what no schedule goes below (every byte and every operation once, at published peaks, and "
+    "a launch), of the kernel where it is most. "
+    "error: of a run on the emulator against float64, over the largest value; * of some blocks."
+)
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Table of a record: columns, their meaning, and a paragraph of totals."""
+
+    shown: tuple[Column, ...]
+    legend: str
+    summary: Callable[[Any], str]
+
+    def columns(self, record: BenchRecord) -> tuple[Column, ...]:
+        """Return the columns of a record, with measured times if there are any."""
+        return (*self.shown, *MEASURED) if any(case.measured for case in record.cases) else self.shown
+
+
+def suite_summary(record: BenchRecord) -> str:
+    """Return one paragraph of totals."""
+    t = record.totals
+    parts = [
+        f"{t.cases} cases, {t.kernels} kernels" + (f", {t.failed} not compiled" if t.failed else ""),
+        f"compiled cold in {t.compile_seconds:.2f} s ({t.compile_cpu_seconds:.2f} s of processor time), "
+        f"{t.rules_ms / 1e3:.2f} s of it for the rules",
+    ]
+    if t.spill_bytes is not None:
+        parts.append(f"{t.spill_bytes} bytes spilled")
+    if t.wrong is not None:
+        parts.append("all right against float64" if not t.wrong else f"{t.wrong} WRONG")
+    if t.predicted_geomean_us is not None:
+        parts.append(f"geometric mean predicted for {record.target}: {t.predicted_geomean_us:.1f} us")
+    return "; ".join(parts)
+
+
+SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
+
+
+def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) -> None:
+    """Print the table to standard output. wide: the output is not a terminal, so no line is cut."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = layout.columns(record)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, (title, _, _) in enumerate(shown):
+        table.add_column(title, justify="left" if place == 0 or title == "bound" else "right", no_wrap=place == 0)
+    for case, cells in zip(record.cases, _cells(record, shown), strict=True):
+        table.add_row(*cells, style="red" if case.error or (case.run is not None and not case.run.ok) else None)
+    console = Console(highlight=False, width=220 if wide else None)
+    console.print(table)
+    console.print(f"{record.target} ({record.arch}): {layout.summary(record)}.")
+    for case in record.cases:
+        problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
+        if problem:
+            console.print(f"\n{case.name}: {problem}", markup=False)
+
+
+def _cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
+    def cell(case: CaseRecord, read: str | Callable[[CaseRecord], Any], form: str) -> str:
+        value = getattr(case, read) if isinstance(read, str) else read(case)
+        return MISSING if value is None else form.format(value)
+
+    return [[cell(case, read, form) for _, read, form in shown] for case in record.cases]
+
+
+def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
+    """Return the page: its origin, the totals, the table."""
+    shown = layout.columns(record)
+    lines = [
+        f"# {record.suite}",
+        "",
+        record.about,
+        "",
+        f"Made by `{record.command}` on {record.date} ({record.machine}). Do not edit: run it again.",
+        "",
+        f"**{record.target}** ({record.arch}): {layout.summary(record)}.",
+        "",
+        "; ".join(f"{name} {value}" for name, value in record.versions.items() if value) + ".",
+        "",
+        layout.legend,
+        "",
+        *markdown_table([title for title, _, _ in shown], _cells(record, shown)),
+    ]
+    extents = sorted({case.run.extent for case in record.cases if case.run is not None and case.run.extent != "whole"})
+    lines += ["", *(f"\\* {extent}" for extent in extents)] if extents else []
+    return "\n".join(lines) + "\n"
+
+
+# ---- a row for each kernel
+
+
+WHOLE = "end to end"
+
+
+def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
+    """Return the row of a kernel with the sum of all its launches."""
+    case = CaseRecord(name=record.name, operation="kernel", sizes={"launches": launches}, dtype=dtype, kernels=[record])
+    case.compulsory_bytes, case.predicted_us = record.dram_bytes * launches, record.predicted_us * launches
+    return case
+
+
+def rows(records: Iterable[KernelRecord], dtype: str) -> list[CaseRecord]:
+    """Return a row for each distinct kernel. records: one for every launch."""
+    launched = list(records)
+    counts = Counter(record.name for record in launched)
+    return [row(record, counts[record.name], dtype) for record in {r.name: r for r in launched}.values()]
+
+
+def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseRecord:
+    """Return the last row: the sum of all kernels."""
+    launches = sum(case.sizes["launches"] for case in kernels)
+    made = CaseRecord(name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype)
+    made.compulsory_bytes = sum(case.compulsory_bytes for case in kernels)
+    made.predicted_us = sum(case.predicted_us or 0.0 for case in kernels)
+    return made
+
+
+def note_limits(
+    cases: Iterable[CaseRecord], loops: Sequence[Kernel], kernels: Sequence[Kernel], target: Target
+) -> None:
+    """Fill in the distance of each kernel from its limit. If a schedule split a kernel, the last part gets it."""
+    by_name = {case.name: case for case in cases}
+    seconds = [by_name[safe_kernel_name(kernel.name)].kernels[0].predicted_us * 1e-6 for kernel in kernels]
+    for limit in limits(loops, kernels, seconds, target) if loops else ():
+        by_name[safe_kernel_name(limit.name)].times_limit = limit.times
+
+
+def time_kernels(
+    cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: Clock
+) -> None:  # fmt: skip
+    """Time the first launch of each kernel alone, multiplied by the number of its launches.
+
+    launch: a function that launches one kernel of a program that has run.
+    """
+    places: dict[str, int] = {}
+    for place, kernel in enumerate(program.kernels):
+        places.setdefault(kernel.name, place)
+    for case in cases:
+        one, count = timing(lambda place=places[case.name]: launch(place), clock), case.sizes["launches"]  # type: ignore[misc]
+        case.measured = nothing_measured()
+        case.measured.dplc = msgspec.structs.replace(
+            one, median_us=one.median_us * count, low_us=one.low_us * count, high_us=one.high_us * count
+        )
+
+
+# ---- the table
+
+
+def _of_kernel(field: str) -> Callable[[CaseRecord], Any]:
+    return lambda case: getattr(case.kernels[0], field) if case.kernels else None
+
+
+def _share(read: Callable[[KernelRecord], float | None]) -> Callable[[CaseRecord], Any]:
+    """Return a function that divides some microseconds of a kernel by its measured time, else by its predicted time."""
+
+    def share(case: CaseRecord) -> float | None:
+        taken = read(case.kernels[0]) if case.kernels else None
+        if taken is None:
+            return None
+        timed = median("dplc")(case)
+        alone = timed / case.sizes["launches"] if timed is not None else case.kernels[0].predicted_us
+        return taken / alone  # type: ignore[no-any-return]
+
+    return share
+
+
+def _busy(resource: str) -> Column:
+    return resource, _share(lambda kernel: kernel.busy_us[resource]), "{:.1%}"
+
+
+NAMED: tuple[Column, ...] = (("kernel", "name", "{}"), ("launches", lambda case: case.sizes["launches"], "{}"))
+MEGABYTES: Column = ("MB", lambda case: case.compulsory_bytes / 1e6, "{:.1f}")
+KERNEL_COLUMNS: tuple[Column, ...] = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, MEGABYTES, *TIMES)
+PROFILE: tuple[Column, ...] = (
+    *NAMED,
+    MEGABYTES,
+    *map(_busy, RESOURCES),
+    ("busiest", _share(lambda kernel: kernel.busiest_us), "{:.1%}"),
+    ("fixed", _share(lambda kernel: kernel.fixed_us), "{:.1%}"),
+    *ACCESSES,
+    REGISTERS,
+    ("occupancy", _of_kernel("occupancy"), "{:.0%}"),
+    ("held by", _of_kernel("held_by"), "{}"),
+    *TIMES,
+)
+
+
+KERNEL_LEGEND = (
+    "launches: of one run. MB: what the kernel takes from its buffers, each once, over all its launches. "
+    "predicted us: over all its launches, by the analytic model for the target, from published peaks, not calibrated, "
+    "never measured. x limit: the same over what no schedule goes below (every byte and every operation once, at "
+    "published peaks, and a launch). FFMA: share of the hot loop, in SASS. Columns of measured times are there only "
+    "where a GPU was: medians, a kernel alone times its launches, the whole beside eager and torch.compile on the "
+    "same tensors."
+)
+PROFILE_LEGEND = (
+    "DRAM, L2, shared, issue, latency, tensor: the share of a kernel's time (measured where a GPU was, else predicted) "
+    "that the resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was "
+    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, "
+    f"the first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the "
+    "six resources - busiest). "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; counted by "
+    "the emulator where it ran. "
+    "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "
+    "threads, shared memory or registers (known where the kernel was assembled). bound: what takes longest. "
+)
+
+
+def kernel_layout(profile: bool, summary: Callable[[Any], str]) -> TableLayout:
+    """Return the table of the kernels of a program. profile: with the utilisation of each."""
+    if profile:
+        return TableLayout(PROFILE, PROFILE_LEGEND + KERNEL_LEGEND, summary)
+    return TableLayout(KERNEL_COLUMNS, KERNEL_LEGEND, summary)
+
+
+def totals_line(record: BenchRecord) -> str:
+    """Return the last row as a sentence."""
+    last = record.cases[-1]
+    floor = last.compulsory_bytes / record.dram_bytes_per_second * 1e6
+    return f"{last.predicted_us:.1f} us predicted, {floor:.1f} us if DRAM alone counted"
+
+
+# ---- Effect of rules and numbers on the predicted times of a suite: each rule left out, each number changed.
+#
+# A variant is one more rule file: `without RULE`, or `override number NAME = VALUE`. A process captures the suite once,
+# and compiles it for one variant after the other. A rule that did not fire in a program cannot change the program.
+
+NOTICEABLE = 1e-3  # a predicted time that changes by less is the same
+ABLATION_HEAD = ("variant", "geometric mean", "changed", "slowest", "program", "not compiled")
+ABLATION_LEGEND = "Predicted time with the change over predicted time without it. Nothing was run."
+Effect = dict[str, float | str]  # microseconds of the programs that a variant changes, or why one does not compile
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """Change of the rules: a rule file, and the rules that the file leaves out."""
+
+    name: str
+    text: str
+    rules: tuple[str, ...] = ()
+
+
+class Ablation(msgspec.Struct):
+    """JSON of `dplc bench SUITE --without ..`. rules: digest of the rules that the variants change."""
+
+    suite: str
+    target: str
+    rules: str
+    predicted_us: dict[str, float]
+    effects: dict[str, Effect] = {}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table, the variants that cost most first."""
+        found = []
+        for name, effect in self.effects.items():
+            ratios = {case: us / self.predicted_us[case] for case, us in effect.items() if not isinstance(us, str)}
+            mean = math.exp(sum(map(math.log, ratios.values())) / len(self.predicted_us))
+            slowest = max(ratios, key=ratios.__getitem__, default="")
+            failed = len(effect) - len(ratios)
+            cells = (name, f"{mean:.4f}", str(len(ratios)), f"{ratios.get(slowest, 1):.2f}", slowest, str(failed))
+            found.append((failed, mean, cells))
+        return [cells for _, _, cells in sorted(found, reverse=True)]
+
+
+def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -> list[Variant]:
+    """Read `--without` (`each`, or rules: `A,B` leaves out two together) and `--number` (`each`, or `NAME=VALUE`).
+
+    Raises:
+        UsageError: for a rule or a number that does not exist.
+    """
+    rules, made = tools.rules, []
+    steps = [step for level in ("loop", "tile", "kernel") for step in tools.pipelines[level]]
+    scheduled = [rule.name for step in steps for rule in step.rules]
+    every = list(dict.fromkeys((*scheduled, *(rule.name for rule in rules.canonical))))
+    for text in every if EACH in without else without:
+        names = tuple(map(rules.plain, text.split(",")))
+        for name in set(names) - rules.rules.keys():
+            raise UsageError(f"--without {text}: there is no rule `{name}`", hint=did_you_mean(name, every))
+        made.append(Variant(text, "".join(f"without {name}\n" for name in names), names))
+    if EACH in numbers:  # every number, reduced and increased by half
+        plain = [(name, number.value) for name, number in rules.numbers.items() if type(number.value) in (int, float)]
+        halved = ((name, value, type(value)(value * factor)) for name, value in plain for factor in (0.5, 1.5))
+        numbers = [f"{name}={changed}" for name, value, changed in halved if changed != value]
+    for text in numbers:
+        name, _, value = text.partition("=")
+        if name not in rules.numbers or not value:
+            hint = did_you_mean(name, rules.numbers) or "write NAME=VALUE, or each"
+            raise UsageError(f"--number {text}: there is no number `{name}`", hint=hint)
+        made.append(Variant(text, f"override number {name} = {value}\n"))
+    return made
+
+
+class Subjects:
+    """Captured programs of a suite. fired: the rules that fire in each, once they are compiled with all rules."""
+
+    def __init__(self, path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]):
+        suite = read_suite(path)
+        self.cases = {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
+        self.compiler, self.fired = compiler, fired
+
+    def microseconds(self, name: str, compiler: Compiler) -> float:
+        """Return the predicted time of a program. Raises DplcError."""
+        captured, rules = self.cases[name]
+        return with_rules(compiler, rules).compile(captured).predicted_seconds * 1e6
+
+    def baseline(self) -> dict[str, float]:
+        """Compile all programs with all rules. Raises DplcError."""
+        found = {}
+        for name in self.cases:
+            trace = Trace()
+            found[name] = self.microseconds(name, replace(self.compiler, trace=trace))
+            self.fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
+        return found
+
+    def effect(self, variant: Variant, before: dict[str, float]) -> Effect:
+        """Compile the programs that a variant may change, and keep those that it does change."""
+        found: Effect = {}
+        tools = self.compiler.tools
+        files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
+        changed = replace(self.compiler, tools=toolchain(RuleSet(files), tools.settings))
+        for name, us in before.items():
+            if not variant.rules or not self.fired[name].isdisjoint(variant.rules):
+                try:
+                    time = self.microseconds(name, changed)
+                except Exception as error:  # the rules that are left may build what none of them expects
+                    found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+                else:
+                    if abs(time / us - 1) > NOTICEABLE:
+                        found[name] = time
+        return found
+
+
+def ablate(
+    path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None,
+    say: Callable[[str], None],
+) -> Ablation:  # fmt: skip
+    """Compile a suite once for every variant, in as many processes as there are cores.
+
+    Args:
+        kept: a file of an earlier run with the same rules, whose effects are not computed again. Each effect is
+            written to the file as soon as it is known.
+
+    Raises:
+        DplcError: for a program that does not compile with all rules.
+        UsageError: if `kept` has other results.
+    """
+    say(f"compiling {path.stem} with all rules")
+    subjects = Subjects(path, only, compiler, {})
+    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, subjects.baseline())
+    if kept is not None and kept.exists():
+        found = msgspec.json.decode(kept.read_bytes(), type=Ablation)
+        if msgspec.structs.replace(found, effects={}) != record:
+            hint = "name another file with -o, or delete this one"
+            raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
+        record.effects = found.effects
+    left = [variant for variant in asked if variant.name not in record.effects]
+    for variant, effect in _effects(left, subjects, record.predicted_us, (path, only)):
+        record.effects[variant.name] = effect
+        say(f"{len(record.effects)}: {variant.name}")
+        if kept is not None:
+            kept.write_bytes(msgspec.json.encode(record))
+    record.effects = {variant.name: record.effects[variant.name] for variant in asked}
+    return record
+
+
+def _effects(
+    left: Sequence[Variant], subjects: Subjects, before: dict[str, float], given: tuple[Path, str | None]
+) -> Iterator[tuple[Variant, Effect]]:
+    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # every process captures the suite again
+    if count <= 1:
+        yield from ((variant, subjects.effect(variant, before)) for variant in left)
+        return
+    tools = subjects.compiler.tools
+    sources = tuple(file.source for file in tools.rules.files)
+    arguments = (*given, sources, tools.settings, subjects.compiler.target, subjects.fired)
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, arguments) as pool:
+        made = {pool.submit(_effect, variant, before): variant for variant in left}
+        yield from ((made[one], one.result()) for one in as_completed(made))
+
+
+_OF_PROCESS: list[Subjects] = []
+
+
+def _begin(
+    path: Path, only: str | None, files: tuple[Source, ...], settings: Settings, machine: Target,
+    fired: dict[str, set[str]],
+) -> None:  # fmt: skip
+    load_facts()
+    compiler = Compiler(toolchain(RuleSet(map(read_rules, files)), settings), machine)
+    _OF_PROCESS.append(Subjects(path, only, compiler, fired))
+
+
+def _effect(variant: Variant, before: dict[str, float]) -> Effect:
+    return _OF_PROCESS[0].effect(variant, before)

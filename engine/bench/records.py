@@ -135,13 +135,23 @@ class CaseRecord(msgspec.Struct, kw_only=True):
         return sum(found) if found else None
 
     @property
-    def smem(self) -> int:
-        return max(self.known("smem"), default=0)
+    def smem_kb(self) -> float | None:
+        return max((kernel.smem / 1024 for kernel in self.kernels), default=None)
 
     @property
     def main(self) -> KernelRecord | None:
         """Kernel with the longest predicted time."""
         return max(self.kernels, key=lambda k: k.predicted_us, default=None)
+
+    @property
+    def bound(self) -> str | None:
+        """Resource that bounds the longest kernel."""
+        return None if self.main is None else self.main.predicted_bound
+
+    @property
+    def ffma_share(self) -> float | None:
+        """Share of FFMA in the longest kernel, if it has a loop."""
+        return self.main.ffma_share if self.main and self.main.has_loop else None
 
     @property
     def sector_efficiency(self) -> float | None:

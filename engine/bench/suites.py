@@ -29,8 +29,7 @@ import torch
 
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.interp import torch as meaning
-from ..capture.capture import Capture, capture
-from ..capture.text import HOOK, parse
+from ..capture.capture import HOOK, Capture, capture, parse
 
 DTYPES = ("float32", "float16", "bfloat16")
 

@@ -59,13 +59,15 @@ app.add("lsp", "rules.serve_editor", "The language server of rule files, for edi
 
 app.add(
     "compile",
-    lambda flags: "models.compile_artefact" if flags.out or flags.subject.kind == "model" else "run.compile_program",
+    lambda flags: (
+        "models.compile_artefact" if flags.out or flags.subject.kind == "model" else "programs.compile_program"
+    ),
     "Compile an expression, a dump or a model: print it at a stage, or write an artefact (not of a dump).",
     subject=argument("[MODEL]", "A model: configuration, its folder, or an id of the hub. Or FILE.ir."),
 )
 app.add(
     "run",
-    lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "run.run_program",
+    lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "programs.run_program",
     "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
     subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
     out=option("Save the outputs as out0, out1, ...", metavar="FILE.npz"),

@@ -16,18 +16,27 @@ from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS, OpenPack
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, target_for
-from ..bench.bench import BenchSteps, summary
+from ..bench.bench import (
+    ABLATION_HEAD,
+    ABLATION_LEGEND,
+    SUITE,
+    BenchSteps,
+    TableLayout,
+    ablate,
+    kernel_layout,
+    print_table,
+    summary,
+    variants,
+)
 from ..bench.bench import bench as bench_cases
+from ..bench.bench import markdown as markdown_page
+from ..bench.cases import CudaClock, can_measure
 from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
-from ..bench.running import CudaClock, can_measure
 from ..bench.suites import read_suite
-from ..bench.tables import SUITE, TableLayout, kernel_layout, print_table
-from ..bench.tables import markdown as markdown_page
-from ..run.dispatch import at_binding
+from ..run.calls import at_binding
 from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
-from .programs import bindings, compiler_for, each_binding
-from .run import benched, prepared, teller
+from .programs import benched, bindings, compiler_for, each_binding, prepared, teller
 
 if TYPE_CHECKING:
     from ..models.artefact import Artefact
@@ -72,16 +81,14 @@ def bench_without(path: Path, flags: Flags) -> None:
 
     `-o` names a results file, from which an interrupted run resumes.
     """
-    from ..bench.ablation import HEAD, LEGEND, ablate, variants
-
     compiler = compiler_for(flags)
     asked = variants(flags.without or (), flags.number or (), compiler.tools)
     record = ablate(path, flags.only, compiler, asked, flags.results, teller())
     if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return
-    print_rows(HEAD, record.rows(), left=HEAD)
-    write(f"{record.target}: {LEGEND}\n")
+    print_rows(ABLATION_HEAD, record.rows(), left=ABLATION_HEAD)
+    write(f"{record.target}: {ABLATION_LEGEND}\n")
 
 
 def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:

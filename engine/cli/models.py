@@ -22,8 +22,8 @@ from ...ir.text.sizes import refusal
 from ..api import choose_device
 from ..capture.dynamic_shapes import Dim
 from ..models import artefact, sources
-from ..models.artefact import Artefact, compile_text
-from ..models.benching import compare, emulator
+from ..models.artefact import Artefact, Model, compile_text, emulator
+from ..models.benching import compare
 from ..models.compiling import (
     TOKENS,
     CapturedModel,
@@ -46,26 +46,27 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.python_api import Model
 from ..models.sources import ModelSource, Tell, build, find
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, write, write_lines
 from .programs import (
     bindings,
     captured_text,
+    check_arrays_path,
     compile_options,
     compiler_for,
     each_binding,
     float_named,
     numbers_of,
+    outputs_told,
     print_schedules,
     print_stage,
     print_trace,
     range_written,
+    save_outputs,
     stage_named,
     tokens_of,
 )
-from .run import check_arrays_path, outputs_told, save_outputs
 
 if TYPE_CHECKING:
     from ..torch_backend import Shares

@@ -1,34 +1,77 @@
-"""Compile a text under the options of a command: rules, target, captured program, compilation."""
+"""`dplc compile` and `dplc run` of texts and dumps, and how the options of a command describe a compile."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import importlib
 import itertools
 import math
 import re
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from ...ir.diagnostic import UsageError, did_you_mean
+import msgspec
+import torch
+
+from ...codegen.arrays import check_room, torch_dtype
+from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, run_kernels
+from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.kernel import CudaKernel
+from ...codegen.launch import memory_of
+from ...ir import interp
+from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
-from ...ir.expr import Size
+from ...ir.expr import Size, is_int
+from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import hints, sizes_in
-from ..api import choose_device, target_for
-from ..capture.capture import Capture
+from ...ir.tensor import TensorGraph, dtype
+from ...ir.text.programs import read_program, sizes_of
+from ...ir.torch import TorchGraph
+from ...ir.verify import kernel, loop, tensor, tile
+from ...ir.verify.sorts import sort_problems
+from ..api import Compiled, choose_device, target_for
+from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, print_table, summary
+from ..bench.cases import can_measure
+from ..bench.records import BenchRecord
+from ..capture.capture import Capture, capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
-from ..capture.text import capture_text
-from ..compiler import STAGES, Compilation, Compiler
-from ..rewrite.statements.driver import tell_unheard
+from ..capture.signature import Signature
+from ..compiler import (
+    STAGES,
+    Compilation,
+    Compiler,
+    Stopwatch,
+    Values,
+)
+from ..kernels.index_maps import push_renamings
+from ..kernels.kernels import Plan
+from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import toolchain
-from ..run.dispatch import Row, narrowed
+from ..run.calls import Judgement, Row, at_binding, judge, narrowed, run_reference
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
-from .output import print_note, print_remark, print_text, progress, write
+from .output import (
+    ARRAYS,
+    command_line,
+    print_json,
+    print_note,
+    print_remark,
+    print_rows,
+    print_text,
+    progress,
+    write,
+    write_lines,
+    writing,
+)
 
 TOLD = 4  # kernels whose schedules are listed one by one
 
@@ -257,3 +300,475 @@ def tell_lengths(captured: Capture) -> None:
     """Print the lengths that a search assumes for symbolic dimensions."""
     for size in sizes_in(captured.graph).values():
         print_remark(f"`{size.name}` is {range_of(size)}; times are those of {size.hint}")
+
+
+# ---- Compile a dump of any IR, edited or written by hand, from its level on.
+#
+#     dplc compile softmax.tile.ir        # CUDA of an edited schedule
+#     dplc run program.tensor.ir          # on random inputs, compared with the meaning of the text in float64
+#
+# Nothing in a text is executed. The text is parsed, checked by the verifiers, and compiled like the output of rules.
+# The first line names the level, `## level: tile`, as in every dump.
+
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
+REFERENCE_BYTES = 8  # of an element whose meaning is computed: all floats are float64 there
+WHOLE_NUMBERS = 4  # drawn integers are below: they are often indices
+VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
+    "tensor": tensor.check,
+    "loop": loop.problems,
+    "tile": tile.problems,
+    "kernel": kernel.problems,
+}
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Parsed program of a dump. units: one graph, or kernels in the order of their launches.
+
+    sizes: the binding of the symbolic dimensions; sized: the units before that binding.
+    """
+
+    name: str
+    level: str
+    units: tuple[Any, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    sized: tuple[Any, ...] = ()
+
+    @property
+    def graph(self) -> Any:
+        return self.units[0]
+
+    @property
+    def ins(self) -> tuple[Param, ...]:
+        """Inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
+        if self.level == "torch":
+            return tuple(self.graph.ins)
+        if self.level == "tensor":
+            return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in self.graph.ins)
+        return supplied(self.units)
+
+    @property
+    def outs(self) -> tuple[Param, ...]:
+        """Outputs of the graph, or the buffers that kernels write and none reads."""
+        if self.level == "torch":
+            return tuple(self.graph.outs)
+        if self.level == "tensor":
+            return tuple(Param(o.name, dtype(o.value), tuple(a.extent for a in o.axes)) for o in self.graph.outs)
+        return delivered(self.units)
+
+
+def read_text(path: Path) -> str:
+    """Read a file. Raises DplcError if it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DplcError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Dump:
+    """Read the program in a file, at a binding of its symbolic dimensions.
+
+    Raises DplcError if the file cannot be read or a verifier rejects the program.
+    """
+    text = read_text(path)
+    level, units = read_program(text, str(path), sizes)
+    sized = read_program(text, str(path), None)[1] if sizes else units
+    if level is None:
+        raise DplcError(f"{path} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
+    if not units:
+        raise DplcError(f"{path} holds no program")
+    kind: Any = {"torch": TorchGraph, "tensor": TensorGraph}.get(level, Kernel)
+    if any(type(unit) is not kind for unit in units) or (kind is not Kernel and len(units) > 1):
+        wanted = "kernels" if kind is Kernel else "one graph"
+        raise DplcError(f"{path}: {level} IR is {wanted}")
+    found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level, str(path))]
+    if not found and sizes and level == "tile":  # a size may be the extent of a block axis alone
+        found = [DplcError(f"{path}: {problem}") for unit in sized for problem in VERIFIERS[level](unit)]
+    if not found and kind is Kernel:
+        found = [DplcError(f"{path}: {problem}") for problem in disagreements(units)]  # type: ignore[arg-type]
+    if found:
+        raise found[0] if len(found) == 1 else Diagnostics(found)
+    return Dump(str(path), level, units, sizes, sized)
+
+
+def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
+    ends = (*unit.ins, *unit.outs) if level != "tensor" else ()
+    loose = [p.name for p in ends if not all(is_int(n) for n in p.shape)]
+    if loose:
+        return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+    if level == "torch":
+        check_types(unit, name)
+        return ()
+    return (level != "tensor" and sort_problems(unit)) or VERIFIERS[level](unit)
+
+
+def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
+    """Compile a dump from its level to CUDA, with random inputs. Raises DplcError if that is not possible."""
+    captured, watch = stand_in(dump, seed), Stopwatch()
+    check_settings(options.tools.settings, options.tools.rules)
+    if dump.level == "torch":
+        made = options.compile(captured)
+    elif dump.level == "tensor":
+        settled = push_renamings(dump.graph)
+        values = Values(captured, options, settled, options.simplified(settled, {}), {}, _types(dump.outs))
+        made = options.compile_values(values, watch)
+    elif dump.level == "loop":
+        made = options.compile_plan(captured, None, plan_of(dump), watch)
+    else:
+        since: Any = dump.level
+        made = options.compile_plan(captured, None, plan_of(dump), watch, (), since, dump.sized, dump.sizes)
+    return dataclasses.replace(made, since=dump.level)
+
+
+def plan_of(dump: Dump) -> Plan:
+    """Return kernels as a launch plan: intermediate buffers, inputs and outputs."""
+    ends = {p.name for p in (*dump.ins, *dump.outs)}
+    between = {p.name: p for kernel in dump.units for p in kernel.outs if p.name not in ends}
+    return Plan(
+        dump.units[0].name, dump.units, dump.ins, dump.outs, tuple(between.values()), _types(dump.outs)
+    )  # fmt: skip
+
+
+def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
+    return tuple(TensorType(param.dtype, param.shape) for param in params)
+
+
+def stand_in(dump: Dump, seed: int) -> Capture:
+    """Return a capture with random inputs. At levels after torch its graph only names inputs."""
+    graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
+    names = tuple(param.name for param in dump.ins)
+    signature = Signature((None, ()), (None, ()))
+    return Capture(graph, DrawnInputs(dump, seed), dict.fromkeys(names, "input"), {}, names, signature)
+
+
+class DrawnInputs(Mapping[str, Any]):
+    """Random inputs of a dump, generated when one is read. A compile reads none, and so allocates no memory for them.
+
+    Reading raises DplcError if the arrays of the program do not fit into the memory of this machine.
+    """
+
+    def __init__(self, dump: Dump, seed: int) -> None:
+        self.dump, self.seed = dump, seed
+
+    @functools.cached_property
+    def tensors(self) -> dict[str, Any]:
+        elements = sum(math.prod(kind.shape) for kind in arrays_of(self.dump))  # type: ignore[arg-type]
+        check_room(elements * REFERENCE_BYTES, f"the arrays of {self.dump.name}")
+        return draw(self.dump.ins, self.seed)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (param.name for param in self.dump.ins)
+
+    def __len__(self) -> int:
+        return len(self.dump.ins)
+
+
+def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
+    """Yield the arrays that a run of a dump holds in memory: inputs, outputs and materialised intermediates."""
+    if dump.level in ("torch", "tensor"):
+        yield from (*dump.ins, *dump.outs)
+        yield from (kind for op in (dump.graph.body if dump.level == "torch" else ()) for kind in op.types)
+    else:
+        yield from {param.name: param for kernel in dump.units for param in (*kernel.ins, *kernel.outs)}.values()
+
+
+def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
+    """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    made = {}
+    for param in params:
+        kind = torch_dtype(param.dtype)  # type: ignore[arg-type]
+        values = torch.randn(param.shape, generator=generator)  # type: ignore[arg-type]
+        if not kind.is_floating_point:
+            top = 2 if kind is torch.bool else WHOLE_NUMBERS
+            values = torch.randint(0, top, param.shape, generator=generator)  # type: ignore[arg-type]
+        made[param.name] = values.to(kind)
+    return made
+
+
+def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
+    """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact.
+
+    Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.
+    """
+    if dump.level == "kernel":
+        memory = run_kernels(dump.units, tensors)
+        return [torch.from_numpy(memory[param.name]) for param in dump.outs]
+    run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
+    if dump.level == "torch":
+        return list(run(dump.graph, tensors))
+    wide = {name: tensor.double() if tensor.dtype.is_floating_point else tensor for name, tensor in tensors.items()}
+    arrays = {name: tensor.numpy() for name, tensor in wide.items()}
+    if dump.level == "tensor":
+        found = run(dump.graph, arrays)
+    else:
+        memory = run(dump.units, arrays)
+        found = [memory[param.name] for param in dump.outs]
+    return [torch.from_numpy(value.copy()) for value in found]
+
+
+def dump_sizes(path: Path) -> dict[str, Size]:
+    """Return the symbolic dimensions that a dump declares. Raises DplcError for a file that cannot be read."""
+    return sizes_of(read_text(path), str(path))
+
+
+# ---- Compile and run expressions and dumps.
+
+References = Callable[[], Sequence[Any]]  # computes the right outputs of a program
+
+
+def compile_program(flags: Flags) -> None:
+    """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
+    stage = stage_named(flags.ir or "cuda")
+    if flags.subject.is_dump:
+        single = "a compile is of one program (`dplc run` takes several)"
+        (binding,) = bindings(dump_sizes(flags.subject.path), flags.subject.name, flags.sizes, single)
+        compilation, _ = _compiled_dump(flags, None, binding)
+    else:
+        compilation = compile_text(flags, values=False)
+    if flags.as_json:
+        print_json(compile_record(compilation, flags.ir))
+    else:
+        print_trace(compilation, flags)
+        print_stage(compilation, stage)
+
+
+def run_program(flags: Flags) -> None:
+    """Run `dplc run`: run a program at each binding of its sizes, and compare the results with float64.
+
+    Raises DplcError for a wrong result, and for findings of checked mode.
+    """
+    out = flags.out
+    if flags.check and flags.device not in (None, "emulator"):
+        raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
+    device = "emulator" if flags.check else choose_device(flags.device)
+    check_arrays_path(out)
+    if flags.subject.is_dump and device == "reference":
+        raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
+    single = "--out and --json are of one run" if out is not None or flags.as_json else ""
+    for compilation, references in prepared(flags, device, single):
+        if flags.check:
+            _report_check(compilation, flags, references)
+            continue
+        table = None
+        if flags.bench:
+            steps = BenchSteps(False, command=command_line())
+            layout = kernel_layout(flags.profile, summary)
+            table = benched(compilation, flags, steps, device.startswith("cuda")), layout
+        report_run(compilation, device, out, flags.as_json, references, table)
+
+
+def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Iterator[tuple[Compilation, References]]:
+    """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
+
+    single: see `bindings`; values: see `capture_text`.
+    """
+    if flags.subject.is_dump:
+        sizes = dump_sizes(flags.subject.path)
+        for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, single)):
+            compilation, references = _compiled_dump(flags, device, binding)
+            print_trace(compilation, flags)
+            yield compilation, references
+        return
+    compilation = compile_text(flags, device, values)
+    print_trace(compilation, flags)
+    captured = compilation.captured
+    if not (compilation.sizes or flags.sizes):
+        yield compilation, lambda: run_reference(captured, captured.tensors)
+        return
+    for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
+        drawn, _ = captured_text(flags, values, binding)
+        tensors = {**captured.tensors, **drawn.tensors}
+        bound = dataclasses.replace(captured, tensors=tensors, reference=drawn.reference)
+        yield at_binding(compilation, binding, bound), functools.partial(run_reference, drawn, drawn.tensors)
+
+
+def _compiled_dump(flags: Flags, device: str | None, binding: Mapping[str, int]) -> tuple[Compilation, References]:
+    dump, options = read_dump(flags.subject.path, binding), compile_options(flags, device)
+    with progress("compiling"):
+        compilation = compile_dump(dump, options, flags.seed)
+    tell_compilation(compilation)
+    return compilation, lambda: reference_of(dump, compilation.captured.tensors)
+
+
+def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
+    """Return the JSON of `dplc compile`."""
+    kernels = [_kernel_record(kernel) | {"text": kernel.text} for kernel in compilation.cuda_kernels]
+    record: dict[str, Any] = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
+    if stage is not None:
+        record["ir"] = compilation.ir(stage)
+    if compilation.origins:
+        record["schedules"] = [origin.record() for origin in compilation.origins]
+    if compilation.trace:
+        record["trace"] = [event.record() for event in compilation.trace.events]
+    return record
+
+
+def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
+    return {"name": kernel.name, "grid": list(kernel.grid), "block": kernel.block, "smem": kernel.smem}
+
+
+def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
+    """Return the record of a benchmark. measuring: whether it measures on a GPU."""
+    return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and can_measure())
+
+
+def teller() -> Callable[[str], None]:
+    """Return a function that shows the current activity on one line of a terminal, and nowhere else."""
+    if not sys.stderr.isatty():
+        return lambda text: None
+    return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
+
+
+def report_run(
+    compilation: Compilation, device: str, out: Path | None, as_json: bool,
+    references: References | None = None, table: tuple[BenchRecord, TableLayout] | None = None,
+) -> None:  # fmt: skip
+    """Run a compilation and print its difference from float64. Raises DplcError if that is too large.
+
+    references: by default those of the capture. table: the benchmark of the program.
+    """
+    compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
+    if device.startswith("cuda") and compiled.executor:  # which says what is missing
+        inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
+    start = time.perf_counter()
+    with progress(f"running on {device}"):
+        results = compiled.run(inputs)
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+    elapsed = time.perf_counter() - start
+    found = _judged(captured, results, references or (lambda: run_reference(captured, captured.tensors)))
+    if out is not None:
+        save_outputs(out, results)
+    for note in (*compiled.notes, *found.notes):
+        print_remark(note)
+    kernels = compilation.cuda_kernels if device != "reference" else ()
+    if as_json:
+        record = {"ok": found.ok, "device": device, "kernels": [*map(_kernel_record, kernels)], **judged_record(found)}
+        if compilation.origins:
+            record["schedules"] = [origin.record() for origin in compilation.origins]
+        if table is not None:
+            record["bench"] = msgspec.to_builtins(table[0])
+        print_json(record)
+    else:
+        for kernel in kernels:
+            grid = " x ".join(map(str, kernel.grid))
+            write(f"kernel {kernel.name}: grid {grid}, {kernel.block} threads, {kernel.smem} bytes of shared memory\n")
+        took = f"device {device}: {elapsed * 1e3:.1f} ms, building included"
+        write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
+        if table is not None:
+            print_table(table[0], not sys.stdout.isatty(), table[1])
+    if not found.ok:
+        off = f"the result is off by {found.relative:.2e} of the largest value"
+        raise DplcError(f"{off}; the gate is 1e-5, or twice eager's own error")
+
+
+def _judged(captured: Capture, results: list[Any], references: References) -> Judgement:
+    with progress("computing what it means"):
+        return judge(results, references(), captured.reference)
+
+
+def judged_record(found: Judgement) -> dict[str, Any]:
+    """Return the JSON of a comparison with float64, with counts of elements if float64 did not decide all."""
+    counts = {"wrong": found.wrong, "as_eager": found.as_eager, "unjudged": found.unjudged}
+    return {"max_abs_err": found.absolute, "max_rel_err": found.relative} | (counts if any(counts.values()) else {})
+
+
+def judged_line(found: Judgement, since: str) -> str:
+    """Return the line of a comparison. since: the level of the program; Kernel IR means its text in checked mode."""
+    reference = "the checked emulator" if since == "kernel" else "float64"
+    largest = f"max|error| {found.absolute:.2e}, over max|reference| {found.relative:.2e}"
+    return f"against {reference}: {largest}: {found.verdict}"
+
+
+def outputs_told(results: Sequence[Any]) -> Iterator[str]:
+    """Yield a line for each output: dtype and shape."""
+    for place, value in enumerate(results):
+        yield f"out{place}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def check_arrays_path(path: Path | None) -> None:
+    """Raise UsageError if the file for the outputs has an extension other than that of numpy."""
+    if path is not None and path.suffix != ".npz":
+        raise UsageError(f"--out {path}: the name must end in .npz")
+
+
+def save_outputs(path: Path, results: list[Any]) -> None:
+    """Save outputs as out0, out1, .. in a numpy file, bf16 converted to f32, which numpy has. Raises DplcError."""
+    import numpy as np
+
+    found = (value.detach().cpu() for value in results)
+    arrays = [(value.float() if value.dtype is torch.bfloat16 else value).numpy() for value in found]
+    with writing(path, ARRAYS) as file:
+        np.savez(file, **{f"out{place}": array for place, array in enumerate(arrays)})
+
+
+# ---- run --check
+
+
+LINE_WIDTH = 72
+COST_TABLE = ("line", "access", "bytes", "requests", "cost", "ideal", "per request", "")
+
+
+def _report_check(compilation: Compilation, flags: Flags, references: References) -> None:
+    """Run the kernels in checked mode and report what it finds. Raises DplcError if it finds anything."""
+    checker = CheckingExecutor(None if flags.blocks is None else tuple(map(str.strip, flags.blocks.split(","))))
+    compiled, judged = Compiled(compilation, "emulator"), None
+    compiled.executor = checker
+    with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
+        with progress("running in checked mode"):
+            results = compiled.run({})
+        judged = _judged(compilation.captured, results, references)
+    found, launches, plain = checker.findings, checker.launches, dataclasses.asdict
+    if flags.as_json:
+        kernels = [
+            {"name": launch.kernel.name, "grid": list(launch.kernel.grid), "blocks": list(launch.blocks)}
+            | {"whole": launch.whole}
+            | {"sites": [plain(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]}
+            for launch in launches
+        ]
+        ok = judged is not None and judged.ok and not found
+        print_json(
+            {"ok": ok, "findings": [*map(plain, found)], "kernels": kernels, "orders": list(checker.orders)}
+            | ({"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged))
+        )
+    else:
+        for launch in launches:
+            _print_launch(launch)
+        if flags.blocks is None and not all(launch.whole for launch in launches):
+            blocks = ", ".join(DEFAULT_BLOCKS)
+            write(f"grids of more than {SMALL} threads: {blocks} blocks; `--blocks all` checks every one\n")
+        if judged is not None:
+            write_lines(*(f"note: {note}" for note in judged.notes), judged_line(judged, compilation.since))
+        write(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}\n")
+    if found:
+        raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
+    if judged is not None and not judged.ok:
+        raise DplcError(f"the result is off by {judged.relative:.2e} of the largest value")
+
+
+def _print_launch(launch: CheckedLaunch) -> None:
+    """Print the cost of each access of a kernel, and the findings in it.
+
+    Costs are 32-byte sectors of global memory and wavefronts of shared memory, per request of a warp.
+    """
+    kernel, blocks = launch.kernel, launch.blocks
+    some = f"blocks {', '.join(map(str, blocks[:16]))}{', ..' if len(blocks) > 16 else ''} of {kernel.blocks}"
+    which = f"all {kernel.blocks} blocks" if launch.whole else some
+    write(f"kernel {kernel.name}: {which} of {kernel.block} threads, {len(ORDERS)} orders of threads\n")
+    rows = []
+    for site in sorted(launch.sites, key=lambda s: (s.line, s.access)):
+        text = launch.line(site)
+        short = text if len(text) <= LINE_WIDTH else text[: LINE_WIDTH - 2] + ".."
+        each = f"{site.cost / site.requests:.2f} {site.unit}"
+        rows.append((site.line, site.access, site.width, site.requests, site.cost, site.ideal, each, short))
+    print_rows(COST_TABLE, rows, left=("access", ""))
+    write("\n")
+    for finding in launch.findings:
+        order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
+        write_lines(
+            f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines), ""
+        )

@@ -30,10 +30,9 @@ from ..rewrite.terms.rewriter import TermRules, mentions_mat
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
-from .dumps import read_text
 from .options import Flags
 from .output import print_json, print_note, print_text, progress
-from .programs import captured_text, compiler_for
+from .programs import captured_text, compiler_for, read_text
 
 PIPELINES = ("torch", "tensor", "fusion", "loop", "tile", "kernel")
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels

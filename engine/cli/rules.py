@@ -460,7 +460,7 @@ def new_rule(flags: Flags) -> None:
 
 
 def _from_file(name: str, flags: Flags) -> str:
-    from ..workbench.new_rule import rule_from_lines
+    from ..workbench.reference import rule_from_lines
     from .rewriting import read_dump
 
     found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.lines or "")
@@ -478,7 +478,7 @@ def _from_file(name: str, flags: Flags) -> str:
 
 
 def _from_expression(name: str, flags: Flags) -> str:
-    from ..workbench.new_rule import rule_from_lines
+    from ..workbench.reference import rule_from_lines
     from .programs import compile_text
 
     level = flags.level or "tensor"
@@ -492,7 +492,7 @@ def _from_expression(name: str, flags: Flags) -> str:
 
 
 def _from_op(name: str, flags: Flags) -> str:
-    from ..workbench.new_rule import rule_of_op
+    from ..workbench.reference import rule_of_op
     from .programs import captured_text
 
     op = flags.op or ""
@@ -511,7 +511,7 @@ def write_pages(flags: Flags) -> None:
     from ..compiler import Compiler
     from ..ruleset import toolchain
     from ..view.records import fired_in
-    from ..workbench.rule_pages import MARK, pages
+    from ..workbench.reference import MARK, pages
 
     folder, suite, tools, fired = flags.out or Path(), flags.suite, toolchain(flags.rules), None
     if suite is not None:

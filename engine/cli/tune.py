@@ -26,7 +26,7 @@ from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
-from ..run.dispatch import narrowed
+from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, default_path, open_store
 from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress, Tried, micro
 from ..tune.tuning import (
@@ -58,11 +58,11 @@ from .programs import (
     check_known,
     compiler_for,
     print_stage,
+    report_run,
     row_of,
     stage_named,
     tell_lengths,
 )
-from .run import report_run
 
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
 

@@ -33,9 +33,12 @@ import torch
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_nvrtc, find_program
 from ...codegen.cuda import bound, print_cuda, safe_kernel_name
+from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Buffer, CudaKernel, Program
-from ...ir.diagnostic import DplcError, InternalError
-from ...ir.dtypes import COMPUTING_FLOATS
+from ...codegen.launch import executor, memory_of
+from ...codegen.target import Target
+from ...ir.diagnostic import DplcError, InternalError, did_you_mean
+from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
 from ...ir.program import Kernel
 from ...ir.schemas import DTYPES
@@ -45,11 +48,15 @@ from ...ir.torch import TorchGraph
 from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__
+from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import STAGES, Compiler
-from ..run.dispatch import Dispatch
-from .compiling import BoundModel, CapturedModel, CompiledModel, Figures, ModelShape, compile_call
+from ..rewrite.statements.driver import Settings
+from ..run.calls import row_for
+from . import sources
+from .compiling import BoundModel, CapturedModel, CompiledModel, DynamicModelRunner, Figures, ModelShape, compile_call
+from .compiling import compile_model as compile_source
 from .plan_file import (
     DAMAGED,
     FURTHEST,
@@ -70,7 +77,7 @@ from .plan_file import (
     result_record,
     seal,
 )
-from .sources import ModelSource, Tell, WeightRequest, silent
+from .sources import ModelSource, Tell, WeightRequest, find, silent
 
 # ---- Print the kernels again from Kernel IR and compare them with the CUDA of the artefact.
 
@@ -251,14 +258,9 @@ class Artefact:
             (n, d, self.sizes[e]) for n, shape in shapes.items() for d, e in enumerate(shape) if e in self.sizes
         )
 
-    @cached_property
-    def dispatch(self) -> Dispatch:
-        """Which row serves a call."""
-        return Dispatch(self.plan.rows)
-
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths, which must be within their ranges."""
-        place = self.dispatch(sizes)
+        place = row_for(self.plan.rows, sizes)
         part = self if place is None else self.rows[place]
         program = part.program
         if part.sizes:  # the same kernels, with the grids and buffers of the binding
@@ -433,3 +435,150 @@ def _save_constants(constants: Mapping[str, Any], path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in constants.items()}, path)
+
+
+# ---- Models from Python: `dplc.compile_model(path_or_id)` and `dplc.load_model(folder)`.
+
+
+def emulator() -> EmulatorExecutor:
+    """Return the emulator as models run on it: temporaries in the arena, as on a GPU."""
+    return EmulatorExecutor(arena=True)
+
+
+class Model:
+    """Compiled model: call it with tokens, i64[batch, length] as it was compiled for, and it returns the logits.
+
+    A model of images or spectra accepts these instead. Where a length was compiled as a range, it is that of each call,
+    and the table of rows says which kernels serve it.
+
+    `.load_weights(folder)` reads safetensors; without it, the first call generates random weights. `.save(folder)`
+    writes an artefact; `.figures` holds the figures of the compile; `.ir(stage)` and `.cuda` are its texts;
+    `.remembered` has a line for everything that a tuning store decided.
+    """
+
+    def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
+        self.compiled, self.device, self.remembered = compiled, device, remembered
+        self._runner: DynamicModelRunner | None = None
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """Return the logits, on the device of the kernels; of a model with several results, their tuple.
+
+        inputs: tokens, images, spectra, in the order of the program. Raises DplcError for another shape or dtype.
+        """
+        names = [buffer.name for buffer in self.compiled.program.inputs]
+        if len(inputs) != len(names):
+            raise DplcError(f"the model takes {', '.join(names)}: {len(inputs)} tensors were given")
+        results = self.run(dict(zip(names, inputs, strict=True)))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Return the results in order, on the device of the kernels. inputs: by name."""
+        if self._runner is None:
+            self.place(sources.make(self.compiled.weights))
+        assert self._runner is not None
+        return self._runner.run({name: x.to(memory_of(self.device)) for name, x in inputs.items()})
+
+    def load_weights(self, folder: str | Path) -> Model:
+        """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
+        self.place(sources.load(Path(folder), self.compiled.weights))
+        return self
+
+    def save(self, folder: str | Path, cubins: bool = True) -> None:
+        """Write the artefact, which `dplc run` and `dplc.load_model` take. Raises DplcError."""
+        if not isinstance(self.compiled, CompiledModel):
+            raise DplcError("this model was read from an artefact: copy its folder")
+        save(self.compiled, Path(folder), cubins)
+
+    @property
+    def figures(self) -> Figures:
+        return self.compiled.figures
+
+    def ir(self, stage: str) -> str:
+        """Return the program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
+        return self.compiled.ir(stage)
+
+    @property
+    def cuda(self) -> str:
+        return self.ir("cuda")
+
+    def __repr__(self) -> str:
+        found = self.figures
+        return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
+
+    def place(self, values: Mapping[str, Any]) -> None:
+        """Take weights by name, and move them to the device."""
+        images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
+        runner = emulator() if self.device == "emulator" else executor(self.device, images)
+        placed = {name: tensor.to(memory_of(self.device)) for name, tensor in values.items()}
+        self._runner = DynamicModelRunner(self.compiled, runner, placed, memory_of(self.device))
+
+
+def compile_model(
+    path_or_id: str | Path,
+    *,
+    seq_len: int | Dim = 32,
+    batch: int | Dim = 1,
+    layers: int | None = None,
+    dtype: str = "f32",
+    device: str | None = None,
+    rules: RuleSource = None,
+    target: str | Target | None = None,
+    settings: Settings | None = None,
+    db: str | Path | bool | None = None,
+    explore: bool = False,
+    exact: bool = False,
+    rows: Any = True,
+) -> Model:
+    """Compile a model for `batch` sequences of `seq_len` tokens.
+
+    It returns the logits of a causal language model or the results of an encoder (of an encoder and a decoder, the
+    encoder) for tokens, `batch` images or spectra.
+
+    Either may be a range, `dplc.Dim("s", 1, 4096, hint=512)`: one model for all its lengths. Weights are symbolic until
+    `load_weights` or a call.
+
+    Args:
+        path_or_id: a configuration (JSON), a folder with one, or an id of the hub.
+        seq_len: tokens of a sequence, or their range.
+        batch: sequences at once, or their range.
+        layers: only the first so many.
+        dtype: f32, f16 or bf16.
+        device: cuda, cuda:N or emulator; by default the GPU if there is one.
+        rules, target, settings: as in `dplc.compile`.
+        db: the tuning store whose schedules are replayed, False for none; as in `dplc.compile`.
+        explore: search spellings and cuts together, weights as their files have them.
+        exact: no rule that reorders floating point fires.
+        rows: the parts of the range that are compiled separately when a call first needs them, as in `dplc.compile`; by
+            default the usual ones of one size, False for none.
+
+    Returns:
+        The compiled model.
+
+    Raises:
+        DplcError: if the model cannot be compiled.
+    """
+    if dtype not in FLOAT_NAMES:
+        raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
+    told, shape = list[str](), ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers)
+    where, options = compile_options(
+        _device(device), rules, target, settings, exact=exact, db=db, explore=explore, tell=told.append
+    )
+    made = compile_source(find(str(path_or_id)), shape, options, rows)
+    return Model(made, where, logged(told, made.compilation))
+
+
+def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:
+    """Return the model of an artefact. It executes nothing now, and later only CUDA that dplc prints of its Kernel IR.
+
+    trust_edited_cuda: also accept CUDA that was edited since: the emulator compiles and runs it on this machine. Raises
+    DplcError for a folder that is not an artefact, or is damaged.
+    """
+    chosen = _device(device)
+    return Model(load(Path(folder), trust_edited_cuda), chosen)
+
+
+def _device(device: str | None) -> str:
+    chosen = choose_device(device)
+    if chosen == "reference":
+        raise DplcError("models run on cuda and on the emulator", hint="`dplc run DIR --device reference` is there too")
+    return chosen

@@ -21,7 +21,6 @@ from ...codegen.arrays import as_numpy
 from ...codegen.build import HEADERS
 from ...codegen.cache import digest
 from ...codegen.cuda import safe_kernel_name
-from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Arena, CudaKernel, Program
 from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
@@ -31,34 +30,37 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ...ir.sizes import Binding
-from ..bench.bench import provenance
+from ..bench.bench import (
+    note_limits,
+    provenance,
+    row,
+    time_kernels,
+    totals,
+    totals_line,
+    whole,
+)
 from ..bench.cases import (
     Assembled,
     Build,
+    Clock,
+    CompileTimes,
     assembler,
     each_assembled,
     import_everything,
     kernel_record,
+    measured_run,
     note_assembled,
     with_rules,
 )
-from ..bench.records import BenchRecord, CaseRecord, Totals
-from ..bench.running import Clock, measured_run
+from ..bench.records import BenchRecord, CaseRecord
 from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
-from ..bench.tables import (
-    note_limits,
-    row,
-    time_kernels,
-    totals_line,
-    whole,
-)
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import features, instruction_counts
 from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..kernels.sharing import key
 from ..ruleset import Toolchain
-from ..run.inputs import Judgement, judge
+from ..run.calls import Judgement, judge
 from ..schedule.scheduling import seconds_of
 from ..schedule.space import FusionVariant, ProgramSpace, Whole
 from .artefact import Artefact, plan_of
@@ -105,16 +107,13 @@ def bench(
     cases = predicted(subject, target, assemble and bool(assembler()), tell)
     if measure is not None:
         measure(subject, cases)
-    spills = [case.spills for case in cases if case.spills is not None]
     seconds = sum(figures.seconds.values())
     return ModelBench(
         suite=subject.plan.model,
         about=f"{subject.plan.length} tokens, {subject.plan.dtype}; every distinct kernel with all its launches.",
         published="",
-        totals=Totals(
-            cases=len(cases), failed=sum(bool(case.error) for case in cases), kernels=figures.kernels,
-            compile_seconds=seconds, compile_cpu_seconds=seconds, rules_ms=0.0,
-            spill_bytes=sum(spills) if spills else None, wrong=None, predicted_geomean_us=None,
+        totals=msgspec.structs.replace(
+            totals(cases, CompileTimes(seconds, seconds, 0.0)), predicted_geomean_us=None
         ),
         cases=cases,
         figures=figures,
@@ -193,11 +192,6 @@ class Comparison:
 
     def record(self) -> dict[str, Any]:
         return {"ok": self.ok, "max_rel_err": self.relative, "compared": self.relative is not None}
-
-
-def emulator() -> EmulatorExecutor:
-    """Return the emulator as models run on it: temporaries in the arena, as on a GPU."""
-    return EmulatorExecutor(arena=True)
 
 
 def compare(

@@ -30,8 +30,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.dispatch import Rows
-from ..run.inputs import sizes_of_call
+from ..run.calls import Rows, sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
 

@@ -20,7 +20,7 @@ from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler
-from ..run.dispatch import octaves, with_aliases
+from ..run.calls import octaves, with_aliases
 from .compiling import (
     BoundModel,
     CapturedModel,

@@ -30,7 +30,7 @@ from ...codegen.launch import DeviceError
 from ...codegen.target import DEVICE_FIELDS, Target
 from ...ir.diagnostic import DplcError
 from ..bench.records import PackResults
-from ..capture.text import capture_text
+from ..capture.capture import capture_text
 from ..compiler import Compiler
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict

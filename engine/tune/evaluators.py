@@ -46,12 +46,23 @@ from ...ir.node import nodes
 from ...ir.program import Kernel, Param, delivered, supplied
 from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
-from ..bench.cases import Assembled, assembled, assembler
-from ..bench.running import BLOCKS, WHOLE, bound_to, buffers_of, check_ends, ratios, sampled, work_of
+from ..bench.cases import (
+    BLOCKS,
+    WHOLE,
+    Assembled,
+    assembled,
+    assembler,
+    bound_to,
+    buffers_of,
+    check_ends,
+    ratios,
+    sampled,
+    work_of,
+)
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
-from ..run.inputs import judge
+from ..run.calls import judge
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
 from ..store.store import Basis, FrozenRecord, Score

@@ -26,11 +26,9 @@ from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ...ir.text.programs import print_program, read_program
 from ..api import Compiled
-from ..bench.cases import assembler
-from ..bench.running import WHOLE, work_of
+from ..bench.cases import WHOLE, assembler, work_of
 from ..bench.suites import BenchCase, Suite, subject_of
-from ..capture.capture import Capture
-from ..capture.text import capture_text
+from ..capture.capture import Capture, capture_text
 from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
@@ -38,7 +36,7 @@ from ..kernels.sharing import key, key_of_range
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Shaped
 from ..ruleset import Toolchain, toolchain
-from ..run.inputs import judge, run_eager, run_reference
+from ..run.calls import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Scheduler, replay
 from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
@@ -304,10 +302,9 @@ def tune_program(
         best = found.score.seconds
         found.before = store.get(key_of_program(fusing.values))
         if best is not None and default.seconds is not None and found.checked:
-            rules = {decision.rule for outcome in found.kernels for decision in outcome.winner.schedule}
             details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
             tuned = run.tuned((), best, default.seconds, found.checked, details)
-            found.kept = store_variant(fusing, found.way, rules, tuned, store)
+            found.kept = store_variant(fusing, found.way, winning(found.kernels), tuned, store)
     return found
 
 
@@ -380,17 +377,18 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     return "emulator, the program whole", ""
 
 
-def store_variant(fusing: Fusing, way: int, rules: set[str], tuned: Tuned, store: TuningStore) -> bool:
+def store_variant(
+    fusing: Fusing, way: int, schedules: Mapping[str, Schedule], tuned: Tuned, store: TuningStore
+) -> bool:
     """Store a fusion variant under the key of its program. Return whether it is better than the stored one.
 
-    rules: those that the schedules of its kernels use; tuned: all but the schedule.
+    schedules: of its kernels; tuned: all but the schedule of the program.
     """
     try:
-        schedule = fusing.written(way, rules)
+        schedule = fusing.written(way, {decision.rule for one in schedules.values() for decision in one})
     except NotProved:  # its saturation ran out of time
         return False
-    key = key_of_program(fusing.values)
-    return store.put(key, msgspec.structs.replace(tuned, schedule=schedule))
+    return store.put(key_of_program(fusing.values), msgspec.structs.replace(tuned, schedule=schedule))
 
 
 # ---- Tune many kernels: the cases of a suite, a model, or a text at a grid of sizes. Each distinct kernel is tuned
@@ -708,24 +706,22 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
     if 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
         return None
     seconds = {way: sum(one.seconds for one in found) for way, found in ways.items()}
-    wrong: dict[int, str] = {}
+    wrong, kept = dict[int, str](), False
     for way in sorted(ways, key=lambda way: (seconds[way], way)):
-        kernels = program.ways[way]
-        schedules = {key(kernel): one.schedule for kernel, one in zip(kernels, ways[way], strict=True)}
+        schedules = {key(kernel): one.schedule for kernel, one in zip(program.ways[way], ways[way], strict=True)}
         checked, why = checked_whole(program.fusing, way, schedules)
-        if why:
-            wrong[way] = why
-            continue
-        if len(program.ways) < 2:
-            return None
-        label = f"candidate {way}" if way else "the rules"
-        rules = {decision.rule for one in ways[way] for decision in one.schedule}
+        if not why:
+            break
+        wrong[way] = why
+    else:
+        way = 0
+    if len(program.ways) < 2 and not wrong:
+        return None
+    label = f"candidate {way}" if way else "the rules"
+    if store is not None and way not in wrong:
         tuned_whole = msgspec.structs.replace(
             ways[way][0], seconds=seconds[way], default_seconds=sum(one.default_seconds for one in ways[0]),
-            checked=checked, details={"candidate": label, "kernels": len(kernels)},
+            checked=checked, details={"candidate": label, "kernels": len(program.ways[way])},
         )  # fmt: skip
-        kept = store is not None and store_variant(program.fusing, way, rules, tuned_whole, store)
-        return ChosenWay(
-            program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept
-        )  # fmt: skip
-    return ChosenWay(program.name, 0, "the rules", seconds[0], seconds[0], ways[0][0].basis, "", wrong)
+        kept = store_variant(program.fusing, way, schedules, tuned_whole, store)
+    return ChosenWay(program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept)

@@ -23,7 +23,7 @@ from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
 from ..ruleset import Toolchain
-from ..run.inputs import accepted, errors, run_reference
+from ..run.calls import accepted, errors, run_reference
 from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 

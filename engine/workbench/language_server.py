@@ -24,10 +24,8 @@ from ..language.rule import BUILT_IN
 from ..language.rule_files import FURTHER
 from ..language.rule_scope import WARNING
 from ..language.spelling import block
-from . import queries
-from .document import HEAD, Document
-from .queries import path_of
-from .runs import Answer, Counts, Request, ask
+from . import document as queries
+from .document import HEAD, Answer, Counts, Document, Request, ask, path_of
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"

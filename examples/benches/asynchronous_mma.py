@@ -11,7 +11,7 @@ from pathlib import Path
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 

@@ -38,10 +38,10 @@ from torch import nn
 
 import dplc
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.running import Clock, CudaClock, can_measure, timing
+from dplc.engine.bench.cases import Clock, CudaClock, can_measure, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.run.inputs import judge
+from dplc.engine.run.calls import judge
 from dplc.ir.substitute import with_sizes
 
 LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 2047, 2048, 4096)
@@ -231,7 +231,7 @@ def measured(case: Case, dtype: str, clock: Clock, device: str = "cuda", lengths
 
 
 ABOUT_SIZES = (
-    "ir/sizes.py", "ir/text/sizes.py", "engine/run/dispatch.py", "engine/capture/dynamic_shapes.py",
+    "ir/sizes.py", "ir/text/sizes.py", "engine/run/calls.py", "engine/capture/dynamic_shapes.py",
 )  # fmt: skip
 
 

@@ -26,10 +26,10 @@ from dplc.codegen.emulator.executor import EmulatorExecutor, EmulatorSession
 from dplc.codegen.emulator.runtime import load
 from dplc.codegen.kernel import Program
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import errors, run_reference
+from dplc.engine.run.calls import errors, run_reference
 
 NORM = "nn.RMSNorm(4096)(torch.randn({rows}, 4096))"
 MATMUL = "torch.randn(2048, {k}) @ torch.randn({k}, 2048)"

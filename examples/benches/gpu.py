@@ -29,7 +29,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.api import target_for
 from dplc.engine.bench.bench import machine, versions
-from dplc.engine.bench.running import can_measure, device_name
+from dplc.engine.bench.cases import can_measure, device_name
 from dplc.engine.ruleset import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from dplc.codegen.target import Target, target
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict

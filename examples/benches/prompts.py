@@ -24,7 +24,7 @@ from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generation, all_lengths, compile_generation
 from dplc.engine.models.sources import find
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.dispatch import at_binding
+from dplc.engine.run.calls import at_binding
 
 LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 1500, 2000, 2047)
 POSITIONS = (50, 500, 1000, 2046)

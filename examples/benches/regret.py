@@ -22,7 +22,7 @@ import exhaustive  # noqa: F401  (adds the search that enumerates a space)
 import msgspec
 
 from dplc.codegen.target import Target, target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembler
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import Space

@@ -36,7 +36,7 @@ from dplc.engine.language.pipeline import PassStep
 from dplc.engine.rewrite.statements.driver import choices, run_pipeline
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain
-from dplc.engine.run.inputs import accepted, run_eager, run_reference
+from dplc.engine.run.calls import accepted, run_eager, run_reference
 from dplc.engine.schedule.scheduling import cuda_of
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.loop import For

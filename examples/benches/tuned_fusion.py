@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import Fusing
 from dplc.engine.ruleset import toolchain

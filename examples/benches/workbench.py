@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.workbench import queries
+from dplc.engine.workbench import document as queries
 from dplc.engine.workbench.document import Document
 
 ROOT = Path(__file__).resolve().parents[2]

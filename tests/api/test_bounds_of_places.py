@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import one_hot
 
 import dplc
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.engine.ruleset import toolchain
 

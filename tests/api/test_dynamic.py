@@ -13,9 +13,9 @@ from torch import nn
 
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.dynamic_shapes import Extent, sizes_of_factory
-from dplc.engine.capture.text import capture_text
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
 from dplc.ir.text.programs import print_program

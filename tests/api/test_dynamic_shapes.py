@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import dplc
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 
 ROWS = torch.export.Dim("rows", min=1, max=99)

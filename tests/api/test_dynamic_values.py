@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.verify import loop as loop_rules
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.run.dispatch import MOST_KEPT
+from dplc.engine.run.calls import MOST_KEPT
 from dplc.ir.diagnostic import DplcError
 
 QUADS = {"x": {0: dplc.Dim("s", 4, 512, multiple=4)}}

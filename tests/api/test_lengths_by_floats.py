@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import dplc
 from dplc.engine.capture.dynamic_shapes import MOST_TRIED
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 
 RANGE = dplc.Dim("s", 8, 256, hint=64)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.run.inputs import KINDS
+from dplc.engine.run.calls import KINDS
 from dplc.engine.torch_backend import OptionWarning
 
 X = torch.ones(3, 4)

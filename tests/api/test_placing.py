@@ -10,7 +10,7 @@ import torch
 
 import dplc
 from dplc.engine import api
-from dplc.engine.run.inputs import Placing, devices_of, gpu_of, listed
+from dplc.engine.run.calls import Placing, devices_of, gpu_of, listed
 
 FAR = torch.device("meta")  # stands for a GPU: another device, which needs none
 

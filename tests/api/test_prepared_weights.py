@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.run.inputs import Preparation, contents
+from dplc.engine.run.calls import Preparation, contents
 
 pytest.importorskip("egglog.bindings")
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 
 COPIES_BY_TMA = Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw"

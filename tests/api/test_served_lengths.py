@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import dplc
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 
 
 class Decoder(nn.Module):

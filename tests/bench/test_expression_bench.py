@@ -13,12 +13,11 @@ from test_bench import FakeClock, bench
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
-from dplc.engine.bench.bench import measure
+from dplc.engine.bench.bench import measure, rows
 from dplc.engine.bench.cases import CompiledCase, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.bench.suites import Written
-from dplc.engine.bench.tables import rows
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
@@ -148,7 +147,7 @@ def test_options_that_do_not_go_together(
 
 
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.bench.running.compiled_by_torch", lambda *_: None)
+    monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
     one = compiled(TWICE)
     assert one.compilation is not None
     kernels, callee = rows(one.record.kernels, ""), Callee(one.compilation, "emulator")

@@ -16,8 +16,7 @@ from drawing import some
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import Limit, limits
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds, slots_per_second

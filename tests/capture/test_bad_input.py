@@ -11,8 +11,7 @@ import torch
 import torch.nn as nn
 from capture_checks import caret
 
-from dplc.engine.capture.capture import Capture, capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture, capture_text
 from dplc.engine.language.rule import RuleSet
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.ir.diagnostic import DplcError

@@ -11,8 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from capture_checks import assert_means, assert_same, assert_well_formed, ops
 
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.ir.diagnostic import Span
 
 # title: text. Every one is evaluated by Python too; that is the reference.

@@ -10,8 +10,7 @@ import torch
 from capture_checks import assert_means, ops
 
 from dplc.codegen.target import target
-from dplc.engine.capture.capture import capture, fold
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture, capture_text, fold
 from dplc.engine.language.rule import policy
 from dplc.ir.diagnostic import DplcError
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lowering_cases import UNARY, WHOLE
 from lowering_checks import check_lowering
 
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.ir.diagnostic import DplcError
 
 # the variance of one element is nan, and torch says so

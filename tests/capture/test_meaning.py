@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.interp.torch import call, run

@@ -55,7 +55,7 @@ def test_an_object_with_tensors_is_made_anew_at_every_call() -> None:
 
 def test_in_a_text() -> None:
     text = "class C:\n  def __init__(self, x): self.x = x\nC(torch.randn(3) * 2)"
-    from dplc.engine.capture.text import capture_text
+    from dplc.engine.capture.capture import capture_text
 
     captured = capture_text(text)
     assert captured.reference is not None and len(captured.reference) == len(captured.graph.outs) == 1

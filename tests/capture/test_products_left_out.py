@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import MOST_COMPUTED, SkipLargeProducts, capture_text
+from dplc.engine.capture.capture import MOST_COMPUTED, SkipLargeProducts, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 

@@ -10,7 +10,7 @@ import pytest
 from command_line import Command
 
 from dplc.codegen import compiler
-from dplc.engine.cli import app, run
+from dplc.engine.cli import app, programs
 
 RELU = "torch.relu(torch.randn(16, 64))"
 
@@ -112,7 +112,7 @@ def test_our_own_mistake(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     def broken(*args: Any) -> None:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(run, "compile_program", broken)
+    monkeypatch.setattr(programs, "compile_program", broken)
     for arguments in (
         ["compile", "-c", RELU],
         ["--traceback", "compile", "-c", RELU],
@@ -130,6 +130,6 @@ def test_an_interrupt(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "compile_program", interrupted)
+    monkeypatch.setattr(programs, "compile_program", interrupted)
     done = dplc("compile", "-c", RELU)
     assert (done.code, done.err.strip()) == (130, "interrupted")

@@ -34,7 +34,7 @@ COMPILE_ALL = """
 import sys
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 for text in sys.argv[1:]:

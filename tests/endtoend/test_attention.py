@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import GATE, accepted, errors, run_reference
+from dplc.engine.run.calls import GATE, accepted, errors, run_reference
 from dplc.ir.facts.structure import summary
 from dplc.ir.program import Kernel
 

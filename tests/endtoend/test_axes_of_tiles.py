@@ -8,7 +8,7 @@ import torch
 from test_transposed import run_right
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
 

@@ -16,7 +16,7 @@ import torch
 
 from dplc.codegen.target import target
 from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tile import Sync
 

@@ -7,11 +7,10 @@ import torch
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, errors, run_reference
+from dplc.engine.run.calls import accepted, errors, run_reference
 
 ROWS = "i = torch.randint(0, 10, (5,))\nx = F.embedding(i, torch.randn(10, 8))\n"
 BATCH = "i = torch.randint(0, 10, (2, 5))\nx = F.embedding(i, torch.randn(10, 8))\n"

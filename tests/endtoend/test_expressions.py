@@ -7,10 +7,10 @@ from expressions import EXPRESSIONS
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, errors, run_reference
+from dplc.engine.run.calls import accepted, errors, run_reference
 
 CASES = [
     pytest.param(text, id=f"{group}-{place}")

@@ -14,12 +14,12 @@ from products_of_halves import atoms, near
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import beside, instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, run_reference
+from dplc.engine.run.calls import accepted, run_reference
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 DTYPES = (E4M3, E5M2)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, errors, run_reference
+from dplc.engine.run.calls import accepted, errors, run_reference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
 from torch_programs import torch_programs

@@ -16,13 +16,13 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.sass import disassemble, find_nvdisasm
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run import inputs
-from dplc.engine.run.inputs import GATE, run_reference
+from dplc.engine.run import calls
+from dplc.engine.run.calls import GATE, run_reference
 from dplc.ir.node import nodes
 from dplc.ir.tile import Combine, Stage
 
@@ -70,7 +70,7 @@ def error(compilation: Compilation, checker: CheckingExecutor | None = None) -> 
         found = checker.run(program, {name: compilation.captured.tensors[name].detach().numpy() for name in names})[
             program.outputs[0].name
         ]
-    return inputs.error(torch.from_numpy(found).reshape(want.shape), want)[1]
+    return calls.error(torch.from_numpy(found).reshape(want.shape), want)[1]
 
 
 SUBJECTS = {

@@ -9,12 +9,12 @@ import pytest
 from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.rewrite.statements.driver import Settings
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, run_reference
+from dplc.engine.run.calls import accepted, run_reference
 from dplc.ir.facts.structure import summary
 
 TURNED = (

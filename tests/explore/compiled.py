@@ -15,7 +15,7 @@ from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.run.inputs import GATE, errors, run_reference
+from dplc.engine.run.calls import GATE, errors, run_reference
 
 
 def fewest_kernels(found: Sequence[Candidate]) -> Candidate:

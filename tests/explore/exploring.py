@@ -10,7 +10,7 @@ import numpy as np
 from random_programs import program
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration, lowering
 from dplc.engine.explore.explore import Exploration, ExplorationOptions

@@ -13,7 +13,7 @@ import pytest
 from exploring import explored, values
 
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.run.inputs import GATE
+from dplc.engine.run.calls import GATE
 from dplc.ir.interp import tensor as meaning
 from dplc.ir.interp.scalar import KINDS
 from dplc.ir.tensor import Output, TensorGraph

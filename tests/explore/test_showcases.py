@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import dplc
 from dplc.codegen.emulator.executor import CheckingExecutor
-from dplc.engine.run.inputs import GATE, errors, run_reference
+from dplc.engine.run.calls import GATE, errors, run_reference
 
 
 def linear_of_norm(x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.cli.dumps import arrays_of, compile_dump, read_dump, reference_of
+from dplc.engine.cli.programs import arrays_of, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import print_program, read_program, sizes_of

@@ -10,8 +10,8 @@ from dumps import SIZED
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import target
-from dplc.engine.cli.dumps import read_dump
 from dplc.engine.cli.options import Flags, Subject
+from dplc.engine.cli.programs import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
 from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.examples import read_subject, run_example

@@ -10,12 +10,11 @@ from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.bench.bench import measure
+from dplc.engine.bench.bench import measure, rows
 from dplc.engine.bench.cases import CompiledCase, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.bench.suites import Written
-from dplc.engine.bench.tables import rows
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 

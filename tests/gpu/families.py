@@ -15,7 +15,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.bench.suites import read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, errors, run_eager, run_reference
+from dplc.engine.run.calls import accepted, errors, run_eager, run_reference
 
 SUITE = read_suite(Path(__file__).resolve().parents[2] / "examples" / "suites" / "families.json")
 CASES = {case.name: case for case in SUITE.cases}

@@ -16,6 +16,7 @@ from dplc.engine.models.benching import compare
 from dplc.engine.models.compiling import MOST_KEPT, DynamicModelRunner, ModelShape, compile_model
 from dplc.engine.models.sources import ModelSource, make
 from dplc.engine.ruleset import toolchain
+from dplc.engine.run.calls import row_for
 
 TINY = {
     "model_type": "llama", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -37,7 +38,7 @@ def an_artefact_serves_every_length() -> None:
         for length in (1, 5, 64, 33, 16, 5, 1, 7, 5):
             ids = torch.randint(0, 50, (1, length))
             results = served.run({"input_ids": ids})
-            places.append(found.dispatch({"s": length}))
+            places.append(row_for(found.plan.rows, {"s": length}))
             compared = compare(found, {**found.constants, **weights, "input_ids": ids}, results, {"s": length})
             assert compared.ok and compared.judged is not None, (length, compared.line())
             assert len(served._runners) <= MOST_KEPT

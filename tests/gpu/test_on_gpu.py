@@ -10,7 +10,7 @@ from families import CASES, check
 import dplc
 from dplc.codegen.launch import CudaExecutor
 from dplc.engine.api import target_for
-from dplc.engine.bench.running import can_measure
+from dplc.engine.bench.cases import can_measure
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
 

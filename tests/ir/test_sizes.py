@@ -11,12 +11,12 @@ import pytest
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.text import capture_text
-from dplc.engine.cli.dumps import VERIFIERS, compile_dump, read_dump, reference_of
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.cli.programs import VERIFIERS, compile_dump, read_dump, reference_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.language.typed_slots import shape_of
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
 from dplc.ir.ranges import interval

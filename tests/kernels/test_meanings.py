@@ -19,7 +19,7 @@ from dplc.engine.kernels.kernels import Plan, commute, compile_graph
 from dplc.engine.kernels.sharing import share
 from dplc.engine.rewrite.terms.rewriter import rewrite_graph
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.dispatch import refusal
+from dplc.engine.run.calls import refusal
 from dplc.ir import compose
 from dplc.ir.expr import Axis, add, binary
 from dplc.ir.facts.dataflow import Dataflow

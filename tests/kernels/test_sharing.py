@@ -9,7 +9,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import GATE, errors, run_reference
+from dplc.engine.run.calls import GATE, errors, run_reference
 
 
 def compiled(function: object, *tensors: torch.Tensor, arch: str = "sm_80") -> Compilation:

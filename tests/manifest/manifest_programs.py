@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.engine.bench.suites import read_suite, subject_of
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.sources import build, find
 

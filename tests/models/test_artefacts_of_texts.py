@@ -15,7 +15,7 @@ import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.models import artefact
 from dplc.engine.models.plan_file import seal
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 
 LINEAR = "m = nn.Linear(16, 24)\nm(torch.relu(torch.randn(dim(s, 1..64), 16)))"

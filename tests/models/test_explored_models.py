@@ -12,7 +12,7 @@ from dplc.codegen.target import target
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.explore.candidates import best
 from dplc.engine.explore.saturate import available
-from dplc.engine.models.benching import emulator
+from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import ModelRunner, ModelShape, compile_model
 from dplc.engine.models.sources import make
 from dplc.engine.ruleset import toolchain

@@ -18,12 +18,12 @@ from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact, generating
-from dplc.engine.models.benching import emulator
+from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape
 from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run import dispatch
+from dplc.engine.run import calls
 from dplc.ir.diagnostic import DplcError
 
 PROMPT, MAXIMUM, NEW = [7, 3, 41, 12, 3], 16, 8
@@ -207,8 +207,8 @@ def test_a_token_allocates_nothing_and_copies_no_cache(tmp_path: Path) -> None:
 def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     generation = compiled("llama")
     weights = make(generation.weights, seed=2, scale=SCALE)
-    real = dispatch.refusal
-    monkeypatch.setattr(dispatch, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
+    real = calls.refusal
+    monkeypatch.setattr(calls, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
     plain = replace(generation.token.program, aliases={})
     token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
     copying = replace(generation, token=replace(token, compilation=generating._in_place(token.compilation)))

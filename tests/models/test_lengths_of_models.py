@@ -18,8 +18,7 @@ from dplc.engine.models.benching import of_compiled
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.sources import build, make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.dispatch import at_binding
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted, at_binding
 from dplc.ir.diagnostic import DplcError, UsageError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 8, hint=2), layers=1)

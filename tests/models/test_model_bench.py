@@ -10,10 +10,9 @@ import torch
 from tiny_models import compiled
 
 from dplc.codegen.target import target
-from dplc.engine.bench import running
+from dplc.engine.bench import cases as running
 from dplc.engine.models import benching
-from dplc.engine.models.artefact import Artefact
-from dplc.engine.models.benching import emulator
+from dplc.engine.models.artefact import Artefact, emulator
 from dplc.engine.models.sources import make, silent
 from dplc.engine.ruleset import toolchain
 

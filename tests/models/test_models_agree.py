@@ -9,10 +9,11 @@ import torch
 from tiny_models import CONFIGS, compiled, of_transformers, tokens
 
 from dplc.engine.models import artefact
-from dplc.engine.models.benching import GATES, compare, emulator
+from dplc.engine.models.artefact import emulator
+from dplc.engine.models.benching import GATES, compare
 from dplc.engine.models.compiling import ModelRunner
 from dplc.engine.models.sources import make
-from dplc.engine.run.inputs import error
+from dplc.engine.run.calls import error
 
 DTYPES = ("f32", "f16", "bf16")
 DTYPES_OF_TORCH = {"f16": "float16", "bf16": "bfloat16"}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dplc.engine import torch_backend
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.engine.torch_backend import changes
 
 transformers = pytest.importorskip("transformers")

@@ -12,7 +12,7 @@ from tiny_models import CONFIGS, of_transformers, tokens
 
 import dplc
 from dplc.engine.models.sources import make
-from dplc.engine.run.inputs import error
+from dplc.engine.run.calls import error
 
 
 def test_compile_save_load_and_call(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_mode
 from dplc.engine.models.plan_file import extent_at, seal
 from dplc.engine.models.sources import make
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 
 SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 3, hint=2))

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import sources
-from dplc.engine.models.benching import emulator
+from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, called, compile_model, drawn, plain
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 from dplc.engine.ruleset import toolchain

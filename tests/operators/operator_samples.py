@@ -19,7 +19,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.signature import parts_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted, errors, run_reference
+from dplc.engine.run.calls import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
 DTYPES = (

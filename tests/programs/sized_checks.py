@@ -17,7 +17,7 @@ from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import GATES, judge, run_reference
+from dplc.engine.run.calls import GATES, judge, run_reference
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.ranges import Narrower

@@ -15,11 +15,11 @@ from wide_checks import at_most, flat
 
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
-from dplc.engine.cli.dumps import Dump, compile_dump, reference_of
-from dplc.engine.cli.dumps import draw as drawn_inputs
+from dplc.engine.cli.programs import Dump, compile_dump, reference_of
+from dplc.engine.cli.programs import draw as drawn_inputs
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import judge
+from dplc.engine.run.calls import judge
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.schemas import DTYPES

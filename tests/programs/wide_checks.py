@@ -16,14 +16,13 @@ from wide_programs import Program
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import Capture, capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import best
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.inputs import GATES, judge, run_reference
+from dplc.engine.run.calls import GATES, judge, run_reference
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.verify.kernel import problems
@@ -107,7 +106,7 @@ def threads(kernel: Any) -> int:
 
 
 def prepared(found: Any, captured: Capture) -> dict[str, Any]:
-    from dplc.engine.run.inputs import Preparation
+    from dplc.engine.run.calls import Preparation
 
     return Preparation().now(found.prepared, captured.tensors)
 

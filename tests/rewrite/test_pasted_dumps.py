@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load

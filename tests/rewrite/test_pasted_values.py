@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import RuleSet, read_rules

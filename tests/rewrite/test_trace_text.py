@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain

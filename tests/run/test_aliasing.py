@@ -14,7 +14,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.dispatch import refusal, with_aliases
+from dplc.engine.run.calls import refusal, with_aliases
 
 
 def compiled(function: Callable[..., Any], *inputs: Any) -> Compilation:

@@ -8,7 +8,7 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplc.engine.run.inputs import GATES, accepted, error, judge
+from dplc.engine.run.calls import GATES, accepted, error, judge
 
 INF, NAN = float("inf"), float("nan")
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}

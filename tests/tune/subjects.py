@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import Space

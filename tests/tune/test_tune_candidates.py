@@ -13,8 +13,7 @@ import pytest
 pytest.importorskip("egglog")
 
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import Capture
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import (
@@ -31,7 +30,7 @@ from dplc.engine.explore.stored_solutions import NotProved, StoredSolution
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.inputs import accepted, run_reference
+from dplc.engine.run.calls import accepted, run_reference
 from dplc.engine.schedule.scheduling import stored_schedules
 from dplc.engine.store.store import Decision, Score, Tuned, export_lines, import_lines, open_store
 from dplc.engine.tune import tuning

@@ -15,7 +15,7 @@ import dplc
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.store.store import Tuned, key_of, open_store
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict

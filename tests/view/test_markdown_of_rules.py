@@ -17,7 +17,7 @@ from dplc.engine.language.rule import RuleSet, load, read_rules
 from dplc.engine.ruleset import toolchain
 from dplc.engine.view.lexer import RuleLexer
 from dplc.engine.view.records import fired_in, suite_record
-from dplc.engine.workbench.rule_pages import pages
+from dplc.engine.workbench.reference import pages
 from dplc.ir.diagnostic import Source
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ import pytest
 from view_programs import EXPONENTIALS, PROGRAMS, RULE
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.ruleset import toolchain

@@ -21,7 +21,7 @@ from msgspec import ValidationError, convert
 from view_waiting import until
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace

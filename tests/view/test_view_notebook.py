@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dplc
-from dplc.engine.view.notebook import effect
+from dplc.engine.view.live_program import effect
 from dplc.ir.diagnostic import DplcError
 
 TEXT = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
@@ -20,7 +20,7 @@ rewrite
 COMPILED = "import dplc, torch\ndplc.compile(lambda x: torch.exp(x), (torch.randn(64),), device='emulator', db=False)"
 CANDIDATE = """
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.ruleset import toolchain

@@ -16,9 +16,9 @@ from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembled, assembler
 from dplc.engine.bench.suites import BenchCase, read_suite, subject_of
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.cli.run import compile_record
+from dplc.engine.cli.programs import compile_record
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain

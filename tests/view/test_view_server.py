@@ -14,7 +14,7 @@ from msgspec import ValidationError, convert
 from view_programs import EXPONENTIALS, RULE
 
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.server import LivePage, News, PageServer, Switches
 from dplc.ir.diagnostic import DplcError, UsageError

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.workbench.document import Document
+from dplc.engine.workbench.document import Document, completions, meaning
 from dplc.engine.workbench.language_server import fixes
-from dplc.engine.workbench.queries import completions, meaning
 
 TEXT = """\
 rule mine(U: int in {2, 4} = 2) on tile

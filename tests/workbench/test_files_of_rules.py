@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dplc.engine.workbench.document import Document
+from dplc.engine.workbench.document import Document, ours
 from dplc.engine.workbench.language_server import rules_file
-from dplc.engine.workbench.queries import ours
 
 
 def test_the_file_that_examples_belong_to() -> None:

@@ -77,7 +77,7 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
 
 @pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
 def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
-    from dplc.engine.workbench import queries
+    from dplc.engine.workbench import document as queries
     from dplc.engine.workbench.document import Document
 
     half = Document(tmp_path / "mine.rw")
@@ -334,7 +334,7 @@ def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
 def test_diagnostics_and_answers_are_quick() -> None:
     """Typing in the longest file, and asking in it: what was not typed in is not read again."""
     from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import queries
+    from dplc.engine.workbench import document as queries
     from dplc.engine.workbench.document import Document
 
     files = sorted((p for p in BUILT_IN.rglob("*.rw") if ".examples" not in p.name), key=lambda p: len(p.read_text()))

@@ -17,7 +17,7 @@ from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.materialise import materialise
 from dplc.codegen.materialise.lowering import RESERVED
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Var

@@ -110,7 +110,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_programs_mean_what_their_tiles_mean(title: str) -> None:
-    from dplc.engine.capture.text import capture_text
+    from dplc.engine.capture.capture import capture_text
     from dplc.engine.compiler import Compiler
     from dplc.engine.ruleset import toolchain
 

@@ -12,7 +12,7 @@ from facts_purity import anew, checked_facts
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.rule import load

@@ -13,7 +13,7 @@ from dplc.codegen.arrays import as_numpy
 from dplc.codegen.cuda import generate
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import Target
-from dplc.engine.run.inputs import accepted
+from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 

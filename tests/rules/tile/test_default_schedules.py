@@ -11,7 +11,7 @@ from nests import NESTS
 from scheduling import MACHINE, difference, schedule
 
 from dplc.codegen.target import Target, target
-from dplc.engine.capture.text import capture_text
+from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain

@@ -1,6 +1,6 @@
-"""The table of ATen schemas, made from the live torch: `python -m dplc.engine.capture.schemas --update`.
+"""The table of ATen schemas, made from the live torch: `python examples/benches/aten_schemas.py --update`.
 
-Reading it is ir/schemas.py, which imports no torch.
+`ir/schemas.py` reads it without torch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from ...ir.schemas import PLACEMENT, TABLE, op_name
+from dplc.ir.schemas import PLACEMENT, TABLE, op_name
 
 # Private ops that a program written in public ones can give.
 _PRIVATE = frozenset((
