@@ -270,7 +270,6 @@ def _gaps(x: Any, y: Any) -> Any:
 
 
 OF_SCORES, OF_KEYS = 0, 1  # torch's numbers of masks; any other is of [batch, heads, queries, keys]
-HIDDEN = -float("inf")
 
 
 def encoder_layer(
@@ -314,25 +313,18 @@ def attention(
     """
     if query.is_nested or query.dim() != 3 or (mask is not None and mask_type is None):
         return NotImplemented
-
-    def rows(x: Any, number: int) -> Any:
-        part = slice(number * width, (number + 1) * width)
-        made = functional.linear(x, qkv[part], qkv_bias[part])
-        return made.reshape(*x.shape[:2], heads, width // heads).transpose(1, 2)
-
-    q, k, v = (rows(x, number) for number, x in enumerate((query, key, value)))
-    hidden = None if mask is None else mask.to(torch.bool)
-    if hidden is not None and mask_type in (OF_SCORES, OF_KEYS):  # as scores [batch, heads, queries, keys] are
-        hidden = hidden[:, None, None] if mask_type == OF_KEYS else hidden[None, None]
-    if need_weights:
-        scores = (q * (width // heads) ** -0.5) @ k.transpose(-1, -2)
-        weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, HIDDEN), -1)
-        made = weights @ v
-        kept = weights.mean(1) if average_weights else weights
-    else:
-        made = functional.scaled_dot_product_attention(q, k, v, None if hidden is None else hidden.logical_not())
-        kept = query.new_empty(0)
-    return functional.linear(made.transpose(1, 2).reshape(*query.shape[:2], width), out, out_bias), kept
+    hidden = None if mask is None else query.new_zeros(mask.shape).masked_fill(mask.to(torch.bool), -torch.inf)
+    of_keys = mask_type == OF_KEYS
+    if hidden is not None and not of_keys and mask_type != OF_SCORES:
+        hidden = hidden.flatten(0, 1)
+    first = {id(x): x.transpose(0, 1) for x in (query, key, value)}  # one tensor is projected once
+    q, k, v = (first[id(x)] for x in (query, key, value))
+    made, weights = functional.multi_head_attention_forward(
+        q, k, v, width, heads, qkv, qkv_bias, None, None, False, 0.0, out,
+        out_bias, False, hidden if of_keys else None, need_weights, None if of_keys else hidden,
+        average_attn_weights=average_weights,
+    )  # fmt: skip
+    return made.transpose(0, 1), weights if need_weights else query.new_empty(0)
 
 
 # ---- Derivatives of pooling ops, for which PyTorch has no decomposition.

@@ -225,25 +225,20 @@ def replacing(folder: Path) -> Iterator[Path]:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         workshop = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
-    except OSError as error:
-        raise DplcError(f"cannot write {folder}: {error.strerror}") from None
-    try:
-        yield workshop
-    except OSError as error:
-        shutil.rmtree(workshop, ignore_errors=True)
-        raise DplcError(f"cannot write {folder}: {error.strerror or error}") from None
-    except BaseException:
-        shutil.rmtree(workshop, ignore_errors=True)
-        raise
-    try:
-        workshop.chmod(0o755)
-        _check(place, folder)
-        _put(workshop, place)
+        try:
+            yield workshop
+        except BaseException:
+            shutil.rmtree(workshop, ignore_errors=True)
+            raise
+        try:
+            workshop.chmod(0o755)
+            _check(place, folder)
+            _put(workshop, place)
+        finally:
+            if workshop.exists():  # under this name may be the old one: what is whole and ours goes, nothing else
+                remove(workshop)
     except OSError as error:
         raise DplcError(f"cannot write {folder}: {error.strerror or error}") from None
-    finally:
-        if workshop.exists():  # under this name may be the old one: what is whole and ours goes, nothing else
-            remove(workshop)
 
 
 def _check(place: Path, folder: Path) -> None:

@@ -7,11 +7,11 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -382,7 +382,6 @@ class TreeSearch(Search):
 
 SEARCHES: dict[str, type[Search]] = {search.name: search for search in (Hill, TreeSearch, Random)}
 DEFAULT_SEARCH = Hill.name  # the least regret of all (examples/suites/results/predicted/regret.md)
-SCORES_KEPT = 50_000  # programs whose score is remembered
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # schedules of a kernel that are kept, in case the best is wrong
 REPORTED = 50  # attempts that are handed on at once
@@ -446,7 +445,6 @@ def gain(default: float | None, seconds: float | None) -> float:
 
 Heard = Callable[[SearchProgress, Tried], None]
 Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
-T = TypeVar("T")
 
 
 @dataclass
@@ -471,8 +469,8 @@ class Runner:
     before: dict[Program, Tuned | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._scores: OrderedDict[str, Score] = OrderedDict()  # of kernels
-        self._known: OrderedDict[str, None] = OrderedDict()  # programs
+        self._scores: dict[str, Score] = {}  # of kernels
+        self._known: set[str] = set()  # programs
         self._attempts: dict[Program, list[Attempt]] = {}
         self._began = time.monotonic()
         self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
@@ -527,9 +525,8 @@ class Runner:
         run.tries += 1
         for part, _, own in parts:
             if part.key in self._scores:
-                self._scores.move_to_end(part.key)
                 continue
-            _keep(self._scores, part.key, own)
+            self._scores[part.key] = own
             self._attempts.setdefault(part.loops, []).append(run.attempt(part, own))
             if own.seconds is not None:
                 leaders = run.fastest.setdefault(part.loops, [])
@@ -538,11 +535,10 @@ class Runner:
         key = candidate.key
         if key in self._known:
             run.again += 1
-            self._known.move_to_end(key)
         else:
             run.programs += 1
             run.since += 1
-            _keep(self._known, key, None)
+            self._known.add(key)
             run.pruned += score.status == "refused"
             run.failed += score.status not in ("ok", "refused")
             if score.seconds is not None and (run.best is None or score.seconds < run.best[0]):
@@ -624,12 +620,6 @@ def together(scores: Sequence[tuple[Score, int]]) -> Score:
         return bad
     total = sum(count * score.seconds for score, count in scores if score.seconds is not None)
     return Score(total, scores[0][0].basis, "ok", "; ".join(score.detail for score, _ in scores))
-
-
-def _keep(known: OrderedDict[str, T], key: str, value: T) -> None:
-    known[key] = value
-    if len(known) > SCORES_KEPT:
-        known.popitem(last=False)
 
 
 # ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.
