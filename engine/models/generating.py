@@ -34,7 +34,7 @@ from .compiling import (
     planned_peak,
     with_rows,
 )
-from .sources import ModelSource, Tell, WeightRequest, build, folder_of, is_id, quiet, reach_hub, silent
+from .sources import ModelSource, Tell, WeightRequest, build, explained, folder_of, is_id, reach_hub, silent
 
 # ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
 
@@ -507,14 +507,10 @@ class Tokenizer:
             from transformers import AutoTokenizer
         except ImportError:
             raise DplcError("tokenizers need transformers", hint="pip install 'dplc[hub]'") from None
-        try:
-            with quiet():
-                if not held:
-                    reach_hub()
-                self._tokenizer: Any = AutoTokenizer.from_pretrained(str(place) if held else model)
-        except Exception as error:  # damaged files, no network: many classes, one sentence
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise DplcError(f"the tokenizer of {model} cannot be used", notes=(lines[0],), hint=WITHOUT) from None
+        with explained(f"the tokenizer of {model} cannot be used", WITHOUT):  # damaged files, no network
+            if not held:
+                reach_hub()
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(str(place) if held else model)
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a text, with those that the model wants at its start."""

@@ -332,15 +332,10 @@ def _of_id(name: str, tell: Callable[[str], None]) -> Path:
         from huggingface_hub import hf_hub_download
     except ImportError:
         raise DplcError("models of the hub need huggingface-hub", hint="pip install 'dplc[hub]'") from None
-    try:
-        with quiet():
-            reach_hub()
-            return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
-    except Exception as error:  # no network, no such model, no permission: many classes, one sentence
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        shipped_as = _hint_of_shipped(name.split("/")[1])
-        hint = shipped_as or "give a configuration file (`config.json`) or a folder that has one"
-        raise DplcError(f"cannot get `{name}` from the hub", notes=(lines[0],), hint=hint) from None
+    hint = _hint_of_shipped(name.split("/")[1]) or "give a configuration file (`config.json`) or a folder that has one"
+    with explained(f"cannot get `{name}` from the hub", hint):  # no network, no such model, no permission
+        reach_hub()
+        return Path(hf_hub_download(name, CONFIG, etag_timeout=5))
 
 
 def _cached(name: str) -> Path | None:
@@ -375,6 +370,17 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
+@contextlib.contextmanager
+def explained(what: str, hint: str | None = None) -> Iterator[None]:
+    """Silence the hub's libraries. An error of theirs, of many classes, becomes one sentence with its first line."""
+    try:
+        with quiet():
+            yield
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DplcError(what, notes=(line,), hint=hint) from None
+
+
 # ---- Build the module of a configuration with its parameters on the meta device.
 
 
@@ -391,12 +397,8 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
     """
     config = _configuration(source, layers)
     made = _class(source, config)
-    try:
-        with torch.device("meta"), quiet():
-            model = made._from_config(config, dtype=getattr(torch, DTYPES[dtype]))
-    except Exception as error:
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DplcError(f"the configuration of {source.name} does not make a model", notes=(text,)) from None
+    with explained(f"the configuration of {source.name} does not make a model"), torch.device("meta"):
+        model = made._from_config(config, dtype=getattr(torch, DTYPES[dtype]))
     model.eval().requires_grad_(False)
     _derive_buffers(model)
     return model
