@@ -14,12 +14,12 @@ from ...ir.diagnostic import InternalError
 from ...ir.expr import Call, Var, add, binary, floordiv, free_names, modulo, multiply
 from ...ir.facts.layout import (
     VECTOR_BYTES,
+    adjacent_rows,
     copy_shape,
     is_vector,
     lanes_of,
     operand_of,
     place_in_source,
-    rows_in_turn,
     views_of,
 )
 from ...ir.facts.structure import accumulators_of, defines
@@ -204,7 +204,7 @@ def lower_stage(low: Lowering, stmt: Stage, at: Place) -> Block:
         row_axis, chunk_axis = row_axis + "_", chunk_axis + "_"
     times = {row_axis: -(-rows // groups), chunk_axis: -(-chunks // lanes)}
     thread: Expr = low.thread if threads > 1 else 0
-    run = rows_in_turn(stmt, rows, groups)
+    run = adjacent_rows(stmt, rows, groups)
     row, chunk = multiply(floordiv(thread, lanes), run), modulo(thread, lanes)
     if times[row_axis] > 1:
         row = add(row, multiply(Var(row_axis), groups if run == 1 else 1))

@@ -405,11 +405,11 @@ def owners(kernel: Kernel, stage: Stage) -> list[int]:
     width, _, rows, threads = copy_shape(kernel, stage)
     lanes = lanes_of(kernel, stage)
     groups = threads // lanes
-    run = rows_in_turn(stage, rows, groups)
+    run = adjacent_rows(stage, rows, groups)
     return [r // run % groups * lanes + x // width % lanes for r in range(rows) for x in range(stage.box[-1].extent)]
 
 
-def rows_in_turn(stage: Stage, rows: int, groups: int) -> int:
+def adjacent_rows(stage: Stage, rows: int, groups: int) -> int:
     """Return the number of neighbouring rows that the same lanes copy.
 
     If cells are gathered, these are all rows of the lanes, so that the iteration number gives the address offset of a
