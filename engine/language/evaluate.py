@@ -245,14 +245,23 @@ class Expressions:
         self.level, self.symbolic = level, symbolic
         self.facts: dict[str, Fact] = facts_of(level)
         self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
+        self._made: dict[int, tuple[s.Syntax, Closure]] = {}  # by identity, outside of comprehensions
 
     def compile(self, node: s.Syntax) -> Closure:
-        """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind."""
+        """Return the closure of an expression. Raises DplcError for an unknown fact or a node of another kind.
+
+        Expanded facts hold the same node at many places: it is compiled once.
+        """
+        if id(node) in self._made and not self.variables:
+            return self._made[id(node)][1]
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise DplcError("this is not an expression", node.span)
-        found: Closure = method(node)
-        return _once_for_a_target(found) if isinstance(node, _COMPUTED) and self._is_of_target(node) else found
+        made: Closure = method(node)
+        closure = _once_for_a_target(made) if isinstance(node, _COMPUTED) and self._is_of_target(node) else made
+        if not self.variables:
+            self._made[id(node)] = node, closure
+        return closure
 
     def _is_of_target(self, node: s.Syntax) -> bool:
         """Return whether the value depends on the target alone: on no other variable and no site."""

@@ -273,18 +273,18 @@ def parts(cls: type) -> tuple[str, ...]:
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from names(item, hidden)
-    elif isinstance(node, s.NameOf):
-        if node.text not in hidden:
-            yield node
-    elif isinstance(node, s.Comprehension):
-        yield from names(node.domain, hidden)
-        yield from names((node.element, node.condition), hidden | {node.variable})
-    elif isinstance(node, s.Syntax):
-        for part in parts(type(node)):
-            yield from names(getattr(node, part), hidden)
+    stack = [(node, hidden)]
+    while stack:
+        node, hidden = stack.pop()
+        if node.__class__ is tuple:
+            stack.extend([(item, hidden) for item in reversed(node)])
+        elif isinstance(node, s.NameOf):
+            if node.text not in hidden:
+                yield node
+        elif isinstance(node, s.Comprehension):
+            stack += [((node.element, node.condition), hidden | {node.variable}), (node.domain, hidden)]
+        elif isinstance(node, s.Syntax):
+            stack.extend([(getattr(node, part), hidden) for part in reversed(parts(type(node)))])
 
 
 def walk(value: Any) -> Iterator[Any]:
