@@ -38,9 +38,8 @@ from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
 from .api import Compiled, compile_options
 from .api import compile as compile_function
-from .capture.convert import RandomNumbers
 from .capture.decompositions import derived, table
-from .capture.export import explain
+from .capture.export import RandomNumbers, explain
 from .capture.fx_rewrites import (
     Function,
     Lengths,
@@ -53,6 +52,7 @@ from .capture.fx_rewrites import (
     flattened,
     guarded,
     is_number,
+    leaves,
     numbers,
     split_off_views,
     value,
@@ -227,8 +227,7 @@ def changes(graph: GraphModule) -> bool:
 
     It ran on tensors without data, and their version shows it; that of `torch._foreach_add_` only by its name.
     """
-    leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
-    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves):
+    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves(graph)):
         return True
     names = (node.target.__name__ for node in graph.graph.nodes if node.op == "call_function")
     return any(name.endswith("_") and not keyword.iskeyword(name[:-1]) for name in names)  # not `operator.and_`

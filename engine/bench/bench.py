@@ -35,10 +35,13 @@ from ..rewrite.trace import EACH, Trace
 from ..ruleset import Toolchain, toolchain
 from ..run.calls import Preparation
 from .cases import (
+    BenchCase,
     Clock,
     CompiledCase,
     CompileTimes,
     CudaClock,
+    Suite,
+    Written,
     assemble_all,
     assembler,
     build_all,
@@ -49,12 +52,13 @@ from .cases import (
     limits,
     measured,
     nothing_measured,
+    read_suite,
     run_case,
+    subject_of,
     timing,
     with_rules,
 )
 from .records import BenchRecord, CaseRecord, KernelRecord, Totals, geomean, markdown_table
-from .suites import BenchCase, Suite, Written, read_suite, subject_of
 
 Say = Callable[[str], None]
 

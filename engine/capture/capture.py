@@ -40,9 +40,19 @@ from ...ir.text.torch import print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.rule import Policy, built_in_policy
 from ..language.rule_files import collections_paused
-from .convert import Conversion, convert, dtype_name
 from .dynamic_shapes import Dim, Extent, declared
-from .export import Exported, FactoryResult, Record, Replay, explain, export, export_lock
+from .export import (
+    Conversion,
+    Exported,
+    FactoryResult,
+    Record,
+    Replay,
+    convert,
+    dtype_name,
+    explain,
+    export,
+    export_lock,
+)
 from .places import SourcePlaces, characters
 from .signature import Fixed, Pairs, Signature, check_kind, parts_of, tensors_of
 
@@ -464,6 +474,7 @@ def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
 NAME = "-c"  # what errors call the text
 DIM = "dim"  # `dim(s, 1..4096)`: an extent that is known at a call
 _RANGE = re.compile(rf"(\b{DIM}\(\s*\w+\s*,\s*\d+)\.\.(?=\d)")
+SCOPE = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__"}
 HOOK = "__dplc__"  # ends in two underscores, or Python would mangle it inside of a class
 
 # These look at the frame that calls them, which must stay the text's own.
@@ -818,9 +829,8 @@ class Evaluation:
 
     def _reset(self) -> None:
         self._counts, self._depth = {}, 0
-        scope = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "math": math, "__name__": "__main__"}
         self._scope.clear()
-        self._scope.update(scope, **{HOOK: self.call, DIM: self.dim})
+        self._scope.update(SCOPE, **{HOOK: self.call, DIM: self.dim})
 
     def _inside(self) -> bool:
         return self._depth > 0

@@ -33,6 +33,11 @@ def value(node: Any) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
+def leaves(graph: GraphModule) -> Iterator[Any]:
+    """Yield the known parts of all values of a graph, tensors and numbers."""
+    return (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
+
+
 def is_view(node: Any) -> bool:
     """Return whether a node computes nothing: all its memory is that of the tensors it reads."""
     if not node.op.startswith("call_"):
@@ -517,8 +522,7 @@ class Lengths:
         others = [e for own in self.dimensions.values() for e in own.values() if e not in self.places]
         if others:
             raise DplcError(f"an argument has the length `{others[0]}`, which is computed from others")
-        leaves = (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
-        extents = (n for leaf in leaves for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
+        extents = (n for leaf in leaves(graph) for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
         symbols = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
         if read := sorted(map(str, symbols - self.places.keys() - set(self.numbers.values()))):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,16 +29,16 @@ from ..bench.bench import (
 )
 from ..bench.bench import bench as bench_cases
 from ..bench.bench import markdown as markdown_page
-from ..bench.cases import CudaClock, can_measure
+from ..bench.cases import CudaClock, can_measure, read_suite
 from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
-from ..bench.suites import read_suite
+from ..models import artefact, benching, sources
+from ..models.artefact import Artefact
+from ..models.benching import PickedSuite, pack
 from ..run.calls import at_binding
+from .models import compiled_model
 from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
 from .programs import benched, bindings, compiler_for, each_binding, prepared, teller
-
-if TYPE_CHECKING:
-    from ..models.artefact import Artefact
 
 
 def bench(flags: Flags) -> None:
@@ -124,7 +123,6 @@ def _single(flags: Flags) -> str:
 
 def bench_model(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench MODEL_OR_ARTEFACT`. A measurement without `--weights` uses random weights."""
-    from ..models import benching, sources
 
     def measure(program: Artefact, cases: list[CaseRecord]) -> None:
         if flags.weights is None:
@@ -145,9 +143,6 @@ def bench_model(flags: Flags, steps: BenchSteps) -> None:
 
 def _programs(flags: Flags) -> Iterator[Artefact]:
     """Yield the artefact to benchmark, or the model at each binding of its sizes."""
-    from ..models import artefact, benching
-    from .models import compiled_model
-
     if flags.subject.kind == "artefact":
         yield benching.of_artefact(artefact.load(flags.subject.path, flags.trust_edited_cuda))
         return
@@ -171,8 +166,6 @@ MINUTES = 8.0
 
 def pack_suites(flags: Flags, path: Path) -> None:
     """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
-    from ..models.benching import PickedSuite, pack
-
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
     for given in flags.subject.names:
         name, _, pattern = given.partition(":")

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...codegen.target import load_device
 from ...codegen.target import target as target_named
@@ -31,11 +31,9 @@ from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter
 from ..rewrite.terms.rewriter import mentions_mat
+from ..workbench import reference
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, writing
-
-if TYPE_CHECKING:
-    from ..workbench.reference import Word
 
 
 def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -198,8 +196,6 @@ WIDTH = 44  # the column of sentences, where a signature is shorter
 
 def show_facts(flags: Flags) -> None:
     """List all facts and functions, or print those of a name in full. `target` lists its fields."""
-    from ..workbench import reference
-
     _show(
         [reference.machine()] if flags.name == "target" else reference.facts(load(flags.rules or ())),
         flags,
@@ -212,14 +208,12 @@ def show_nodes(flags: Flags) -> None:
 
     Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
     """
-    from ..workbench import reference
-
     names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level == "torch" else []
     ops = [reference.op(name) for name in names if flags.level in (None, "torch")]
     _show([*reference.nodes(), *filter(None, ops)], flags, "node")
 
 
-def _show(entries: list[Word], flags: Flags, what: str) -> None:
+def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     name, level = flags.name, flags.level
     if level is not None and level not in LEVELS:
         notes = (f"levels are {', '.join(LEVELS)}",)
@@ -241,7 +235,7 @@ def _show(entries: list[Word], flags: Flags, what: str) -> None:
         print_text("\n".join(title + "".join(lines) for title, lines in groups.items()), "rw")
 
 
-def _whole(entry: Word) -> str:
+def _whole(entry: reference.Word) -> str:
     lines = [f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""]
     lines += [f"    {line}".rstrip() for line in entry.says.splitlines()]
     width = max((len(name) for name, _, _ in entry.fields), default=0)
@@ -460,7 +454,6 @@ def new_rule(flags: Flags) -> None:
 
 
 def _from_file(name: str, flags: Flags) -> str:
-    from ..workbench.reference import rule_from_lines
     from .rewriting import read_dump
 
     found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.lines or "")
@@ -474,11 +467,10 @@ def _from_file(name: str, flags: Flags) -> str:
         raise UsageError(f"--from {flags.lines}: lines count from 1, the first one first")
     if found[2] is None and level not in ("tensor", "torch"):
         first = next((n for n, line in enumerate(text.splitlines(), 1) if line.startswith("kernel ")), 1)
-    return rule_from_lines(name, Source(str(path), text), level, first, last)
+    return reference.rule_from_lines(name, Source(str(path), text), level, first, last)
 
 
 def _from_expression(name: str, flags: Flags) -> str:
-    from ..workbench.reference import rule_from_lines
     from .programs import compile_text
 
     level = flags.level or "tensor"
@@ -488,11 +480,10 @@ def _from_expression(name: str, flags: Flags) -> str:
     text = compile_text(flags, values=False).ir(level)
     first = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("graph ", "kernel ")))
     inner = first if level == "tensor" else first + 1
-    return rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
+    return reference.rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
 
 
 def _from_op(name: str, flags: Flags) -> str:
-    from ..workbench.reference import rule_of_op
     from .programs import captured_text
 
     op = flags.op or ""
@@ -500,7 +491,7 @@ def _from_op(name: str, flags: Flags) -> str:
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
     graph = captured_text(flags, values=False)[0].graph if flags.text else None
-    return rule_of_op(name, known[op], graph)
+    return reference.rule_of_op(name, known[op], graph)
 
 
 # ---- doc
@@ -511,19 +502,18 @@ def write_pages(flags: Flags) -> None:
     from ..compiler import Compiler
     from ..ruleset import toolchain
     from ..view.records import fired_in
-    from ..workbench.reference import MARK, pages
 
     folder, suite, tools, fired = flags.out or Path(), flags.suite, toolchain(flags.rules), None
     if suite is not None:
         with bars() as tell:
             fired = fired_in(suite, Compiler(tools, target_named()), tell, priced=True)
-    made = pages(tools.rules, fired, suite.name if suite is not None else "")
+    made = reference.pages(tools.rules, fired, suite.name if suite is not None else "")
     try:
         (folder / "groups").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DplcError(f"cannot write {folder}: {error.strerror}") from None
     for name, text in made.items():
-        write_file(folder / name, text, re.compile(rf"\A{MARK}".encode()))
+        write_file(folder / name, text, re.compile(rf"\A{reference.MARK}".encode()))
     print_remark(f"{len(made)} files in {folder}: begin with {folder / 'index.md'}")
 
 

@@ -16,7 +16,7 @@ import msgspec
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
 from ..api import choose_device
-from ..bench.suites import read_suite
+from ..bench.cases import read_suite
 from ..capture.capture import Capture
 from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
@@ -28,7 +28,7 @@ from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
 from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, default_path, open_store
-from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress, Tried, micro
+from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress, Tried, micro, plain_text
 from ..tune.tuning import (
     CANDIDATE,
     ChosenWay,
@@ -182,7 +182,7 @@ def changes(before: Schedule, after: Schedule) -> list[str]:
                 found.append(f"with {_fired(other)}" if one is None else f"without {_fired(one)}")
                 continue
             pairs = ((name, one.parameters.get(name), value) for name, value in other.parameters.items())
-            values = [f"{name} from {_text(a)} to {_text(b)}" for name, a, b in pairs if a != b]
+            values = [f"{name} from {plain_text(a)} to {plain_text(b)}" for name, a, b in pairs if a != b]
             found += [f"{rule[1]} {', '.join(values)}"] if values else []
             moved += [f"{rule[1]} at {other.site}"] if one.site != other.site else []
     return found or moved
@@ -198,7 +198,7 @@ def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
 
 def _fired(decision: Decision) -> str:
     """Return a rule with the values of its parameters."""
-    values = ", ".join(f"{name}={_text(value)}" for name, value in decision.parameters.items())
+    values = ", ".join(f"{name}={plain_text(value)}" for name, value in decision.parameters.items())
     return f"{decision.rule}({values})" if values else decision.rule
 
 
@@ -257,10 +257,6 @@ def _kernel(outcome: TuningOutcome) -> str:
     changed = outcome.winner.key != outcome.default.key
     lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule if changed]
     return "\n".join(lines) + "\n"
-
-
-def _text(value: Any) -> str:
-    return "(" + ", ".join(map(_text, value)) + ")" if isinstance(value, list) else str(value)
 
 
 # ---- several programs

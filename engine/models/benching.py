@@ -41,19 +41,22 @@ from ..bench.bench import (
 )
 from ..bench.cases import (
     Assembled,
+    BenchCase,
+    BenchSubject,
     Build,
     Clock,
     CompileTimes,
+    Suite,
     assembler,
     each_assembled,
     import_everything,
     kernel_record,
     measured_run,
     note_assembled,
+    subject_of,
     with_rules,
 )
 from ..bench.records import BenchRecord, CaseRecord
-from ..bench.suites import BenchCase, BenchSubject, Suite, subject_of
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import features, instruction_counts
 from ..cost.limits import program_seconds

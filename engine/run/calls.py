@@ -33,8 +33,8 @@ from ...ir.substitute import with_sizes
 from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ...ir.torch import TorchGraph
 from ..capture.capture import Capture, bits, modules_of, plain_parts
-from ..capture.convert import dtype_name
 from ..capture.dynamic_shapes import Dim, range_of
+from ..capture.export import dtype_name
 from ..capture.signature import check_kind, parts_of
 from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts

@@ -26,8 +26,7 @@ from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ...ir.text.programs import print_program, read_program
 from ..api import Compiled
-from ..bench.cases import WHOLE, assembler, work_of
-from ..bench.suites import BenchCase, Suite, subject_of
+from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, work_of
 from ..capture.capture import Capture, capture_text
 from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program

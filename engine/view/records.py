@@ -22,8 +22,7 @@ from ...ir.program import Kernel, Param
 from ...ir.tile import Tile
 from ...version import __version__
 from ..api import Compiled
-from ..bench.cases import assembled, assembler
-from ..bench.suites import Suite, read_suite, subject_of
+from ..bench.cases import Suite, assembled, assembler, read_suite, subject_of
 from ..capture.capture import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts

@@ -34,7 +34,7 @@ from short_extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, p
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
-from dplc.engine.bench.suites import DTYPES, BenchCase, Suite, read_suite
+from dplc.engine.bench.cases import DTYPES, BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain
 
 HERE = Path(__file__).resolve().parent

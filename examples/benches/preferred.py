@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts

@@ -27,7 +27,7 @@ from dplc.codegen.emulator.executor import ORDERS, EmulatorExecutor, bytes_of
 from dplc.codegen.emulator.runtime import DeviceBuffer, DeviceMemory, EmulatorError, LoadedKernels, load
 from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
-from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite, subject_of
+from dplc.engine.bench.cases import BenchCase, BenchOperation, Suite, subject_of
 from dplc.engine.capture.capture import Capture, bits, capture
 from dplc.engine.compiler import Compiler, launch_plan
 from dplc.engine.kernels.kernels import launches_of

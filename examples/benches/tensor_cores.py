@@ -20,7 +20,7 @@ import msgspec
 from dplc.codegen.build import assemble, device_text
 from dplc.codegen.sass import disassemble
 from dplc.codegen.target import target
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dplc.codegen.target import target
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain

@@ -15,8 +15,16 @@ from tiny_suite import TINY
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
-from dplc.engine.bench.cases import CompiledCase, assembler, compile_all, device_name, measured, timing
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import (
+    CompiledCase,
+    assembler,
+    compile_all,
+    device_name,
+    measured,
+    read_suite,
+    subject_of,
+    timing,
+)
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain

@@ -14,9 +14,8 @@ from test_bench import FakeClock, bench
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
 from dplc.engine.bench.bench import measure, rows
-from dplc.engine.bench.cases import CompiledCase, describe
+from dplc.engine.bench.cases import CompiledCase, Written, describe
 from dplc.engine.bench.records import CaseRecord
-from dplc.engine.bench.suites import Written
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler

@@ -14,8 +14,7 @@ import pytest
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import Limit, limits
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import Limit, limits, read_suite, subject_of
 from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts

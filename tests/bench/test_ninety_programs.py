@@ -7,8 +7,7 @@ from pathlib import Path
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import compile_all
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import compile_all, read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.bench.suites import BenchCase, BenchOperation, Suite
+from dplc.engine.bench.cases import BenchCase, BenchOperation, Suite
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.ruleset import toolchain
 from dplc.ir.tile import Sync

@@ -12,7 +12,7 @@ import pytest
 from drawing import some
 from exploring import H100, shared_lowering, tools
 
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.kernel_estimate import EstimatedValue, KernelEstimate, Price, Pricing
 from dplc.engine.cost.predict import kendall

@@ -19,7 +19,7 @@ from dumps import Dumps
 
 from dplc.codegen.cuda import print_cuda
 from dplc.codegen.target import DEVICES, target
-from dplc.engine.bench.suites import read_suite
+from dplc.engine.bench.cases import read_suite
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting

@@ -12,7 +12,7 @@ from pathlib import Path
 from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted, errors, run_eager, run_reference

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.sources import build, find

@@ -12,7 +12,7 @@ from carried_out import tune_one
 from entries import key, tuned
 from schedules import H200
 
-from dplc.engine.bench.suites import Suite, read_suite
+from dplc.engine.bench.cases import Suite, read_suite
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary

@@ -14,7 +14,7 @@ from entries import tuned
 from schedules import H200, default_schedule, loops, written_down
 
 import dplc
-from dplc.engine.bench.suites import read_suite, subject_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.kernels.sharing import key

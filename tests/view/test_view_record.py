@@ -14,8 +14,7 @@ from view_programs import PROGRAMS
 from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import assembled, assembler
-from dplc.engine.bench.suites import BenchCase, read_suite, subject_of
+from dplc.engine.bench.cases import BenchCase, assembled, assembler, read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.cli.programs import compile_record
