@@ -36,7 +36,6 @@ from ..ruleset import Toolchain, toolchain
 from ..run.calls import Preparation
 from .cases import (
     BenchCase,
-    Clock,
     CompiledCase,
     CompileTimes,
     CudaClock,
@@ -187,7 +186,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
 
 
 def measure(
-    compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: Clock, place: Callable[[Any], Any]
+    compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: CudaClock, place: Callable[[Any], Any]
 ) -> None:
     """Measure the whole program if its result is right, then each kernel alone.
 
@@ -410,7 +409,7 @@ def note_limits(
 
 
 def time_kernels(
-    cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: Clock
+    cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: CudaClock
 ) -> None:  # fmt: skip
     """Time the first launch of each kernel alone, multiplied by the number of its launches.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -432,20 +432,8 @@ WARM_UP, RUNS = 5, 30
 COLD = "cold: filled with other data before every run"
 
 
-class Clock(Protocol):
-    """Clock of runs. `prepare` puts the machine in the state in which every run starts."""
-
-    def prepare(self) -> None: ...
-
-    def seconds(self, run: Callable[[], Any]) -> float: ...
-
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
-        """Record the run once. Return a function that replays it, or None if it cannot be recorded."""
-        ...
-
-
 class CudaClock:
-    """Clock on torch's current stream, with events.
+    """Clock of runs, on torch's current stream, with events. `prepare` puts the machine in the state of every run.
 
     Before every run other data fills the L2 cache. The write that does it also hides the cost of the launch.
     `codegen/pack/worker.py` times launches on a stream of the driver in the same way.
@@ -467,6 +455,7 @@ class CudaClock:
         return float(start.elapsed_time(end)) * 1e-3
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
+        """Record the run once. Return a function that replays it, or None if it cannot be recorded."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -487,7 +476,7 @@ def can_measure() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: int = RUNS) -> TimingRecord:
+def timing(run: Callable[[], Any], clock: CudaClock, warm_up: int = WARM_UP, runs: int = RUNS) -> TimingRecord:
     """Return the median and the quartiles of some runs, after some warm-up runs."""
     replay = clock.graph(run)
     timed = replay or run
@@ -500,7 +489,7 @@ def timing(run: Callable[[], Any], clock: Clock, warm_up: int = WARM_UP, runs: i
     return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=runs, launched=how)
 
 
-def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: Clock) -> MeasuredRecord:
+def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: CudaClock) -> MeasuredRecord:
     """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
     assert compiled.compilation is not None
     captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
@@ -522,7 +511,7 @@ def nothing_measured() -> MeasuredRecord:
 
 def measured_run(
     run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], function: Callable[..., Any],
-    inputs: tuple[Any, ...], clock: Clock, wrong: str = "the result is wrong: not timed",
+    inputs: tuple[Any, ...], clock: CudaClock, wrong: str = "the result is wrong: not timed",
 ) -> MeasuredRecord:  # fmt: skip
     """Time a run if its result is right, and then the function in eager mode and by torch.compile.
 
@@ -548,7 +537,7 @@ def measured_run(
     return record
 
 
-def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clock: Clock) -> TimingRecord | None:
+def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clock: CudaClock) -> TimingRecord | None:
     """Return the time of torch.compile, None if it does not work here (it needs Triton and a C compiler)."""
     torch._dynamo.reset()
     optimised = torch.compile(function, dynamic=False)

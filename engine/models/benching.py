@@ -44,8 +44,8 @@ from ..bench.cases import (
     BenchCase,
     BenchSubject,
     Build,
-    Clock,
     CompileTimes,
+    CudaClock,
     Suite,
     assembler,
     each_assembled,
@@ -229,7 +229,7 @@ def measure(
     cases: list[CaseRecord],
     weights: Mapping[str, Any],
     executor: Executor,
-    clock: Clock,
+    clock: CudaClock,
     device: str,
 ) -> None:
     """Fill in the measured times of the cases. weights: {name: tensor on the device}."""

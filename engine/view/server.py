@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -192,20 +192,10 @@ HEADERS = {
 }
 
 
-class Recompiled(Protocol):
-    """Program that compiles, searches and lists parameters on request of the page."""
-
-    def compile(self, why: str, switches: Switches | None = None) -> News: ...
-
-    def search(self, wanted: SearchRequest) -> None: ...
-
-    def parameters(self, rule: str) -> list[Record]: ...
-
-
 class PageServer(ThreadingHTTPServer):
     """Serve a live page at `url`. port: 0 selects a free port.
 
-    program: the program that compiles, after its capture. seen: set by the first request for the page. The server also
+    program: the `LiveProgram`, after its capture. seen: set by the first request for the page. The server also
     keeps the number of the last news that it sent.
     """
 
@@ -215,7 +205,7 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
-        self.program: Recompiled | None = None
+        self.program: Any = None
         self.seen, self.heard = threading.Event(), 0
 
     @property

@@ -38,7 +38,7 @@ from torch import nn
 
 import dplc
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.cases import Clock, CudaClock, can_measure, timing
+from dplc.engine.bench.cases import CudaClock, can_measure, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.run.calls import judge
@@ -206,7 +206,7 @@ def time_calls(rounds: int = 60, each: int = 20) -> None:
     print("a call: " + ", ".join(f"{name} {spent:.0f} us" for name, spent in best.items()))
 
 
-def measured(case: Case, dtype: str, clock: Clock, device: str = "cuda", lengths: Sequence[int] = LENGTHS) -> str:
+def measured(case: Case, dtype: str, clock: CudaClock, device: str = "cuda", lengths: Sequence[int] = LENGTHS) -> str:
     """A line of the table of measured ratios. clock: of `dplc bench`. Raises SystemExit for a result that is wrong."""
     module = case.make().to(DTYPES[dtype]).eval()
     exact = copy.deepcopy(module).double()
