@@ -65,6 +65,7 @@ FILLERS = frozenset((
     torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
     torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
 ))  # fmt: skip
+MAKERS = FACTORIES | FILLERS
 # What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
 COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 
@@ -113,7 +114,7 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
             changed += tensors[:1]
         if any(map(self._is_weight, changed)):
             self.changed_weight = True
-        elif _makes(function) and isinstance(result, torch.Tensor) and not _initialises(caller()):
+        elif function in MAKERS and isinstance(result, torch.Tensor) and not _initialises(caller()):
             place = self._places.here(caller())
             sizes = sizes_of_factory((*args, *kwargs.values()), result.shape)
             self.made.append(FactoryResult(function, result, result.detach().clone(), result._version, place, sizes))
@@ -158,7 +159,7 @@ class Replay(TorchFunctionMode):  # type: ignore[misc]
         self._inside = inside
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._inside() or not _makes(function):
+        if self._inside() or function not in MAKERS:
             return function(*args, **(kwargs or {}))
         made, tensor = self._left.pop() if self._left else (None, None)
         if made is None or made.function is not function:
@@ -176,10 +177,6 @@ def _initialises(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _makes(function: Any) -> bool:
-    return function in FACTORIES or function in FILLERS
 
 
 def _tensors(value: Any) -> list[Any]:

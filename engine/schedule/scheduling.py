@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
@@ -129,15 +130,14 @@ class Scheduler:
             self.trace.at("tile").events += [Remark("t", "store", o.kernel, o.text) for o in origins]
         out: list[Kernel] = []
         taken = names_of_all(loops)
-        waiting: list[Kernel] = []  # neighbours without a stored schedule: some rules look at several kernels
-        for kernel, (made, _) in zip(loops, found, strict=True):
-            if made is None:
-                waiting.append(kernel)
-                continue
-            out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
-            out += placed(made, (kernel,), taken)
-            waiting = []
-        out += placed(self.by_default(tuple(waiting), shaped), tuple(waiting), taken)
+        # neighbours without a stored schedule are scheduled together: some rules look at several kernels
+        for by_default, group in groupby(zip(loops, found, strict=True), key=lambda pair: pair[1][0] is None):
+            if by_default:
+                kernels = tuple(kernel for kernel, _ in group)
+                out += placed(self.by_default(kernels, shaped), kernels, taken)
+            else:
+                for kernel, (made, _) in group:
+                    out += placed(made or (), (kernel,), taken)
         return tuple(out), origins
 
     def by_default(self, program: Program, shaped: Shaped | None = None) -> Program:
