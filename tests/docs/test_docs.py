@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,9 @@ def test_commands_of_a_page_print_the_lines_below_them(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    model = tmp_path / "examples/models/tinyllama-1.1b.json"
+    model.write_text(re.sub("2048|5632", "256", model.read_text()))  # narrow rows show the same
     predicted = []
     for block in BLOCKS.finditer(page.read_text()):
         if block["file"]:

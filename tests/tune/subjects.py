@@ -19,12 +19,16 @@ SHIPPED = tuple(SEARCHES)
 
 from exhaustive import tokens  # noqa: E402  (importing it adds the search `exhaustive`)
 
-__all__ = ["MACHINE", "MATMUL", "RULES", "SHIPPED", "SOFTMAX", "SUM", "kernels", "space", "tokens"]
+__all__ = ["MACHINE", "MATMUL", "RULES", "SHIPPED", "SOFTMAX", "SUM", "TINY", "kernels", "space", "tokens"]
 
 MACHINE = target("sm_90a")
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 SOFTMAX = "torch.softmax(torch.randn(32, 1024), -1)"
 SUM = "torch.randn(8, 4096).sum(-1)"
+TINY = {
+    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 32,
+}  # fmt: skip
 RULES = Path(__file__).parent / "rules"
 
 

@@ -19,7 +19,7 @@ from dplc.engine.cli.tune import changes
 from dplc.engine.store.store import Decision, Score
 from dplc.engine.tune.search import Runner
 from dplc.engine.tune.tuning import Programmed
-from tests.tune.subjects import SUM
+from tests.tune.subjects import SUM, TINY
 
 COMMON = ["tune", "-c", SUM, "--target", "sm_90a"]
 
@@ -103,12 +103,6 @@ def test_programs_of_a_suite_are_checked_on_drawn_values(
         main(["tune", suite, "--tries", "1", "--no-db", "--target", "sm_90a", "--rules", str(rules)])
     assert stop.value.code == 1
     assert "wrong in every way" in capsys.readouterr().err
-
-
-TINY = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
-}  # fmt: skip
 
 
 @pytest.mark.usefixtures("captured_once")

@@ -22,7 +22,7 @@ from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
 from dplc.engine.tune.search import random_token
 from dplc.ir.program import Kernel
 from dplc.ir.substitute import with_hints
-from tests.tune.subjects import MACHINE
+from tests.tune.subjects import MACHINE, TINY
 
 WIDTH = 96
 TEXT = f"F.silu(torch.randn(dim(s, 1..512), {WIDTH})).sum(-1)"
@@ -241,12 +241,6 @@ def test_a_whole_range_is_tuned_too(capsys: pytest.CaptureFixture[str]) -> None:
     text = f"torch.relu(torch.randn(dim(s, 4..64, 4, 32), dim(t, 1..9), {WIDTH}))"
     code, out, err = tuned_by_command(capsys, "-c", text, "--tries", "3", "--no-db", "--jobs", "2")
     assert code == 0 and "`s` is 4..64, a multiple of 4; times are those of 32" in err and "failed" not in out
-
-
-TINY = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 32,
-}  # fmt: skip
 
 
 @pytest.mark.usefixtures("captured_once")
