@@ -66,7 +66,7 @@ class Intrinsic(Stmt):
 
 
 class Launch(Stmt):
-    """Blocks in x, y, z; threads of a block; bytes of shared memory; blocks an SM must be able to hold.
+    """Blocks in x, y, z; threads of a block; bytes of shared memory.
 
     cluster: so many neighbours in x run together, and write into the shared memory of each other.
     """
@@ -76,7 +76,6 @@ class Launch(Stmt):
     block: Int
     body: Block
     shared: Int = 0
-    resident: Int = 1
     cluster: Int = 1
 
 

@@ -18,16 +18,15 @@ VIAS = ("SYNC", "ASYNC", "TMA")
 class Tile(Stmt):
     """One launch. BLOCK axes are the grid, THREAD axes the block in row-major order, REG and VEC axes replication.
 
-    resident: blocks an SM must be able to hold; snake: serpentine order of register tiles; cluster: so many neighbours
-    along the last BLOCK axis run together, and a box of TMA that is the same for all comes once, a part by each. All
-    three are sticky: a template that does not mention them keeps them.
+    snake: serpentine order of register tiles; cluster: so many neighbours along the last BLOCK axis run together, and a
+    box of TMA that is the same for all comes once, a part by each. Both are sticky: a template that does not mention
+    them keeps them.
     """
 
     positional: ClassVar[tuple[str, ...]] = ("axes",)
-    sticky: ClassVar[tuple[str, ...]] = ("resident", "snake", "cluster")
+    sticky: ClassVar[tuple[str, ...]] = ("snake", "cluster")
     axes: tuple[Axis, ...]
     body: Block
-    resident: Int = 1
     snake: Int = 0
     cluster: Int = 1
 

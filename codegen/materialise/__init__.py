@@ -34,7 +34,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     grid, blocks = block_axes(low)
     check_limits(kernel, target, low.thread_count, low.shared_bytes)
     whole = without_unused((*blocks, *thread_axes(low), *low.top.head, *first_of_all(low), *body))
-    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.resident, tile.cluster)
+    launch = Launch(grid, low.thread_count, whole, low.shared_bytes, tile.cluster)
     return replace(prepared, body=(launch,))
 
 

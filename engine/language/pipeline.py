@@ -4,7 +4,7 @@
         pass tileify
         pass xor_smem after vectorise            because "conflicts depend on the width"
         one of pipeline_predicated, pipeline_k_outer because "both rotate the ring"
-        pass residency last
+        pass snake last
 
 A pass is a rule file (`stage_inputs.rw` is `stage_inputs`) or one rule. An entry replaces the entry of an earlier file
 with the same label. A pass that no pipeline names runs where rules of its level run, after ours.

@@ -203,9 +203,9 @@ REGISTER_GRAIN = 8
 
 
 def register_budget(tile: Tile, target: Target) -> int:
-    """Return the registers that the compiler may give to a thread, limited by the blocks that must be co-resident."""
+    """Return the registers that the compiler may give to a thread of a block."""
     threads = -(-_extent(tile, "THREAD") // 32) * 32
-    share = target.registers // (threads * max(tile.resident, 1))
+    share = target.registers // threads
     return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
 
 

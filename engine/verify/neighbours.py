@@ -97,7 +97,7 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
         return replace(value, extent=renumbered(value.extent, change))
     if not isinstance(value, Node) or isinstance(value, Var | Sync | Wait | WaitMma):
         return value
-    kept = ("depth", "pad", "swizzle", "xor", "lanes", "slot", "unroll", "resident", "snake", "other")
+    kept = ("depth", "pad", "swizzle", "xor", "lanes", "slot", "unroll", "snake", "other")
     fields = {
         field.name: renumbered(getattr(value, field.name), change)
         for field in type(value).fields

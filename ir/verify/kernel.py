@@ -177,10 +177,8 @@ class KernelCheck:
         """Check the grid, whose extents are numbers at a launch, the block and the cluster of a launch."""
         if len(stmt.grid) != 3 or not all(only_sizes(e) and lowest(e) >= 1 for e in stmt.grid):
             self.say(stmt, "a grid has three extents of 1 or more, made of numbers and sizes")
-        if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0 or stmt.resident < 1:
-            self.say(
-                stmt, f"a block has 1 to {MOST_THREADS} threads, no fewer than 0 bytes, and an SM holds one or more"
-            )
+        if not 1 <= stmt.block <= MOST_THREADS or stmt.shared < 0:
+            self.say(stmt, f"a block has 1 to {MOST_THREADS} threads and no fewer than 0 bytes")
         self.cluster = stmt.cluster
         if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
             self.say(stmt, "the blocks in x are no whole clusters")

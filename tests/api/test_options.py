@@ -17,8 +17,8 @@ X = torch.ones(3, 4)
 WRONG = {
     "target": ({"target": "h20"}, "did you mean `h200`"),
     "device": ({"device": "cuba"}, "did you mean `cuda`"),
-    "rule": ({"settings": {"residensy": {"B": 1}}}, "did you mean `residency`"),
-    "parameter": ({"settings": {"residency": {"C": 1}}}, "its parameters are B"),
+    "rule": ({"settings": {"blockify_flt": {"T": 1}}}, "did you mean `blockify_flat`"),
+    "parameter": ({"settings": {"blockify_short": {"C": 1}}}, "its parameters are V, B"),
     "value": ({"settings": {"chunk_matmul_k": {"BK": 3}}}, "not in the domain"),
     "file": ({"rules": "nowhere/none.rw"}, "no such rule file: nowhere/none.rw"),
 }
@@ -61,7 +61,7 @@ def test_words_are_no_switches(name: str) -> None:
 
 
 def test_settings_are_of_rules() -> None:
-    for wrong in ({"residency": 3}, {3: {}}):
+    for wrong in ({"snake": 3}, {3: {}}):
         with pytest.raises(dplc.DplcError, match="it takes a dict"):
             dplc.compile(double, (X,), settings=wrong)  # type: ignore[arg-type]
 

@@ -18,8 +18,8 @@ MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 OUTSIDE = (
     (ROWS, "cooperative_reduce.T=100", "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}"),
     (MATMUL, "chunk_matmul_k.BK=33", "the domain is {2, 4, 8, 16, 32, 64, 128}"),
-    (MATMUL, "residency.B=9999", "the rule is at rules/tile/axes/residency.rw"),
-    (ROWS, "residency.B=0", "residency.B=0: the value is not in the domain of `B`"),
+    (MATMUL, "chunk_matmul_k.BK=9999", "the rule is at rules/tile/blocks/chunk_matmul_k.rw"),
+    (ROWS, "cooperative_reduce.T=0", "cooperative_reduce.T=0: the value is not in the domain of `T`"),
     (MATMUL, "register_tile.FM=7", "FM=7 is not in its domain {1, 2, 4, 8, 16, 32}"),
 )
 FOR_NOTHING = (
@@ -99,17 +99,17 @@ def test_what_is_heard_is_not_mentioned(dplc) -> None:  # type: ignore[no-untype
 def test_from_python() -> None:
     x = torch.randn(16, 64)
     with pytest.raises(UsageError, match="not in the domain"):
-        package.compile(torch.relu, (x,), device="emulator", settings={"residency": {"B": 9}})
+        package.compile(torch.relu, (x,), device="emulator", settings={"blockify_flat": {"T": 9}})
     with pytest.warns(SettingWarning, match="`chunk_matmul_k` fires nowhere"):
         package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": 32}})
 
 
 def test_in_a_pipeline(tmp_path: Path) -> None:
     file = tmp_path / "mine.rw"
-    file.write_text("pipeline tile\n    pass residency(B=9)\n")
-    with pytest.raises(DplcError, match="9 is not in the domain of `B`") as caught:
+    file.write_text("pipeline tile\n    pass blockify_flat(T=9)\n")
+    with pytest.raises(DplcError, match="9 is not in the domain of `T`") as caught:
         package.compile(torch.relu, (torch.randn(16),), device="emulator", rules=file)
-    assert "mine.rw:2:22" in caught.value.render()
+    assert "mine.rw:2:26" in caught.value.render()
 
 
 def test_a_suite_is_told_once(dplc, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -193,7 +193,7 @@ def needed(command: str, line: Applies) -> list[list[str]]:
         ("run FILE --trust-edited-cuda", "`--trust-edited-cuda` does not apply"),
         ("run FILE --db none.db", "there is no such file"),
         ("run FILE --dtype f16", "`--dtype` does not apply"),
-        ("run FILE --set residency.B=0", "the value is not in the domain of `B`"),
+        ("run FILE --set cooperative_reduce.T=0", "the value is not in the domain of `T`"),
         ("run -c torch.ones(3)+1 --check --out x.npz", "`--out` does not go with `--check`"),
         ("compile -c torch.ones(3)+1 --db none.db --no-db", "`--db` does not go with `--no-db`"),
         ("doctor --layers 1", "`--layers` needs a program"),

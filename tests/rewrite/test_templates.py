@@ -45,23 +45,23 @@ def test_with_an_unknown_field_is_a_located_error():
 
 
 def test_sticky_fields_are_kept():
-    program = "Tile(i:4=THREAD, resident=2, snake=1):\n    Sync()"
+    program = "Tile(i:4=THREAD, snake=1, cluster=2):\n    Sync()"
     assert fire(rule("Tile(a..):\n    b..", "Tile(a..):\n        Wait()"), program).startswith(
-        "Tile(i:4=THREAD, resident=2, snake=1)"
+        "Tile(i:4=THREAD, snake=1, cluster=2)"
     )
-    assert fire(rule("Tile(a..):\n    b..", "Tile(a.., resident=3):\n        b.."), program).startswith(
-        "Tile(i:4=THREAD, resident=3, snake=1)"
+    assert fire(rule("Tile(a..):\n    b..", "Tile(a.., cluster=3):\n        b.."), program).startswith(
+        "Tile(i:4=THREAD, snake=1, cluster=3)"
     )
 
 
 def test_every_tile_of_a_template_keeps_the_sticky_fields_of_its_own():
-    unit = "kernel {}(x: f32[4]) -> {}: f32[4]:\n    Tile(i:4=THREAD, resident={}):\n        {}[i] = 1.0"
+    unit = "kernel {}(x: f32[4]) -> {}: f32[4]:\n    Tile(i:4=THREAD, cluster={}):\n        {}[i] = 1.0"
     pattern = "kernel f(_..) -> a..:\n    Tile(xs..):\n        b..\nkernel g(i..) -> o..:\n    Tile(ys..):\n        c.."
     made = "kernel f(i..) -> a..:\n    Tile(xs..):\n        b..\nkernel g(i..) -> o..:\n    Tile(ys..):\n        c.."
     program = unit.format("p", "y", 2, "y") + "\n\n" + unit.format("q", "z", 3, "z")
     changed = made.replace("Tile(xs..)", "Tile(xs..=REG)")
     out = fire(rule(pattern.replace("_..", "i.."), changed, level="module"), program)
-    assert out == program.replace("i:4=THREAD, resident=2", "i:4=REG, resident=2")
+    assert out == program.replace("i:4=THREAD, cluster=2", "i:4=REG, cluster=2")
 
 
 def test_runs_are_spliced_in_any_order():

@@ -10,7 +10,7 @@ SCHEDULE: Schedule = (
     Decision("chunk_matmul_k", "chunk_matmul_k", "0/0/0", {"BK": 32}),
     Decision("snake", "snake", "0/0"),
 )
-OTHER: Schedule = (Decision("residency", "residency", "0/0", {"B": 2}),)
+OTHER: Schedule = (Decision("mark_unroll", "mark_unroll", "0/0", {"U": 2}),)
 
 
 def key(number: int = 0, **changes: Any) -> TuningKey:

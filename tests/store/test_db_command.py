@@ -59,7 +59,7 @@ def test_list_and_show(dplc: Dplc, path: Path) -> None:
     assert len(dplc("db", "list", "--db", path, "--device", "OTHER")[1].splitlines()) == 1
     assert [row["basis"] for row in json.loads(dplc("db", "list", "--db", path, "--json")[1])].count("measured") == 1
     code, out, _ = dplc("db", "show", "kernel0", "--db", path)
-    assert code == 0 and "residency: residency at 0/0 (B=2)" in out and "l2: cold" in out
+    assert code == 0 and "mark_unroll: mark_unroll at 0/0 (U=2)" in out and "l2: cold" in out
     assert len(json.loads(dplc("db", "show", "kernel0", "--db", path, "--json")[1])) == 2
     code, _, err = dplc("db", "show", "kernal0", "--db", path)
     assert code == 2 and "did you mean `kernel0`" in err
@@ -131,7 +131,7 @@ def test_compile_replays_and_says_so(dplc: Dplc, remembered: Path) -> None:
     assert code == 0 and out != default
     assert "note: schedule of `matmul_relu`: from the store, predicted for NVIDIA H200: 10 us" in err
     assert dplc("compile", *options, "--no-db")[1] == default
-    code, _, err = dplc("compile", *options, "--db", remembered, "--set", "residency.B=2")
+    code, _, err = dplc("compile", *options, "--db", remembered, "--set", "mark_unroll.U=2")
     assert code == 2 and "--db" in err and "--set" in err
     assert dplc("compile", *options, "--db", remembered, "-v")[2].count("t:store matmul_relu: from the store") == 1
     record = json.loads(dplc("compile", *options, "--db", remembered, "--json")[1])

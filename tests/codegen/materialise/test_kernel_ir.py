@@ -13,7 +13,7 @@ from dplc.ir.verify.kernel import problems
 
 GOOD = """## level: kernel
 kernel copy(x: f32[64, 8], n: i64[64]) -> y: f32[64, 8]:
-    Launch(grid=(2, 1, 1), block=32, shared=1024, resident=2):
+    Launch(grid=(2, 1, 1), block=32, shared=1024):
         i = Define(i32, block_x)
         t = Define(i32, thread)
         x_at = Base(x, i*256 + t*8)

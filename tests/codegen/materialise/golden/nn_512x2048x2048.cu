@@ -1,6 +1,6 @@
 // rules: tileify and_others
 // grid 16 x 4 x 1, 256 threads, 49152 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 1)
 mm(const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ y) {
   DPLC_DYN_SMEM(float, smem_buf);
   const uint32_t smem = smem_addr(smem_buf);

@@ -1,6 +1,6 @@
 // rules: tileify and_others
 // grid 512 x 1 x 1, 256 threads, 32 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 1)
 rms(const float* __restrict__ x, const float* __restrict__ w, float* __restrict__ y) {
   DPLC_DYN_SMEM(float, smem_buf);
   const uint32_t smem = smem_addr(smem_buf);

@@ -1,6 +1,6 @@
 // rules: tileify and_others
 // grid 1024 x 1 x 1, 128 threads
-extern "C" __global__ void __launch_bounds__(128, 2)
+extern "C" __global__ void __launch_bounds__(128, 1)
 softmax(const float* __restrict__ x, float* __restrict__ y) {
   const int i_o = blockIdx.x;
   const int tid = threadIdx.x;
