@@ -6,7 +6,7 @@ import math
 from itertools import chain
 from typing import Any, NamedTuple
 
-from ...ir.expr import Axis, Binary, Call, Var, add, free_names, is_int, linear, subtract
+from ...ir.expr import Axis, Binary, Call, Size, Var, add, free_names, is_int, linear, subtract
 from ...ir.facts import barriers
 from ...ir.facts.layout import params, stages
 from ...ir.facts.structure import (
@@ -438,10 +438,13 @@ def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool
     It does not if guard and index vary with nothing in common, no surrounding statement depends on the names of the
     guard, and the guard holds somewhere. The elements read where the guard fails are then also read where it holds.
     """
+    if getattr(condition, "b", None).__class__ is Size and condition.op in ("<", "<="):
+        condition = Binary(condition.op, condition.a, condition.b.low)  # implies the condition for each size
     if not _bounds_axes(condition) or decide(condition, site.ranges) is False:
         return True
-    mine = free_names(condition)
-    if not mine <= set(site.ranges) or not mine.isdisjoint(dependencies(index, site.kernel.body)):
+    mine, body = free_names(condition), site.kernel.body
+    values = {*summary(body).folded, *(stmt.dst for stmt in nodes(body, Let, Load))}  # type: ignore[attr-defined]
+    if not mine.isdisjoint(values | dependencies(index, body)):
         return True
     around: list[Any] = [stmt.cond for stmt in site.enclosing if isinstance(stmt, If)]
     around += [(stmt.start, stmt.stop, stmt.step) for stmt in site.enclosing if isinstance(stmt, For)]

@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant("TMA: issue before wait", "pipeline_k_outer", "        Wait(keep=n*(N - 2))\n        Sync()\n        stages[k := k + N - 1]..\n", "        stages[k := k + N - 1]..\n        Wait(keep=n*(N - 1))\n        Sync()\n", MATMUL, TMA),
     Mutant("TMA: no wait", "tma_copy", "        Wait()\n", "", MATMUL, (("pipeline_predicated", "pipeline_k_outer"), ("tma_copy",))),
     Mutant("no Combine", "cooperative_reduce", "        each a in accumulators(body):\n            Combine(a.acc, a.fn, over=[t])\n", "", ODD_ROW),
-    Mutant("every thread stores the row's result", "cooperative_reduce", ", rule store_once(t, stores)", "", "argmax: two sweeps, i64 out"),
+    Mutant("every thread stores the row's result", "cooperative_reduce", ", rule guarded_store(t < 1, stores)", "", "argmax: two sweeps, i64 out"),
     Mutant("threads share out inner loops too", "cooperative_reduce", "require k in shared                              else \"an inner loop stays with one thread\"\n", "", "softmax and values: a contraction inside of a row"),
     Mutant("vectors not combined", "register_row", ", rule widen(t, q, v)", "", ROW),
     Mutant("vectors overlap", "register_row", "split k:K => q, t:T, v:V", "split k:K => q, t:T, v:1", ROW),
