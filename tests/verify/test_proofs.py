@@ -125,7 +125,7 @@ def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Pa
 PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
 pipeline_k_outer rows_per_block coarsen_flat pipeline_predicated
-vector_reduce collapse_reduce collapse_free collapse_tile column_reduce rows_per_thread
+vector_reduce collapse_reduce collapse_free merge_axes column_reduce rows_per_thread
 """
 
 
