@@ -158,9 +158,9 @@ def _others(place: int) -> RuleSet:
 class Document:
     """Rule file together with the built-in ones. path: the file where it is, or will be, saved."""
 
-    def __init__(self, path: Path, text: str = ""):
+    def __init__(self, path: Path):
         load_facts()
-        self.path, self.text = path, text
+        self.path, self.text = path, ""
         self.name = self._name()
         self.declarations: tuple[s.Syntax, ...] = ()
         self.file: RuleFile | None = None
@@ -550,7 +550,7 @@ def nothing_open(path: Path) -> None:
 
 
 def definition(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Return the declarations of the word at a position, in rule files or in Python. texts: see `references`."""
+    """Return the declarations of the word at a position. texts: see `references`."""
     at, rules = At(document, line, column), document.rules
     word, rule, subject = at.word, at.rule, at.variable
     if rule is not None and subject is not None and word in subject.scope:
@@ -564,7 +564,7 @@ def definition(document: Document, line: int, column: int, texts: Texts = nothin
         spans.append(rules.numbers[word].declared.span)
     if word in rules.passes and not spans:
         spans.append(rules.passes[word][0].span)
-    return list(map(_of_span, spans)) or _in_python(at) or [*_declared_in_folder(document, word, texts)]
+    return list(map(_of_span, spans)) or [*_declared_in_folder(document, word, texts)]
 
 
 def _declared_in_folder(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
@@ -574,25 +574,6 @@ def _declared_in_folder(document: Document, word: str, texts: Texts) -> Iterator
         for number, line in enumerate(text.splitlines()):
             if found := declared.match(line):
                 yield FilePlace(path, number, *found.span(1))
-
-
-def _in_python(at: At) -> list[FilePlace]:
-    """Return the definitions in Python of the word: facts, functions, nodes."""
-    found = []
-    for entry in reference.find(reference.known(), at.word, at.level) if at.word else ():
-        file, _, told = entry.place.partition(":")
-        if file.endswith((".py", ".json")):
-            line = int(told or 1) - 1
-            text = _lines(path_of(file))[line] if file.endswith(".py") else ""
-            # a fact is named by its signature, which may be below
-            name = re.search(rf"\b{re.escape(at.word)}\b", text)
-            found.append(FilePlace(path_of(file), line, *(name.span() if name else (0, 0))))
-    return found
-
-
-@functools.lru_cache(maxsize=512)
-def _lines(path: Path) -> list[str]:
-    return [*path.read_text(encoding="utf-8").splitlines(), ""]
 
 
 # ---- read
