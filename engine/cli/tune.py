@@ -28,14 +28,13 @@ from ..rewrite.statements.compiled import Program
 from ..ruleset import Toolchain
 from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, default_path, open_store
-from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchProgress, Tried, micro, plain_text
+from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchOptions, SearchRun, Tried, micro, plain_text
 from ..tune.tuning import (
     CANDIDATE,
     ChosenWay,
     Job,
     JobOutcome,
     Programmed,
-    SearchOptions,
     TuningOutcome,
     TuningProgram,
     carry_out,
@@ -101,9 +100,9 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with evaluator_for(target, search) as evaluator, kept as store, bars() as show:
 
-        def heard(run: SearchProgress, tried: Tried) -> None:
+        def heard(run: SearchRun, tried: Tried) -> None:
             tried_so_far.heard(run, tried)
-            show(searching(run), run.tries, run.limit or 0)
+            show(searching(run), run.tries, run.options.budget.tries or 0)
 
         with ended_by_signals():
             found = tune_program(fusing, evaluator, search, store, heard)
@@ -148,7 +147,7 @@ class Candidates:
         self.way = 0
         self.best: dict[Program, Schedule] = {}  # of the kernels of the best one
 
-    def heard(self, run: SearchProgress, tried: Tried) -> None:
+    def heard(self, run: SearchRun, tried: Tried) -> None:
         """Print a new candidate if the verbosity selects it."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         if self.verbose > 1 or (self.verbose and improved):
@@ -163,7 +162,7 @@ class Candidates:
             self.way = tried.candidate.way
             self.best |= {candidate.loops: candidate.schedule for candidate, _, _ in tried.parts}
 
-    def _changes(self, run: SearchProgress, tried: Tried) -> Iterator[str]:
+    def _changes(self, run: SearchRun, tried: Tried) -> Iterator[str]:
         if tried.candidate.way != self.way:
             yield f"  fusion: {run.search.space.ways[tried.candidate.way]}"
         for candidate, _, _ in tried.parts:
@@ -202,7 +201,7 @@ def _fired(decision: Decision) -> str:
     return f"{decision.rule}({values})" if values else decision.rule
 
 
-def searching(run: SearchProgress) -> str:
+def searching(run: SearchRun) -> str:
     """Return the progress of a search as a line."""
     best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
@@ -227,7 +226,7 @@ def _said(found: Programmed) -> str:
     run, before, after = found.run, micro(found.default.seconds), micro(found.score.seconds)
     lines = [
         f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
-        f"  {run.search.name}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
+        f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
         f"{run.pruned} refused, {run.failed} failed, {run.again} seen before"
         + (", interrupted" if run.interrupted else ""),
     ]
@@ -311,7 +310,7 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
     with bars() as show, ended_by_signals():
         candidates: dict[int, Candidates] = {}  # of each job
 
-        def heard(run: SearchProgress, tried: Tried) -> None:
+        def heard(run: SearchRun, tried: Tried) -> None:
             candidates.setdefault(len(told), Candidates(flags.verbose)).heard(run, tried)
             show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
 

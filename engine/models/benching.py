@@ -65,7 +65,7 @@ from ..kernels.sharing import key
 from ..ruleset import Toolchain
 from ..run.calls import Judgement, judge
 from ..schedule.scheduling import seconds_of
-from ..schedule.space import FusionVariant, ProgramSpace, Whole
+from ..schedule.space import FusionVariant, ProgramCandidate, ProgramSpace
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
 from .sources import ModelSource, Tell, build
@@ -391,7 +391,7 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     target, dice = compiler.target, random.Random(0)
     space = ProgramSpace(compiler.tools, [FusionVariant("", lambda: plan.kernels)], target)
     most = SLOWEST * seconds_of(one.kernels, target)
-    candidate: Whole = space.default()
+    candidate: ProgramCandidate = space.default()
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
     for _ in range(DRAWN):
         changed = decided(space, mutated(candidate, dice), 0)

@@ -13,7 +13,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel
@@ -93,8 +93,6 @@ class ScheduleCandidate:
     tile: Program
     schedule: Schedule
     genome: tuple[tuple[DecisionPoint, Token], ...] = field(repr=False, default=())
-    way: ClassVar[int] = 0
-    problem: ClassVar[str] = ""
 
     @property
     def tools(self) -> Toolchain:
@@ -107,10 +105,6 @@ class ScheduleCandidate:
     @property
     def loops(self) -> Program:
         return self.space.loops
-
-    @property
-    def parts(self) -> tuple[tuple[ScheduleCandidate, int], ...]:
-        return ((self, 1),)
 
     @functools.cached_property
     def key(self) -> str:
@@ -148,8 +142,6 @@ class Space:
     free: labels of the passes that are decided; None for all. The others follow the default order.
     """
 
-    ways: Sequence[str] = ("",)
-
     def __init__(self, tools: Toolchain, loops: Program, target: Target, free: frozenset[str] | None = None):
         self.tools, self.target, self.loops = tools, target, loops
         self.steps: tuple[PassStep, ...] = tools.pipelines["tile"]
@@ -160,9 +152,6 @@ class Space:
         self.after = functools.lru_cache(REMEMBERED)(self._after)
         self.by_default = functools.lru_cache(REMEMBERED)(self._default)
         self.spots = functools.lru_cache(REMEMBERED)(self._spots)
-
-    def spaces(self, way: int) -> tuple[tuple[Space, int], ...]:
-        return ((self, 1),)
 
     # ---- states
     @functools.cached_property
@@ -309,7 +298,7 @@ class Space:
         return 1.0
 
     # ---- walks
-    def walk(self, policy: Policy, way: int = 0) -> ScheduleCandidate:
+    def walk(self, policy: Policy) -> ScheduleCandidate:
         """Return a whole schedule; the policy decides at every state."""
         state, _, first = self.root
         schedule, genome = list(first), []
@@ -328,7 +317,7 @@ class Space:
             yield state, token
             state = self.after(state, token).state
 
-    def default(self, way: int = 0) -> ScheduleCandidate:
+    def default(self) -> ScheduleCandidate:
         """Return the schedule of the default order."""
         return self.walk(lambda space, state, slot: DEFAULT)
 
@@ -440,7 +429,3 @@ class ProgramSpace:
     def default(self, way: int = 0) -> ProgramCandidate:
         """Return a variant under the schedules of the default order."""
         return self.walk(lambda space, state, slot: DEFAULT, way)
-
-
-Whole = ScheduleCandidate | ProgramCandidate
-Decisions = Space | ProgramSpace

@@ -9,7 +9,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,17 +22,17 @@ from ..schedule.space import (
     DEFAULT,
     SKIP,
     DecisionPoint,
-    Decisions,
     Fire,
     Genome,
+    ProgramCandidate,
+    ProgramSpace,
     ScheduleCandidate,
     Space,
     State,
     Token,
-    Whole,
 )
-from ..store.store import UNFINISHED, Attempt, Evaluator, Schedule, Score, Tuned, TuningStore, key_of
-from .evaluators import Verdict, verdict
+from ..store.store import UNFINISHED, Attempt, Evaluator, Schedule, Score, Tuned, TuningKey, TuningStore, key_of
+from .evaluators import AHEAD, Verdict, verdict
 
 WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which rewards lie
 ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best schedule
@@ -45,7 +46,7 @@ class Tried:
     parts: the schedules of the kernels, the number of launches and the score of each.
     """
 
-    candidate: Whole
+    candidate: ProgramCandidate
     score: Score
     reward: float
     parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
@@ -62,16 +63,14 @@ def reward(score: Score, default: float | None) -> float:
 class Search(ABC):
     """Base of all searches. The first candidate, observed before anything is proposed, is the default schedule."""
 
-    name: ClassVar[str]
-
-    def __init__(self, space: Decisions, dice: random.Random):
+    def __init__(self, space: ProgramSpace, dice: random.Random):
         self.space, self.dice = space, dice
-        self.best: Whole | None = None
+        self.best: ProgramCandidate | None = None
         self.best_reward = -1.0
-        self.best_of: dict[int, tuple[float, Whole]] = {}  # by fusion variant
+        self.best_of: dict[int, tuple[float, ProgramCandidate]] = {}  # by fusion variant
 
     @abstractmethod
-    def propose(self) -> Whole | None:
+    def propose(self) -> ProgramCandidate | None:
         """Return the next candidate, or None if none is left. Candidates are observed in this order."""
 
     def observe(self, tried: Tried) -> None:
@@ -185,7 +184,7 @@ def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fir
     return Fire(fire.rule, fire.where, tuple(values.items()))
 
 
-def mutated(whole: Whole, dice: random.Random) -> Genome:
+def mutated(whole: ProgramCandidate, dice: random.Random) -> Genome:
     """Change one or two decisions of a schedule, more often in passes with more options."""
     made: Genome = dict(whole.genome)
     for _ in range(2 if dice.random() < SECOND else 1):
@@ -197,7 +196,7 @@ def mutated(whole: Whole, dice: random.Random) -> Genome:
     return made
 
 
-def _places(whole: Whole) -> Iterator[tuple[Space, State, Token, float]]:
+def _places(whole: ProgramCandidate) -> Iterator[tuple[Space, State, Token, float]]:
     """Yield the states of a schedule with more than one option, and a weight for each."""
     for candidate, _ in whole.parts:
         space = candidate.space
@@ -210,9 +209,7 @@ def _places(whole: Whole) -> Iterator[tuple[Space, State, Token, float]]:
 class Random(Search):
     """Search that makes every decision at random."""
 
-    name: ClassVar[str] = "random"
-
-    def propose(self) -> Whole | None:
+    def propose(self) -> ProgramCandidate | None:
         way = self.dice.randrange(len(self.space.ways))
         return self.space.walk(lambda space, state, slot: random_token(space, state, self.dice), way)
 
@@ -220,16 +217,14 @@ class Random(Search):
 class Hill(Search):
     """First-improvement hill climbing: change one or two decisions of the best schedule, and accept equal rewards."""
 
-    name: ClassVar[str] = "hill"
-
-    def propose(self) -> Whole | None:
+    def propose(self) -> ProgramCandidate | None:
         way = self.way()
         if way not in self.best_of:
             return decided(self.space, self.incumbent, way)
         return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
 
 
-def decided(space: Decisions, genome: Genome, way: int) -> Whole:
+def decided(space: ProgramSpace, genome: Genome, way: int) -> ProgramCandidate:
     """Apply decisions to a space. The default decides the rest."""
     return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]
 
@@ -258,12 +253,11 @@ class TreeSearch(Search):
     skip-or-rule-at-a-site, or one parameter. A decision with one option has no level.
     """
 
-    name: ClassVar[str] = "mcts"
     exploration: ClassVar[float] = 0.3
     spread: ClassVar[float] = 0.02
     chance: ClassVar[float] = 0.15  # probability that a rollout leaves the best schedule
 
-    def __init__(self, space: Decisions, dice: random.Random):
+    def __init__(self, space: ProgramSpace, dice: random.Random):
         super().__init__(space, dice)
         self.root = TreeNode()
         self._path: list[TreeNode] = []
@@ -272,7 +266,7 @@ class TreeSearch(Search):
         self._inside = True
 
     # ---- propose
-    def propose(self) -> Whole | None:
+    def propose(self) -> ProgramCandidate | None:
         if self.root.closed:
             return None
         self._path, self._guide, self._inside = [self.root], self.incumbent, True
@@ -380,8 +374,8 @@ class TreeSearch(Search):
 # ---- Execution of one search: candidates are proposed, checked against the limits and scored, until the budget ends.
 
 
-SEARCHES: dict[str, type[Search]] = {search.name: search for search in (Hill, TreeSearch, Random)}
-DEFAULT_SEARCH = Hill.name  # the least regret of all (examples/suites/results/predicted/regret.md)
+SEARCHES: dict[str, type[Search]] = {"hill": Hill, "mcts": TreeSearch, "random": Random}
+DEFAULT_SEARCH = "hill"  # the least regret of all (examples/suites/results/predicted/regret.md)
 REPEATS = 20  # tries per program after which a space counts as used up
 LEADERS = 8  # schedules of a kernel that are kept, in case the best is wrong
 REPORTED = 50  # attempts that are handed on at once
@@ -399,43 +393,25 @@ class Budget:
     patience: int | None = None
 
 
-@dataclass
-class SearchProgress:
-    """Results of a search so far.
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of a search. free: the passes that the search decides, None for all; check: run the winner and check it.
 
-    best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
-    independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned:
-    rejected by the limits before anything was built; failed: rejected or wrong later; again: known programs.
+    predict: use the cost model even if there is a GPU; assemble: use the registers that the assembler reports.
     """
 
-    search: Search
-    default: Score
-    limit: int | None = None  # of tries
-    tries: int = 0
-    programs: int = 0
-    pruned: int = 0
-    failed: int = 0
-    again: int = 0
-    seconds: float = 0.0
-    interrupted: bool = False
-    best: tuple[float, Whole] | None = None
-    fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
-    curve: list[tuple[int, int, float]] = field(default_factory=list)
-    since: int = 0  # programs since the last improvement
+    search: str = DEFAULT_SEARCH
     seed: int = 0
+    budget: Budget = Budget(tries=200)
+    free: frozenset[str] | None = None
+    check: bool = True
+    predict: bool = False
+    assemble: bool = False
 
     @property
-    def gain(self) -> float:
-        """Time of the default divided by the best time, 1 if one of them is unknown."""
-        return gain(self.default.seconds, self.best and self.best[0])
-
-    def attempt(self, candidate: ScheduleCandidate, score: Score) -> Attempt:
-        return Attempt(candidate.schedule, candidate.key, score, self.search.name, self.seed, self.tries)
-
-    def tuned(self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, Any]) -> Tuned:
-        """Return a result for the store."""
-        basis, name = self.default.basis, self.search.name
-        return Tuned(schedule, seconds, basis, default, name, self.seed, self.tries, checked, details)
+    def ahead(self) -> int:
+        """Number of candidates that are built at once."""
+        return AHEAD if self.assemble else 1
 
 
 def gain(default: float | None, seconds: float | None) -> float:
@@ -443,32 +419,45 @@ def gain(default: float | None, seconds: float | None) -> float:
     return default / seconds if default is not None and seconds is not None else 1.0
 
 
-Heard = Callable[[SearchProgress, Tried], None]
+Heard = Callable[["SearchRun", Tried], None]
 Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
 
 
 @dataclass
-class Runner:
-    """Runner of one search. ahead: number of proposals that the pool evaluates at the same time.
+class SearchRun:
+    """One search and its results so far.
 
-    record: called with the attempts on a kernel. store: receives the fastest right schedules during the search, so that
-    an interrupted search keeps them. Checks run at improvements and take at most a tenth of the search; the details of
-    an entry say if its search has not ended. before: the entry of the store for each kernel before the search.
+    store: receives the attempts on each kernel, and the fastest right schedules, so that an interrupted search keeps
+    them. Checks run at improvements and take at most a tenth of the search; the details of an entry say if its search
+    has not ended. before: the entry of the store for each kernel before the search.
+
+    best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
+    independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned: rejected by the
+    limits before anything was built; failed: rejected or wrong later; again: known programs. since: programs since the
+    last improvement.
     """
 
-    space: Decisions
+    space: ProgramSpace
     evaluator: Evaluator
-    search: str
-    seed: int
-    budget: Budget
-    heard: Heard = lambda run, tried: None
-    record: Callable[[Program, list[Attempt]], None] = lambda start, attempts: None
-    pool: Executor | None = None
-    ahead: int = 1
+    options: SearchOptions
     store: TuningStore | None = None
+    heard: Heard = lambda run, tried: None
     before: dict[Program, Tuned | None] = field(default_factory=dict)
+    default: Score = field(init=False)
+    tries: int = 0
+    programs: int = 0
+    pruned: int = 0
+    failed: int = 0
+    again: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    best: tuple[float, ProgramCandidate] | None = None
+    fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
+    curve: list[tuple[int, int, float]] = field(default_factory=list)
+    since: int = 0
 
     def __post_init__(self) -> None:
+        self.search = SEARCHES[self.options.search](self.space, random.Random(self.options.seed))
         self._scores: dict[str, Score] = {}  # of kernels
         self._known: set[str] = set()  # programs
         self._attempts: dict[Program, list[Attempt]] = {}
@@ -478,31 +467,50 @@ class Runner:
         self._best: dict[Program, float] = {}
         self._verdicts: dict[str, Verdict] = {}
 
-    def run(self) -> SearchProgress:
-        """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
-        search = SEARCHES[self.search](self.space, random.Random(self.seed))
-        first = self.space.default()
-        score, parts = self._scored(first)
-        run = SearchProgress(search, score, self.budget.tries, seed=self.seed)
-        try:
-            self._hear(run, first, score, parts)
-            while not self._spent(run) >= 1.0 and self._round(run):
-                pass
-        except KeyboardInterrupt:
-            run.interrupted = True
-        run.seconds = time.monotonic() - self._began
-        self._hand_on(0)
-        return run
+    @property
+    def gain(self) -> float:
+        """Time of the default divided by the best time, 1 if one of them is unknown."""
+        return gain(self.default.seconds, self.best and self.best[0])
 
-    def _round(self, run: SearchProgress) -> bool:
+    def attempt(self, candidate: ScheduleCandidate, score: Score) -> Attempt:
+        found_by = self.options.search, self.options.seed, self.tries
+        return Attempt(candidate.schedule, candidate.key, score, *found_by)
+
+    def tuned(self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, Any]) -> Tuned:
+        """Return a result for the store."""
+        found_by = self.options.search, self.options.seed, self.tries
+        return Tuned(schedule, seconds, self.default.basis, default, *found_by, checked, details)
+
+    def key(self, start: Program) -> TuningKey:
+        """Return the key of a kernel in the store."""
+        return key_of(start[0], self.space.target, self.space.tools.rules)
+
+    def run(self) -> SearchRun:
+        """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
+        first = self.space.default()
+        self.default, parts = self._scored(first)
+        ahead = self.options.ahead
+        try:
+            with ThreadPoolExecutor(ahead) if ahead > 1 else nullcontext() as pool:
+                self._hear(first, self.default, parts)
+                while not self._spent() >= 1.0 and self._round(ahead, pool):
+                    pass
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.seconds = time.monotonic() - self._began
+        self._hand_on(0)
+        return self
+
+    def _round(self, ahead: int, pool: Executor | None) -> bool:
         """Evaluate some proposals together. Return False if the search has no more."""
-        left = self.ahead if self.budget.tries is None else self.budget.tries - run.tries
-        proposals: list[Whole] = []
-        while len(proposals) < min(self.ahead, left) and (proposal := run.search.propose()) is not None:
+        tries = self.options.budget.tries
+        left = ahead if tries is None else min(ahead, tries - self.tries)
+        proposals: list[ProgramCandidate] = []
+        while len(proposals) < left and (proposal := self.search.propose()) is not None:
             proposals.append(proposal)
-        each = map if self.pool is None else self.pool.map
+        each = map if pool is None else pool.map
         for candidate, (score, parts) in zip(proposals, each(self._scored, proposals), strict=True):
-            self._hear(run, candidate, score, parts)
+            self._hear(candidate, score, parts)
         return bool(proposals)
 
     # ---- scores
@@ -514,44 +522,44 @@ class Runner:
         why = refusal(candidate.tile, candidate.target, candidate.space.granted)
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
-    def _scored(self, whole: Whole) -> tuple[Score, Scored]:
+    def _scored(self, whole: ProgramCandidate) -> tuple[Score, Scored]:
         """Return the score of a program, its times summed over the launches, and the scores of its kernels."""
         if whole.problem:
             return Score(None, self.evaluator.basis, "refused", whole.problem), ()
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
         return together([(score, count) for _, count, score in parts]), parts
 
-    def _hear(self, run: SearchProgress, candidate: Whole, score: Score, parts: Scored) -> None:
-        run.tries += 1
+    def _hear(self, candidate: ProgramCandidate, score: Score, parts: Scored) -> None:
+        self.tries += 1
         for part, _, own in parts:
             if part.key in self._scores:
                 continue
             self._scores[part.key] = own
-            self._attempts.setdefault(part.loops, []).append(run.attempt(part, own))
+            self._attempts.setdefault(part.loops, []).append(self.attempt(part, own))
             if own.seconds is not None:
-                leaders = run.fastest.setdefault(part.loops, [])
+                leaders = self.fastest.setdefault(part.loops, [])
                 bisect.insort(leaders, (own.seconds, part), key=lambda pair: pair[0])
                 del leaders[LEADERS:]
         key = candidate.key
         if key in self._known:
-            run.again += 1
+            self.again += 1
         else:
-            run.programs += 1
-            run.since += 1
+            self.programs += 1
+            self.since += 1
             self._known.add(key)
-            run.pruned += score.status == "refused"
-            run.failed += score.status not in ("ok", "refused")
-            if score.seconds is not None and (run.best is None or score.seconds < run.best[0]):
-                run.since, run.best = 0, (score.seconds, candidate)
-                run.curve.append((run.tries, run.programs, score.seconds))
+            self.pruned += score.status == "refused"
+            self.failed += score.status not in ("ok", "refused")
+            if score.seconds is not None and (self.best is None or score.seconds < self.best[0]):
+                self.since, self.best = 0, (score.seconds, candidate)
+                self.curve.append((self.tries, self.programs, score.seconds))
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
-        reference = run.default.seconds or (run.curve[0][2] if run.curve else None)
+        reference = self.default.seconds or (self.curve[0][2] if self.curve else None)
         tried = Tried(candidate, score, reward(score, reference), parts)
-        run.search.observe(tried)
+        self.search.observe(tried)
         self._hand_on(REPORTED)
-        if self.store is not None:
-            self._keep_improvements(run, self.store, parts)
-        self.heard(run, tried)
+        if self.store is not None and self.options.check:
+            self._keep_improvements(self.store, parts)
+        self.heard(self, tried)
 
     # ---- the store
     def verdict(self, candidate: ScheduleCandidate) -> Verdict:
@@ -560,7 +568,7 @@ class Runner:
             self._verdicts[candidate.key] = verdict(candidate)
         return self._verdicts[candidate.key]
 
-    def _keep_improvements(self, run: SearchProgress, store: TuningStore, parts: Scored) -> None:
+    def _keep_improvements(self, store: TuningStore, parts: Scored) -> None:
         """Check and store improvements if the share of time for checks allows it."""
         for candidate, _, score in parts:
             if score.seconds is not None and score.seconds < self._best.get(candidate.loops, float("inf")):
@@ -568,42 +576,42 @@ class Runner:
         began = time.monotonic()
         if self._improved and self._checking + self._expected <= SHARE * (began - self._began):
             for start in self._improved:
-                self._put_fastest(run, store, start)
+                self._put_fastest(store, start)
             self._improved = {}
             self._expected = time.monotonic() - began
             self._checking += self._expected
 
-    def _put_fastest(self, run: SearchProgress, store: TuningStore, start: Program) -> None:
+    def _put_fastest(self, store: TuningStore, start: Program) -> None:
         """Store the fastest right schedule of a kernel."""
         try:
-            leaders = ((seconds, one, self.verdict(one)) for seconds, one in run.fastest.get(start, []))
+            leaders = ((seconds, one, self.verdict(one)) for seconds, one in self.fastest.get(start, []))
             best = next(((seconds, one, found.how) for seconds, one, found in leaders if found.right), None)
         except DplcError:  # the host cannot run it: the end of the search says so
             return
         if best is None:
             return
         seconds, candidate, checked = best
-        key, default = key_of(start[0], candidate.target, candidate.tools.rules), candidate.space.default()
+        key, default = self.key(start), candidate.space.default()
         if start not in self.before:
             self.before[start] = store.get(key)
         if (usual := self.score(default).seconds) is not None:
-            details: dict[str, Any] = {**self.score(candidate).details, UNFINISHED: run.tries}
-            store.put(key, run.tuned(candidate.schedule, seconds, usual, checked, details))
+            details: dict[str, Any] = {**self.score(candidate).details, UNFINISHED: self.tries}
+            store.put(key, self.tuned(candidate.schedule, seconds, usual, checked, details))
 
     def _hand_on(self, least: int) -> None:
         if sum(map(len, self._attempts.values())) > least:
-            for start, attempts in self._attempts.items():
-                self.record(start, attempts)
+            for start, attempts in self._attempts.items() if self.store is not None else ():
+                self.store.record(self.key(start), attempts)
             self._attempts = {}
 
-    def _spent(self, run: SearchProgress) -> float:
+    def _spent(self) -> float:
         """Return the used share of the budget."""
-        limits, elapsed = self.budget, time.monotonic() - self._began
-        pairs = (run.tries, limits.tries), (run.programs, limits.programs), (elapsed, limits.seconds)
+        limits, elapsed = self.options.budget, time.monotonic() - self._began
+        pairs = (self.tries, limits.tries), (self.programs, limits.programs), (elapsed, limits.seconds)
         shares = [used / limit if limit else 1.0 for used, limit in pairs if limit is not None]
-        if limits.patience is not None and run.since >= limits.patience:
+        if limits.patience is not None and self.since >= limits.patience:
             return 1.0
-        if limits.programs is not None and run.tries >= REPEATS * limits.programs:
+        if limits.programs is not None and self.tries >= REPEATS * limits.programs:
             return 1.0
         return max(shares, default=0.0)
 
@@ -704,7 +712,7 @@ class SearchLog:
         self.default: float | None = None
         self._nodes = 0
 
-    def heard(self, run: SearchProgress, tried: Tried) -> None:
+    def heard(self, run: SearchRun, tried: Tried) -> None:
         """Add a candidate."""
         self.default = run.default.seconds
         branch, seconds = self.root, tried.score.seconds

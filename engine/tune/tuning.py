@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,7 +37,7 @@ from ..rewrite.statements.driver import Shaped
 from ..ruleset import Toolchain, toolchain
 from ..run.calls import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Scheduler, replay
-from ..schedule.space import Decisions, ProgramSpace, ScheduleCandidate, Space
+from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
     Attempt,
     CollectingStore,
@@ -51,29 +51,8 @@ from ..store.store import (
     key_of,
     open_store,
 )
-from .evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import DEFAULT_SEARCH, Budget, Heard, Runner, SearchProgress, Tried, gain, together
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Options of a search. free: the passes that the search decides, None for all; check: run the winner and check it.
-
-    predict: use the cost model even if there is a GPU; assemble: use the registers that the assembler reports.
-    """
-
-    search: str = DEFAULT_SEARCH
-    seed: int = 0
-    budget: Budget = field(default_factory=lambda: Budget(tries=200))
-    free: frozenset[str] | None = None
-    check: bool = True
-    predict: bool = False
-    assemble: bool = False
-
-    @property
-    def ahead(self) -> int:
-        """Number of candidates that are built at once."""
-        return AHEAD if self.assemble else 1
+from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
+from .search import Budget, Heard, SearchOptions, SearchRun, gain, together
 
 
 @dataclass
@@ -85,7 +64,7 @@ class TuningOutcome:
     """
 
     kernel: str
-    run: SearchProgress
+    run: SearchRun
     default: ScheduleCandidate
     default_score: Score
     winner: ScheduleCandidate
@@ -117,10 +96,10 @@ class TuningOutcome:
         }  # fmt: skip
 
 
-def record_of(run: SearchProgress) -> dict[str, Any]:
+def record_of(run: SearchRun) -> dict[str, Any]:
     """Return a search for `--json`."""
     return {
-        "search": run.search.name, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
+        "search": run.options.search, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
         "failed": run.failed, "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted,
         "curve": [[tries, programs, microseconds(seconds)] for tries, programs, seconds in run.curve],
     }  # fmt: skip
@@ -137,56 +116,36 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
-    store: TuningStore | None = None, heard: Callable[[SearchProgress, Tried], None] = lambda run, tried: None,
+    store: TuningStore | None = None, heard: Heard = lambda run, tried: None,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
-    space = Space(tools, (kernel,), target, options.free)
-    runner, run = searched(space, evaluator, options, store, heard)
-    return choose_schedule(space, runner, run, options, store)
+    space = ProgramSpace(tools, [FusionVariant("", lambda: (kernel,))], target, options.free)
+    return choose_schedule(space.kernel(kernel), SearchRun(space, evaluator, options, store, heard).run())
 
 
-def searched(
-    space: Decisions, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None,
-    heard: Callable[[SearchProgress, Tried], None],
-) -> tuple[Runner, SearchProgress]:  # fmt: skip
-    """Run a search to its end. Attempts on each kernel are recorded during the search."""
-    runner = Runner(space, evaluator, options.search, options.seed, options.budget, heard, ahead=options.ahead)
-    if store is not None:
-        runner.record = lambda start, attempts: store.record(_key(start, space), attempts)
-        runner.store = store if options.check else None
-    with ThreadPoolExecutor(options.ahead) if options.ahead > 1 else nullcontext() as runner.pool:
-        return runner, runner.run()
-
-
-def _key(start: Program, space: Decisions) -> TuningKey:
-    return key_of(start[0], space.target, space.tools.rules)
-
-
-def choose_schedule(
-    space: Space, runner: Runner, run: SearchProgress, options: SearchOptions, store: TuningStore | None
-) -> TuningOutcome:
+def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
     """Check the best schedules of one kernel, and store the winner if it is right."""
-    default = space.default()
-    score = runner.score(default)
+    default, check, store = space.default(), run.options.check, run.store
+    score = run.score(default)
     outcome = TuningOutcome(space.loops[0].name, run, default, score, default, score.seconds)
     for seconds, candidate in run.fastest.get(space.loops, []):
-        if candidate.key == default.key and not options.check:
+        if candidate.key == default.key and not check:
             break
-        found = runner.verdict(candidate) if options.check else None
+        found = run.verdict(candidate) if check else None
         if found is None or found.right:
             outcome.winner, outcome.seconds, outcome.checked = candidate, seconds, found.how if found else ""
             break
         outcome.wrong.append((candidate, found.finding))
-    outcome.details = dict(runner.score(outcome.winner).details)
+    outcome.details = dict(run.score(outcome.winner).details)
     if store is not None:
-        wanted = _key(space.loops, space)
-        outcome.before = runner.before[space.loops] if space.loops in runner.before else store.get(wanted)
+        wanted = run.key(space.loops)
+        outcome.before = run.before[space.loops] if space.loops in run.before else store.get(wanted)
         if outcome.wrong:
             scores = [(one, Score(None, score.basis, "wrong", why)) for one, why in outcome.wrong]
             store.record(wanted, [run.attempt(*scored) for scored in scores])
         if outcome.seconds is not None and outcome.checked and outcome.default_seconds is not None:
             with suppress(DplcError):  # the figures that the available tools report about the winner
-                outcome.details |= evidence(outcome.winner, options.check)
+                outcome.details |= evidence(outcome.winner, check)
             tuned = run.tuned(
                 outcome.winner.schedule, outcome.seconds, outcome.default_seconds, outcome.checked, outcome.details
             )
@@ -210,7 +169,7 @@ class Programmed:
     space: the variants, with those that were tried; wrong: variants with wrong results, and the errors.
     """
 
-    run: SearchProgress
+    run: SearchRun
     fusing: Fusing
     space: ProgramSpace
     way: int
@@ -270,14 +229,14 @@ def tune_program(
     each, asked = len(space.spaces(0)), options.budget
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
     budget = Budget(tries, programs, asked.seconds, asked.patience)
-    runner, run = searched(space, evaluator, replace(options, budget=budget), store, heard)
+    run = SearchRun(space, evaluator, replace(options, budget=budget), store, heard).run()
     known: dict[str, TuningOutcome] = {}
 
     def outcomes(way: int) -> list[TuningOutcome]:
         """Return the results for the kernels of a fusion variant. Equal kernels are decided once."""
         for inner, count in space.spaces(way):
             if inner.name not in known:
-                known[inner.name] = choose_schedule(inner, runner, run, options, store)
+                known[inner.name] = choose_schedule(inner, run)
             known[inner.name].count = count
         return [known[inner.name] for inner, _ in space.spaces(way)]
 
@@ -316,7 +275,7 @@ def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
     )
 
 
-def fastest(space: ProgramSpace, way: int, run: SearchProgress) -> float | None:
+def fastest(space: ProgramSpace, way: int, run: SearchRun) -> float | None:
     """Return the summed time of the best schedules for the kernels of a fusion variant.
 
     None if one of the kernels has no schedule that can be launched.

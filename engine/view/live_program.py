@@ -43,7 +43,7 @@ from .records import (
 from .server import LivePage, News, Progress, Record, SearchRequest, Switches
 
 if TYPE_CHECKING:
-    from ..tune.search import SearchLog, SearchProgress
+    from ..tune.search import SearchLog, SearchRun
 
 MOST = 64  # values of a parameter that the page offers
 
@@ -346,7 +346,7 @@ class BackgroundJobs:
 
         began, tries = time.monotonic(), self.search.tries
 
-        def report(run: SearchProgress, log: SearchLog) -> None:
+        def report(run: SearchRun, log: SearchLog) -> None:
             self.turns.turn()
             if run.tries == 1 or self._due():
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
     from ..schedule.space import ScheduleCandidate
-    from ..tune.search import CandidateTimes, SearchLog, SearchProgress, Tried
+    from ..tune.search import CandidateTimes, SearchLog, SearchRun, Tried
     from ..tune.tuning import Programmed
 
 # ---- effects of firings
@@ -383,20 +383,18 @@ MOST_CLASSES = 4000  # of all e-graphs of a program
 EFFECTS, VALUES = 24, 10  # number of parameters and values shown
 
 
-def search_record(
-    fusing: Fusing, tries: int, report: Callable[[SearchProgress, SearchLog], None], seed: int = 0
-) -> Record:
+def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, SearchLog], None], seed: int = 0) -> Record:
     """Search the schedules of a program by predicted times, keep nothing, and return the record.
 
     report: called after each candidate.
     """
     from ..tune.evaluators import PredictingEvaluator
-    from ..tune.search import Budget, SearchLog
-    from ..tune.tuning import SearchOptions, tune_program
+    from ..tune.search import Budget, SearchLog, SearchOptions
+    from ..tune.tuning import tune_program
 
     log = SearchLog()
 
-    def heard(run: SearchProgress, tried: Tried) -> None:
+    def heard(run: SearchRun, tried: Tried) -> None:
         log.heard(run, tried)
         report(run, log)
 
@@ -413,7 +411,7 @@ def tuning_record(found: Programmed, log: SearchLog) -> Record:
     return tuning_so_far(found.run, log, found.run.seconds) | final
 
 
-def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record:
+def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:
     """Return the record of a tuning run after `seconds`. Times are in microseconds.
 
     `curve` holds [tries, best time so far]. `tree` holds decisions with the candidates below them.
@@ -425,9 +423,10 @@ def tuning_so_far(run: SearchProgress, log: SearchLog, seconds: float) -> Record
         if start in log.kernels
     ]
     return {
-        "search": run.search.name, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
-        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds, "limit": run.limit,
-        "default": _micro(default), "best": _micro(run.best[0] if run.best else None), "running": True,
+        "search": run.options.search, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
+        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds,
+        "limit": run.options.budget.tries, "default": _micro(default), "running": True,
+        "best": _micro(run.best[0] if run.best else None),
         "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
         "tree": log.root.record(default), "kernels": kernels,
     }  # fmt: skip

@@ -8,10 +8,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
 
 from dplc.engine.rewrite.statements.driver import RuleSite
-from dplc.engine.schedule.space import DecisionPoint, Decisions, ScheduleCandidate, Space, State, Token, Whole
+from dplc.engine.schedule.space import (
+    DecisionPoint,
+    ProgramCandidate,
+    ProgramSpace,
+    ScheduleCandidate,
+    Space,
+    State,
+    Token,
+)
 from dplc.engine.store.store import Schedule
 from dplc.engine.tune.search import SEARCHES, Search, options
 
@@ -22,26 +29,21 @@ class Exhaustive(Search):
     Times of kernels add up. So the search varies one kernel after the other, with the others as by default.
     """
 
-    name: ClassVar[str] = "exhaustive"
-
-    def __init__(self, space: Decisions, dice: random.Random):
+    def __init__(self, space: ProgramSpace, dice: random.Random):
         super().__init__(space, dice)
         self._left = self._all()
 
-    def propose(self) -> Whole | None:
+    def propose(self) -> ProgramCandidate | None:
         return next(self._left, None)
 
-    def _all(self) -> Iterator[Whole]:
+    def _all(self) -> Iterator[ProgramCandidate]:
         for way in range(len(self.space.ways)):
             default = self.space.default(way)
             for number, (space, count) in enumerate(self.space.spaces(way)):
                 state, _, schedule = space.root
                 for candidate in every(space, state, schedule, (), set()):
-                    if isinstance(default, ScheduleCandidate):
-                        yield candidate
-                    else:
-                        parts = (*default.parts[:number], (candidate, count), *default.parts[number + 1 :])
-                        yield replace(default, parts=parts)
+                    parts = (*default.parts[:number], (candidate, count), *default.parts[number + 1 :])
+                    yield replace(default, parts=parts)
 
 
 def every(
@@ -81,4 +83,4 @@ def _filled(space: Space, spot: RuleSite) -> Iterator[Token]:
             yield from _filled(space, made)
 
 
-SEARCHES[Exhaustive.name] = Exhaustive
+SEARCHES["exhaustive"] = Exhaustive

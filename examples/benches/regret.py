@@ -25,10 +25,10 @@ from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import ScheduleCandidate, Space
+from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate
 from dplc.engine.store.store import Basis, Score
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.search import Budget, Runner
+from dplc.engine.tune.search import Budget, SearchOptions, SearchRun
 
 ROWS = "cooperative_reduce register_row rows_per_block"
 SPACES = {
@@ -87,14 +87,15 @@ class Table:
         return self.known[candidate.key]
 
 
-def enumerated(name: str, machine: Target) -> tuple[Enumerated, Space, Table]:
+def enumerated(name: str, machine: Target) -> tuple[Enumerated, ProgramSpace, Table]:
     """The space, and the score of every program in it."""
     expression, free = SPACES[name]
     tools = toolchain()
     plan = Compiler(tools, machine).cut(capture_text(expression, 0))[1]
-    space = Space(tools, plan.kernels[:1], machine, frozenset(free.split()))
+    variant = FusionVariant("", lambda: plan.kernels[:1])
+    space = ProgramSpace(tools, [variant], machine, frozenset(free.split()))
     table = Table({})
-    run = Runner(space, table, "exhaustive", 0, Budget()).run()
+    run = SearchRun(space, table, SearchOptions("exhaustive", budget=Budget())).run()
     assert run.best is not None and run.default.seconds is not None
     seconds = [score.seconds for score in table.known.values() if score.seconds is not None]
     near = sum(one <= BOUND * run.best[0] for one in seconds)
@@ -103,12 +104,12 @@ def enumerated(name: str, machine: Target) -> tuple[Enumerated, Space, Table]:
     return Enumerated(name, expression, free, run.programs, refused, *times, near), space, table
 
 
-def searched(about: Enumerated, space: Space, table: Table, search: str) -> Found:
+def searched(about: Enumerated, space: ProgramSpace, table: Table, search: str) -> Found:
     """A search with every seed."""
     regret: dict[str, list[float]] = {f"{share:g}": [] for share in SHARES}
     for seed in range(SEEDS):
         tries = [max(2, round(share * about.programs)) for share in SHARES]
-        curve = Runner(space, table, search, seed, Budget(tries=tries[-1])).run().curve
+        curve = SearchRun(space, table, SearchOptions(search, seed, Budget(tries=tries[-1]))).run().curve
         for share, limit in zip(SHARES, tries, strict=True):
             best = min((seconds for number, _, seconds in curve if number <= limit), default=float("inf"))
             regret[f"{share:g}"].append(round(best * 1e6 / about.best_us, 4))

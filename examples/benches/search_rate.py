@@ -15,7 +15,6 @@ import os
 import resource
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dplc.codegen.target import target
@@ -23,9 +22,9 @@ from dplc.engine.bench.cases import assembler
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import Space
+from dplc.engine.schedule.space import FusionVariant, ProgramSpace
 from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, Runner, SearchProgress, Tried
+from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions, SearchRun, Tried
 
 TEXT = "torch.randn(128, 256) @ torch.randn(256, 512)"
 MACHINE = target("sm_90a")
@@ -34,19 +33,17 @@ ASSEMBLED = ("hill", "mcts")
 WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 
-def space() -> Space:
+def space() -> ProgramSpace:
     """A new one: nothing is remembered from the search before."""
     plan = Compiler(toolchain(), MACHINE).cut(capture_text(TEXT, 0))[1]
-    return Space(toolchain(), plan.kernels, MACHINE)
+    return ProgramSpace(toolchain(), [FusionVariant("", lambda: plan.kernels)], MACHINE)
 
 
 def rate(search: str, tries: int, assemble: bool) -> str:
     """A line about one search."""
     found, evaluator = space(), AssemblingEvaluator() if assemble else PredictingEvaluator()
     begun, wall = time.process_time(), time.perf_counter()
-    with ThreadPoolExecutor(AHEAD) as pool:
-        threads = {"pool": pool, "ahead": AHEAD} if assemble else {}
-        run = Runner(found, evaluator, search, 0, Budget(tries=tries), **threads).run()  # type: ignore[arg-type]
+    run = SearchRun(found, evaluator, SearchOptions(search, budget=Budget(tries=tries), assemble=assemble)).run()
     spent, wall = time.process_time() - begun, time.perf_counter() - wall
     best = run.best[0] * 1e6 if run.best else float("inf")
     figures = f"{run.programs / spent:6.1f} programs a CPU second ({run.tries / spent:.1f} tries)"
@@ -65,11 +62,11 @@ def memory(tries: int) -> list[str]:
     """Resident memory while the default search goes on."""
     lines = []
 
-    def heard(run: SearchProgress, tried: Tried) -> None:
+    def heard(run: SearchRun, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
             lines.append(said(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs"))
 
-    Runner(space(), PredictingEvaluator(), DEFAULT_SEARCH, 0, Budget(tries=tries), heard).run()
+    SearchRun(space(), PredictingEvaluator(), SearchOptions(budget=Budget(tries=tries)), heard=heard).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [*lines, said(f"peak {peak:.0f} MB")]
 
@@ -108,7 +105,8 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
-    Runner(space(), PredictingEvaluator(), "random", 1, Budget(tries=40)).run()  # every rule is compiled once
+    warm_up = SearchOptions("random", 1, Budget(tries=40))  # every rule is compiled once
+    SearchRun(space(), PredictingEvaluator(), warm_up).run()
     gc.collect()
     gc.freeze()
     if given.write is not None:

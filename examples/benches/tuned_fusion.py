@@ -20,8 +20,8 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import Fusing
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, micro
-from dplc.engine.tune.tuning import SearchOptions, tune_program
+from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions, micro
+from dplc.engine.tune.tuning import tune_program
 
 MACHINE = target("sm_90a")
 PROGRAMS = {

@@ -24,8 +24,8 @@ from dplc.engine.compiler import Compiler
 from dplc.engine.kernels.sharing import key
 from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.search import DEFAULT_SEARCH, Budget
-from dplc.engine.tune.tuning import SearchOptions, TuningOutcome, plain, tune_kernel
+from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions
+from dplc.engine.tune.tuning import TuningOutcome, plain, tune_kernel
 
 SUITES = Path(__file__).parents[1] / "suites"
 MACHINE, SEED = "sm_90a", 0

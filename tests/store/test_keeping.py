@@ -11,8 +11,8 @@ from schedules import H200, loops
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import UNFINISHED, key_of, open_store
 from dplc.engine.tune import search
-from dplc.engine.tune.search import Budget, SearchProgress, Tried
-from dplc.engine.tune.tuning import SearchOptions, evaluator_for, tune_kernel
+from dplc.engine.tune.search import Budget, SearchOptions, SearchRun, Tried
+from dplc.engine.tune.tuning import evaluator_for, tune_kernel
 
 
 def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
         evaluator_for(H200, SearchOptions(predict=True)) as evaluator,
     ):
 
-        def heard(run: SearchProgress, tried: Tried) -> None:
+        def heard(run: SearchRun, tried: Tried) -> None:
             (entry,) = store.exact(key)
             assert entry.tuned.checked and UNFINISHED in entry.tuned.details
             seen.append((entry.tuned.seconds, run.best[0] if run.best else 0.0))

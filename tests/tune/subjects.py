@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
+from typing import Any
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.schedule.space import Space
-from dplc.engine.tune.search import SEARCHES
+from dplc.engine.schedule.space import FusionVariant, ProgramSpace, Space
+from dplc.engine.store.store import Evaluator
+from dplc.engine.tune.search import SEARCHES, Budget, SearchOptions, SearchRun
 from dplc.ir.program import Kernel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "benches"))
@@ -19,7 +21,20 @@ SHIPPED = tuple(SEARCHES)
 
 from exhaustive import tokens  # noqa: E402  (importing it adds the search `exhaustive`)
 
-__all__ = ["MACHINE", "MATMUL", "RULES", "SHIPPED", "SOFTMAX", "SUM", "TINY", "kernels", "space", "tokens"]
+__all__ = [
+    "MACHINE",
+    "MATMUL",
+    "RULES",
+    "SHIPPED",
+    "SOFTMAX",
+    "SUM",
+    "TINY",
+    "alone",
+    "kernels",
+    "search",
+    "space",
+    "tokens",
+]
 
 MACHINE = target("sm_90a")
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
@@ -41,3 +56,16 @@ def kernels(text: str) -> tuple[Kernel, ...]:
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:
     """The space of the first kernel of an expression; free: the passes that are decided, none for all."""
     return Space(tools or toolchain(), kernels(text)[:1], MACHINE, frozenset(free) or None)
+
+
+def alone(space: Space) -> ProgramSpace:
+    """The decisions of a program of one kernel."""
+    return ProgramSpace(space.tools, [FusionVariant("", lambda: space.loops)], MACHINE, space.free)
+
+
+def search(
+    space: Space | ProgramSpace, evaluator: Evaluator, name: str, seed: int, budget: Budget, **more: Any
+) -> SearchRun:
+    """A search of the schedules of a kernel or a program, at its end."""
+    decisions = alone(space) if isinstance(space, Space) else space
+    return SearchRun(decisions, evaluator, SearchOptions(name, seed, budget, check=False), **more).run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,11 +12,11 @@ import pytest
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.schedule.scheduling import refusal
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
-from dplc.engine.store.store import Attempt, Basis, Score
+from dplc.engine.store.store import Basis, CollectingStore, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.search import SEARCHES, Budget, Runner, SearchProgress, Tried, random_token, reward
+from dplc.engine.tune.search import SEARCHES, Budget, SearchOptions, SearchRun, Tried, random_token, reward
 from dplc.ir.diagnostic import DplcError
-from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, kernels, space
+from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, alone, kernels, search, space
 
 FREE = ("blockify_launch",)
 
@@ -39,13 +38,13 @@ class Known:
 
 
 @pytest.fixture(scope="module")
-def small() -> tuple[Space, Known, SearchProgress]:
+def small() -> tuple[Space, Known, SearchRun]:
     """A space, its scores, and what exhaustive search found."""
     found, known = space(MATMUL, *FREE), Known()
-    return found, known, Runner(found, known, "exhaustive", 0, Budget()).run()
+    return found, known, search(found, known, "exhaustive", 0, Budget())
 
 
-def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, SearchProgress]) -> None:
+def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, SearchRun]) -> None:
     _, known, run = small
     assert run.programs == run.tries - run.again and run.programs > 200
     assert run.best is not None and run.best[0] == min(s.seconds for s in known.scores.values() if s.seconds)
@@ -53,21 +52,21 @@ def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, 
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, SearchProgress]) -> None:
+def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, SearchRun]) -> None:
     found, known, whole = small
-    runs = [Runner(found, known, name, 7, Budget(tries=40)).run() for _ in range(2)]
+    runs = [search(found, known, name, 7, Budget(tries=40)) for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 40
     assert runs[0].best is not None and whole.best is not None
     assert whole.best[0] <= runs[0].best[0] <= (runs[0].default.seconds or 0)
 
 
-def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, SearchProgress]) -> None:
+def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, SearchRun]) -> None:
     found, known, whole = small
     assert whole.best is not None
     ends = sorted(
         run.best[0] / whole.best[0]
         for seed in range(5)
-        if (run := Runner(found, known, "hill", seed, Budget(tries=whole.programs // 5)).run()).best
+        if (run := search(found, known, "hill", seed, Budget(tries=whole.programs // 5))).best
     )
     assert ends[2] <= 1.05
 
@@ -77,47 +76,44 @@ def test_tree_search_finds_more_than_chance() -> None:
     found, known = space("torch.randn(128, 256) @ torch.randn(256, 512)", "blockify_launch", "double_buffer"), Known()
 
     def median(name: str) -> float:
-        runs = (Runner(found, known, name, seed, Budget(tries=30)).run() for seed in range(7))
+        runs = (search(found, known, name, seed, Budget(tries=30)) for seed in range(7))
         return sorted(run.best[0] for run in runs if run.best is not None)[3]
 
     assert median("mcts") < 0.9 * median("random")
 
 
-def test_budgets(small: tuple[Space, Known, SearchProgress]) -> None:
+def test_budgets(small: tuple[Space, Known, SearchRun]) -> None:
     found, known, _ = small
-    run = Runner(found, known, "random", 0, Budget(programs=10)).run()
+    run = search(found, known, "random", 0, Budget(programs=10))
     assert run.programs == 10 <= run.tries
-    run = Runner(found, known, "random", 0, Budget(tries=500, patience=8)).run()
+    run = search(found, known, "random", 0, Budget(tries=500, patience=8))
     assert run.since >= 8 and run.tries < 500
-    assert Runner(found, known, "hill", 0, Budget(tries=100, seconds=0.0)).run().tries == 1
+    assert search(found, known, "hill", 0, Budget(tries=100, seconds=0.0)).tries == 1
 
 
 def test_tree_search_exhausts_a_tiny_space_and_says_so() -> None:
     found = space(SUM, "register_row")
-    whole = Runner(found, Known(), "exhaustive", 0, Budget()).run()
-    run = Runner(found, Known(), "mcts", 0, Budget(tries=200)).run()
+    whole = search(found, Known(), "exhaustive", 0, Budget())
+    run = search(found, Known(), "mcts", 0, Budget(tries=200))
     assert run.programs == whole.programs and run.tries < 200
 
 
-def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, SearchProgress]) -> None:
+def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, SearchRun]) -> None:
     found, known, _ = small
-    given: list[Attempt] = []
+    store = CollectingStore()
 
-    def record(start: object, attempts: list[Attempt]) -> None:
-        given.extend(attempts)
-
-    def heard(run: SearchProgress, tried: Tried) -> None:
+    def heard(run: SearchRun, tried: Tried) -> None:
         if run.tries == 12:
             raise KeyboardInterrupt
 
-    run = Runner(found, known, "hill", 0, Budget(tries=100), heard, record).run()
+    run = search(found, known, "hill", 0, Budget(tries=100), heard=heard, store=store)
     assert run.interrupted and run.tries == 12 and run.best is not None
-    assert len(given) == run.programs and given[0].number == 1
+    assert len(store.attempts) == run.programs and store.attempts[0].number == 1
 
 
 def test_what_cannot_be_launched_is_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     found, known = space(MATMUL, "blockify_launch", "register_tile"), Known()
-    run = Runner(found, known, "random", 3, Budget(tries=40)).run()
+    run = search(found, known, "random", 3, Budget(tries=40))
     assert run.pruned > 0 and known.asked == run.programs - run.pruned
 
 
@@ -147,7 +143,7 @@ def test_rewards_lie_between_nothing_and_all() -> None:
 
 
 def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
-    small: tuple[Space, Known, SearchProgress],
+    small: tuple[Space, Known, SearchRun],
 ) -> None:
     found, known, _ = small
     default = found.default().key
@@ -157,21 +153,19 @@ def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
             return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
 
     rewards: list[float] = []
-    run = Runner(found, Without(), "hill", 0, Budget(tries=30), lambda run, tried: rewards.append(tried.reward)).run()
+    run = search(found, Without(), "hill", 0, Budget(tries=30), heard=lambda run, tried: rewards.append(tried.reward))
     assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
     assert run.best is not None and run.best[0] < run.curve[0][2]
 
 
-def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, SearchProgress]) -> None:
+def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, SearchRun]) -> None:
     found, known, _ = small
-    with ThreadPoolExecutor(2) as pool:
-        runs = [Runner(found, known, "mcts", 1, Budget(tries=30), pool=pool, ahead=3).run() for _ in range(2)]
+    options = SearchOptions("mcts", 1, Budget(tries=30), assemble=True)
+    runs = [SearchRun(alone(found), known, options).run() for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 30
 
 
-def test_only_what_may_win_is_assembled(
-    small: tuple[Space, Known, SearchProgress], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_may_win_is_assembled(small: tuple[Space, Known, SearchRun], monkeypatch: pytest.MonkeyPatch) -> None:
     found, _, _ = small
     asked: list[str] = []
 
@@ -181,7 +175,7 @@ def test_only_what_may_win_is_assembled(
 
     monkeypatch.setattr("dplc.engine.tune.evaluators.assemble", spills)
     # of seed 4 no two programs have one text, which would be assembled once
-    run = Runner(found, AssemblingEvaluator(), "random", 4, Budget(tries=20)).run()
+    run = search(found, AssemblingEvaluator(), "random", 4, Budget(tries=20))
     assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
 
 
@@ -191,7 +185,7 @@ def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
     (slow,), (fast,) = kernels(MATMUL), kernels(SUM)
     ways = FusionVariant("twice", lambda: (slow, slow)), FusionVariant("once", lambda: (fast,))
     both = ProgramSpace(space(MATMUL).tools, ways, MACHINE, frozenset({"no_pass"}))
-    run = Runner(both, Known(), name, 0, Budget(tries=30)).run()
+    run = search(both, Known(), name, 0, Budget(tries=30))
     assert run.best is not None and both.ways[run.best[1].way] == "once"
     assert run.default.seconds == pytest.approx(
         2 * (PredictingEvaluator()(space(MATMUL, "no_pass").default()).seconds or 0)
@@ -216,7 +210,7 @@ def test_a_way_is_not_built_before_somebody_walks_it(name: str) -> None:
     found.default(0), found.default(2)
     assert built == ["b", "a", "c"] and found.spaces(0) == found.spaces(2)  # equal kernels: one space
     built.clear()
-    Runner(ProgramSpace(found.tools, found.candidates, MACHINE), Known(), name, 0, Budget(tries=1)).run()
+    search(ProgramSpace(found.tools, found.candidates, MACHINE), Known(), name, 0, Budget(tries=1))
     assert built == ["a"]
 
 
@@ -228,7 +222,7 @@ def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
         space(SUM).tools, (FusionVariant("a", lambda: kernels(SUM)), FusionVariant("b", broken)), MACHINE
     )
     for name in SHIPPED:
-        run = Runner(found, Known(), name, 0, Budget(tries=12)).run()
+        run = search(found, Known(), name, 0, Budget(tries=12))
         assert run.best is not None and run.best[1].way == 0 and run.pruned >= 1
     assert found.problems == {1: "no such thing"}
 
@@ -240,9 +234,9 @@ def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
     found = ProgramSpace(space(MATMUL).tools, ways, MACHINE)
     first = random.Random(0)
     tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
-    search = SEARCHES["hill"](found, random.Random(0))
-    search.observe(Tried(tuned, Score(1e-6, "predicted"), 0.9))
-    proposal = search.propose()
+    hill = SEARCHES["hill"](found, random.Random(0))
+    hill.observe(Tried(tuned, Score(1e-6, "predicted"), 0.9))
+    proposal = hill.propose()
     assert proposal is not None and proposal.way == 1
     (_, (again, _)) = proposal.parts
     assert again.key == tuned.parts[0][0].key

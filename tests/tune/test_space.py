@@ -19,7 +19,7 @@ from dplc.engine.tune.search import default_fill, mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
-from tests.tune.subjects import MACHINE, MATMUL, SOFTMAX, SUM, kernels, space, tokens
+from tests.tune.subjects import MACHINE, MATMUL, SOFTMAX, SUM, alone, kernels, space, tokens
 
 
 @pytest.mark.parametrize("text", [MATMUL, SOFTMAX, SUM])
@@ -128,7 +128,7 @@ def test_a_pass_can_be_skipped_and_the_genome_says_so() -> None:
 
 
 def test_mutations_change_something_and_stay_in_the_space() -> None:
-    found, dice = space(MATMUL), random.Random(0)
+    found, dice = alone(space(MATMUL)), random.Random(0)
     default = found.default()
     keys = set()
     for _ in range(12):

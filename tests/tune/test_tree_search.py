@@ -15,11 +15,11 @@ from dplc.engine.schedule.space import DEFAULT
 from dplc.engine.store.store import Score
 from dplc.engine.tune import search as searches
 from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, SharedPrefix, TreeNode, TreeSearch, Tried
-from tests.tune.subjects import SUM, space
+from tests.tune.subjects import SUM, alone, space
 
 
 def tree() -> Any:
-    return TreeSearch(space(SUM, "register_row"), random.Random(0))
+    return TreeSearch(alone(space(SUM, "register_row")), random.Random(0))
 
 
 def visited(*rewards: float, visits: int | None = None) -> TreeNode:
@@ -48,7 +48,7 @@ def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.Mo
     monkeypatch.setattr(searches, "ordered", lambda *_: [1, 2])
     site: Any = SimpleNamespace(rule="r", where="0", open=SimpleNamespace(name="N"), choose=lambda value: None)
     search._path, search._guide, search._inside = [search.root], {}, True
-    assert search._values(search.space, "slot", site) is DEFAULT
+    assert search._values(space(SUM), "slot", site) is DEFAULT
     assert search._path[-1] is not search.root and search._path[-1].closed and not search._inside
 
 

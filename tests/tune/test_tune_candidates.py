@@ -32,11 +32,11 @@ from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.calls import accepted, run_reference
 from dplc.engine.schedule.scheduling import stored_schedules
-from dplc.engine.store.store import Decision, Score, Tuned, export_lines, import_lines, open_store
+from dplc.engine.store.store import Decision, Tuned, export_lines, import_lines, open_store
 from dplc.engine.tune import tuning
 from dplc.engine.tune.evaluators import PredictingEvaluator
-from dplc.engine.tune.search import Budget, SearchProgress, Tried
-from dplc.engine.tune.tuning import CANDIDATE, SearchOptions, tune_program
+from dplc.engine.tune.search import Budget, SearchOptions, SearchRun, Tried
+from dplc.engine.tune.tuning import CANDIDATE, tune_program
 from tests.tune.subjects import MACHINE
 
 TWO = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"  # in one kernel by a candidate
@@ -89,21 +89,8 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
     assert len(found.space.built) == len(found.space.ways) > 2
     for way in found.space.built:
         if not found.space.problems.get(way):
-            kernels = [
-                tuning.choose_schedule(inner, _Scored(found.run), found.run, SearchOptions(check=False), None)
-                for inner, _ in found.space.spaces(way)
-            ]
+            kernels = [tuning.choose_schedule(inner, found.run) for inner, _ in found.space.spaces(way)]
             assert right(NORM, tuning.composed(fusing, way, tuning.winning(kernels))), found.space.ways[way]
-
-
-class _Scored:
-    """A runner that has run."""
-
-    def __init__(self, run: SearchProgress):
-        self.run = run
-
-    def score(self, candidate: Any) -> Score:
-        return PredictingEvaluator()(candidate)
 
 
 def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +145,7 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
-    def heard(run: SearchProgress, tried: Tried) -> None:
+    def heard(run: SearchRun, tried: Tried) -> None:
         if run.tries == 5:
             raise KeyboardInterrupt
 

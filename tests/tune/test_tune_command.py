@@ -17,7 +17,7 @@ import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.cli.tune import changes
 from dplc.engine.store.store import Decision, Score
-from dplc.engine.tune.search import Runner
+from dplc.engine.tune.search import SearchRun
 from dplc.engine.tune.tuning import Programmed
 from tests.tune.subjects import SUM, TINY
 
@@ -132,14 +132,14 @@ def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
 def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = Runner._round
+    turns = SearchRun._round
 
-    def interrupted(self: Runner, run: object) -> bool:
-        if getattr(run, "tries", 0) > 1:
+    def interrupted(self: SearchRun, *given: Any) -> bool:
+        if self.tries > 1:
             raise KeyboardInterrupt
-        return turns(self, run)  # type: ignore[arg-type]
+        return turns(self, *given)
 
-    monkeypatch.setattr(Runner, "_round", interrupted)
+    monkeypatch.setattr(SearchRun, "_round", interrupted)
     store = tmp_path / "store.sqlite"
     text = ["tune", "-c", "torch.randn(M, 512).sum(-1)", "--grid", "M=4,8,16", "--target", "sm_90a"]
     with pytest.raises(SystemExit) as stop:

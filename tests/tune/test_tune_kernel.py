@@ -13,8 +13,8 @@ from dplc.engine.schedule.space import distinct
 from dplc.engine.store.store import Attempt, Tuned, TuningKey
 from dplc.engine.tune import evaluators as verify
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
-from dplc.engine.tune.search import Budget
-from dplc.engine.tune.tuning import SearchOptions, tune_kernel
+from dplc.engine.tune.search import Budget, SearchOptions
+from dplc.engine.tune.tuning import tune_kernel
 from dplc.ir.node import replace
 from dplc.ir.tile import Sync
 from tests.tune.subjects import MACHINE, MATMUL, RULES, SUM, kernels, space
