@@ -22,7 +22,7 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
-from .compiler import Compilation, Compiler, buffer
+from .compiler import Compilation, Compiler
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
@@ -91,7 +91,7 @@ class Compiled:
         with_trace: Callable[[], Compilation] | None = None,
     ):
         self._frozen, self.remembered, self._with_trace = frozen, remembered, with_trace
-        self.rows = rows
+        self.rows = rows or rows_of(compilation, ())
         self.compilation, self.device = compilation, device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
@@ -99,7 +99,7 @@ class Compiled:
         self._placing = Placing(compilation.captured.kinds)
         self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
         self._preparation = Preparation()
-        self._calls = Calls(compilation, rows.at if rows is not None else lambda sizes: compilation)
+        self._calls = Calls(self.rows)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function's value, computed by the kernels.
@@ -183,10 +183,10 @@ class Compiled:
         self.notes = (*notes, *runner.notes)
         outputs = []
         carried = inputs and not any(x.is_cuda for x in inputs.values())
-        for param, shape in call.results:  # tensors, even if the program was given none
-            result = results[param.name]
-            tensor = result if is_tensor(result) else as_tensor(buffer(param, call.sizes), result)
-            outputs.append(tensor.reshape(shape).cpu() if carried else tensor.reshape(shape))
+        for output in call.outputs:  # tensors, even if the program was given none
+            result = results[output.name]
+            tensor = (result if is_tensor(result) else as_tensor(output, result)).reshape(output.shape)
+            outputs.append(tensor.cpu() if carried else tensor)
         return outputs
 
     def warm_up(self) -> None:
@@ -328,8 +328,7 @@ def compile(
     compilation = options.compile(captured, (time.perf_counter() - start) * 1e3)
     tell_unheard(compilation.unheard)
     remembered = logged(decisions, compilation)
-    wanted = bool(compilation.sizes) if rows is None else rows
-    parts = rows_of(compilation, wanted) if wanted else None
+    parts = rows_of(compilation, (bool(compilation.sizes) if rows is None else rows) or ())
 
     def with_trace() -> Compilation:
         return replace(options, trace=Trace()).compile(captured)
@@ -375,7 +374,7 @@ def compile_options(
     return chosen, made
 
 
-def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] | None = None) -> Rows:
+def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] = lambda made: made) -> Rows:
     """Return the compiles for parts of a program's range. A row is compiled when a call first needs it.
 
     The log says which decisions of a row come from the tuning store.
@@ -401,7 +400,7 @@ def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compila
         trace = Trace() if compiler.trace is not None else None
         found = replace(compiler, trace=trace, explore=remembered(None, decisions.append)).compile(part)
         logged(decisions, found)
-        return found if then is None else then(found)
+        return then(found)
 
     return Rows(whole, requested_rows(rows, whole, compile_part, schedules), compile_part)
 

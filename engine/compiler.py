@@ -106,12 +106,19 @@ class Compilation:
         return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
 
     @property
-    def largest_sizes(self) -> dict[str, int]:
-        """The greatest number of each size."""
-        return {name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()}
+    def largest(self) -> Program:
+        """The launches at the greatest number of each size."""
+        return self.at({name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()})
+
+    def outputs_at(self, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
+        """Return the outputs in order, with torch's shapes."""
+        pairs = zip(self.plan.outputs, self.plan.results, strict=True)
+        return tuple(buffer(Param(param.name, kind.dtype, kind.shape), sizes) for param, kind in pairs)
 
     def at(self, sizes: Binding) -> Program:
         """Return the launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
+        if not self.sizes:
+            return self.program
         key = tuple(sizes[name] for name in self.sizes)
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, no
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact
 from ..models.benching import PickedSuite, pack
+from ..models.compiling import with_rows
 from ..run.calls import at_binding
 from .models import compiled_model
 from .options import Flags
@@ -153,8 +155,8 @@ def _programs(flags: Flags) -> Iterator[Artefact]:
         yield benching.of_compiled(made)
         return
     for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, _single(flags))):
-        bound = replace(made, shape=made.shape.at(binding), compilation=at_binding(made.compilation, binding))
-        yield benching.of_compiled(bound)
+        bound = with_rows(made, (), partial(at_binding, sizes=binding))
+        yield benching.of_compiled(replace(bound, shape=made.shape.at(binding)))
 
 
 # ---- packs

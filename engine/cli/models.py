@@ -147,7 +147,7 @@ def compile_artefact(flags: Flags) -> None:
         if out is not None:
             artefact.save(compiled, out, flags.cubins, flags.weights, tell)
     compilation = compiled.compilation
-    for row, made in compiled.rows.made.items() if compiled.rows is not None else ():
+    for row, made in compiled.rows.made.items():
         if count := sum(bool(origin.line) for origin in made.origins):
             told = " and ".join(f"`{dim.name}` {dim.range}" for dim in row)
             print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")

@@ -102,7 +102,7 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
 
         def heard(run: SearchRun, tried: Tried) -> None:
             tried_so_far.heard(run, tried)
-            show(searching(run), run.tries, run.options.budget.tries or 0)
+            show(searching(run), run.tries, run.limit or 0)
 
         with ended_by_signals():
             found = tune_program(fusing, evaluator, search, store, heard)

@@ -314,7 +314,7 @@ def save(
     cubins = cubins and (find_nvrtc() is not None or find_program("nvcc") is not None)
     with replacing(folder) as workshop:
         _save_plan(compiled, workshop, cubins, weights, tell)
-        count = len(compiled.rows.rows) if compiled.rows is not None else 0
+        count = len(compiled.rows.rows)
         for place in range(count):
             tell("compiling rows", place, count)
             _save_plan(compiled.of_row(place), _row(workshop, place), cubins, weights, tell)
@@ -360,7 +360,6 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     sizes = compilation.sizes
     results = zip(compilation.plan.outputs, compilation.plan.results, strict=True)
     batch, length = (n.name if isinstance(n, Dim) else n for n in (shape.batch, shape.length))
-    rows = compiled.rows.rows if compiled.rows is not None else ()
     return PlanFile(
         dplc=__version__, rules=compilation.compiler.tools.rules.digest, model=compiled.source.name,
         config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
@@ -371,7 +370,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         weights_from="" if weights is None else str(weights.absolute()),
         aliases=dict(program.aliases), **launch_fields(program, compilation.buffers if sizes else None),
         sizes=tuple(map(Dim.of, sizes.values())),
-        rows=tuple(tuple(replace(dim, hint=None) for dim in row) for row in rows),
+        rows=tuple(tuple(replace(dim, hint=None) for dim in row) for row in compiled.rows.rows),
         examples=() if compiled.source.config else examples(compilation.captured),
     )  # fmt: skip
 

@@ -23,8 +23,9 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
 from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ...ir.sizes import AT_HINTS, Binding, highest, value_of
+from ...ir.sizes import Binding, highest
 from ...ir.torch import TorchGraph
+from ..api import rows_of
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
@@ -385,15 +386,18 @@ class Figures(FrozenRecord, frozen=True, kw_only=True):
 class CompiledModel:
     """A compiled model without its weights. weights: {buffer: what it takes}.
 
-    rows: the compiles of parts of its range of lengths, made when they are first needed.
+    rows: the compile of its whole range of lengths, and those of parts, made when they are first needed.
     """
 
     source: ModelSource
     shape: ModelShape
-    compilation: Compilation
+    rows: Rows
     weights: Mapping[str, WeightRequest]
     figures: Figures
-    rows: Rows | None = None
+
+    @property
+    def compilation(self) -> Compilation:
+        return self.rows.whole
 
     @property
     def sizes(self) -> dict[str, Size]:
@@ -407,15 +411,11 @@ class CompiledModel:
 
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
-        place = self.rows.place(sizes) if self.rows is not None else None
-        made = self.compilation if self.rows is None else self.rows.at(sizes)
-        return BoundModel(
-            made.at(sizes) if made.sizes else made.program, _outputs(made, sizes), self._constants(made.captured), place
-        )
+        made = self.rows.at(sizes)
+        return BoundModel(made.at(sizes), made.outputs_at(sizes), self.constants(made), self.rows.place(sizes))
 
     def of_row(self, place: int) -> CompiledModel:
         """Return a row as a model of its own; it is compiled now unless it has been."""
-        assert self.rows is not None
         row = self.rows.rows[place]
         made = self.rows.compiled(row)
         kept = {param.name for param in made.captured.graph.ins}
@@ -423,9 +423,8 @@ class CompiledModel:
         return replace(
             self,
             shape=self.shape.at({dim.name: dim.low if dim.low == dim.high else dim for dim in row}),
-            compilation=made,
+            rows=rows_of(made, ()),
             weights=weights,
-            rows=None,
         )
 
     @property
@@ -448,22 +447,16 @@ class CompiledModel:
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
-        return _outputs(self.compilation)
+        return self.compilation.outputs_at()
 
-    def constants(self) -> dict[str, Any]:
-        """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR."""
-        return self._constants(self.compilation.captured)
+    def constants(self, made: Compilation | None = None) -> dict[str, Any]:
+        """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR.
 
-    def _constants(self, captured: Capture) -> dict[str, Any]:
+        made: the compile of a part of the range.
+        """
+        captured = (made or self.compilation).captured
         own = ("constant",) if self.source.config else ("constant", "parameter", "buffer")
         return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
-
-
-def _outputs(made: Compilation, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
-    return tuple(
-        Buffer(param.name, kind.dtype, tuple(value_of(n, sizes) for n in kind.shape))  # type: ignore[arg-type]
-        for param, kind in zip(made.plan.outputs, made.plan.results, strict=True)
-    )
 
 
 def compile_model(
@@ -484,17 +477,14 @@ def compile_model(
 
 
 def with_rows(
-    made: CompiledModel, rows: Any, then: Callable[[Compilation], Compilation] | None = None
+    made: CompiledModel, rows: Any, then: Callable[[Compilation], Compilation] = lambda made: made
 ) -> CompiledModel:
-    """Return the model with parts of its range that are compiled separately. then: a change of each of them.
+    """Return the model with parts of its range that are compiled separately. then: a change of every compile.
 
     Raises UsageError for an invalid row.
     """
-    if not rows or not made.sizes:
-        return made
-    from ..api import rows_of  # the API of Python, for which an artefact that runs does not wait
-
-    return replace(made, rows=rows_of(made.compilation, rows, then))
+    whole = then(made.compilation)
+    return replace(made, rows=rows_of(whole, rows if rows and whole.sizes else (), then))
 
 
 def compile_call(
@@ -519,7 +509,7 @@ def compile_call(
     kept = {param.name for param in compilation.captured.graph.ins}
     weights = {name: want for name, want in captured.weights.items() if name in kept}
     told = figures(captured, compilation, timed)
-    return CompiledModel(source, shape, compilation, weights, told)
+    return CompiledModel(source, shape, rows_of(compilation, ()), weights, told)
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
@@ -531,7 +521,7 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
         per_block=max(launches_of_blocks(program, weights).values(), default=0),
         cuda_lines=compilation.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
-        planned_bytes=planned_peak(compilation.at(compilation.largest_sizes) if compilation.sizes else program),
+        planned_bytes=planned_peak(compilation.largest),
         eager_bytes=eager_peak(captured.captured.graph),
         seconds=seconds,
         rss_bytes=peak_rss(),

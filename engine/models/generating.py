@@ -263,7 +263,7 @@ class Generation:
 
     @property
     def memory(self) -> Memory:
-        prompt, token = map(_largest, (self.prompt, self.token))
+        prompt, token = (call.compilation.largest for call in (self.prompt, self.token))
         return Memory(
             weights=sum(math.prod(w.shape) * DTYPES[w.dtype].item_bytes for w in self.weights.values()),
             tables=sum(
@@ -277,11 +277,6 @@ class Generation:
             prompt=self.prompt.figures.planned_bytes + _copied(prompt),
             token=planned_peak(token),
         )
-
-
-def _largest(call: CompiledModel) -> Program:
-    """Return the launches of a call at its greatest lengths."""
-    return call.compilation.at(call.compilation.largest_sizes) if call.sizes else call.program
 
 
 def _cache(program: Program) -> list[Buffer]:
@@ -360,10 +355,10 @@ def compile_generation(
         told, pieces = replace(shape, length=chunk), _number_or_range(part)
         made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), options, tell)
         parts = octaves(part, options.target) if rows is True and chunk > 1 and reach is not None else rows
-        prompt = with_rows(replace(made, compilation=_in_place(made.compilation)), parts, _in_place)
+        prompt = with_rows(made, parts, _in_place)
     one = replace(shape, length=1)
     token = compile_call(source, one, lambda: capture_piece(model, None, cache, reach), options, tell)
-    token = replace(token, compilation=_in_place(token.compilation))
+    token = with_rows(token, (), _in_place)
     ends = model.config.eos_token_id
     stops = frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
     return Generation(prompt, token, lengths, maximum, stops, chunk, reach)

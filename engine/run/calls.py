@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
-from ...codegen.kernel import Program
+from ...codegen.kernel import Buffer, Program
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.dtypes import DTYPES
@@ -598,19 +598,18 @@ MOST_KEPT = 64  # kinds of arguments whose launches are kept, as many as a compi
 
 @dataclass(frozen=True)
 class BoundCall:
-    """Compile that serves arguments of one kind. choose: returns it for such sizes, once something is launched."""
+    """Compile that serves arguments of one kind, looked up once something is launched."""
 
     sizes: Binding
-    choose: Callable[[Binding], Compilation]
+    rows: Rows
 
     @cached_property
     def made(self) -> Compilation:
-        return self.choose(self.sizes)
+        return self.rows.at(self.sizes)
 
     @cached_property
     def program(self) -> Program:
-        """Its launches: a static program's own, or those of a binding."""
-        return self.made.at(self.sizes) if self.made.sizes else self.made.program
+        return self.made.at(self.sizes)
 
     @cached_property
     def arrays(self) -> tuple[tuple[str, tuple[int, ...], list[int]], ...]:
@@ -619,10 +618,8 @@ class BoundCall:
         return tuple((b.name, tuple(b.shape), [n for n in b.shape if n != 1]) for b in buffers)
 
     @cached_property
-    def results(self) -> tuple[tuple[Param, tuple[int, ...]], ...]:
-        """The outputs in order, with torch's shapes."""
-        pairs = zip(self.made.plan.outputs, self.made.plan.results, strict=True)
-        return tuple((param, tuple(value_of(n, self.sizes) for n in kind.shape)) for param, kind in pairs)
+    def outputs(self) -> tuple[Buffer, ...]:
+        return self.made.outputs_at(self.sizes)
 
 
 class Calls:
@@ -631,8 +628,8 @@ class Calls:
     So a call of a program with sizes costs what one without costs.
     """
 
-    def __init__(self, whole: Compilation, choose: Callable[[Binding], Compilation]):
-        self._whole, self._choose = whole, choose
+    def __init__(self, rows: Rows):
+        self._rows, self._whole = rows, rows.whole
         self._kept: dict[Hashable, BoundCall] = {}
 
     def of(self, inputs: Mapping[str, Any]) -> BoundCall:
@@ -650,7 +647,7 @@ class Calls:
         return found
 
     def at(self, sizes: Binding) -> BoundCall:
-        return BoundCall(sizes, self._choose)
+        return BoundCall(sizes, self._rows)
 
     def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
         """Return classes, layouts, dtypes and shapes; None if every call needs further checks."""

@@ -468,6 +468,10 @@ class SearchRun:
         self._verdicts: dict[str, Verdict] = {}
 
     @property
+    def limit(self) -> int | None:
+        return self.options.budget.tries
+
+    @property
     def gain(self) -> float:
         """Time of the default divided by the best time, 1 if one of them is unknown."""
         return gain(self.default.seconds, self.best and self.best[0])
@@ -600,8 +604,9 @@ class SearchRun:
 
     def _hand_on(self, least: int) -> None:
         if sum(map(len, self._attempts.values())) > least:
-            for start, attempts in self._attempts.items() if self.store is not None else ():
-                self.store.record(self.key(start), attempts)
+            for start, attempts in self._attempts.items():
+                if self.store is not None:
+                    self.store.record(self.key(start), attempts)
             self._attempts = {}
 
     def _spent(self) -> float:

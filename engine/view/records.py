@@ -425,7 +425,7 @@ def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:
     return {
         "search": run.options.search, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
         "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds,
-        "limit": run.options.budget.tries, "default": _micro(default), "running": True,
+        "limit": run.limit, "default": _micro(default), "running": True,
         "best": _micro(run.best[0] if run.best else None),
         "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
         "tree": log.root.record(default), "kernels": kernels,

@@ -19,7 +19,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compiler
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.artefact import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape
+from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, with_rows
 from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
@@ -91,7 +91,7 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
         assert found == of_transformers(name, weights, prompt, len(found)), length
     texts = [{k.text for k in generation.prompt_of(n).program.kernels} for n in (5, 33, 40)]
     assert len(compiles) == 2 and texts[1] == texts[2] and (texts[0] != texts[1]) is bool(rows)
-    assert generation.prompt.rows is None or list(generation.prompt.rows.made) == [tuple(rows)]
+    assert list(generation.prompt.rows.made) == ([tuple(rows)] if rows else [])
     assert generation.memory.prompt >= generation.prompt_of(9).program.arena.bytes  # type: ignore[union-attr]
     with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
         list(generator.tokens([1] * 64, 1))
@@ -210,8 +210,8 @@ def test_a_cache_that_may_not_lie_still_is_copied(monkeypatch: pytest.MonkeyPatc
     real = calls.refusal
     monkeypatch.setattr(calls, "refusal", lambda p, o, s: "because" if s == "cache_1" else real(p, o, s))
     plain = replace(generation.token.program, aliases={})
-    token = replace(generation.token, compilation=replace(generation.token.compilation, program=plain))
-    copying = replace(generation, token=replace(token, compilation=generating._in_place(token.compilation)))
+    token = with_rows(generation.token, (), lambda made: replace(made, program=plain))
+    copying = replace(generation, token=with_rows(token, (), generating._in_place))
     assert len(copying.token.program.aliases) == len(generation.token.program.aliases) - 1
     assert copying.memory.copied == copying.memory.cache / 4
     found = list(Generator(copying, emulator(), weights).tokens(PROMPT, NEW, stops=()))
