@@ -101,12 +101,8 @@ def command_line() -> str:
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[None]:
     """Show the current activity while it runs, only on a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
+    with bars() as show:
+        show(text, 0, 0)
         yield
 
 
@@ -122,7 +118,7 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         bar = shown.add_task("starting", total=None)
-        yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total)
+        yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total or None)
 
 
 # ---- files

@@ -170,48 +170,21 @@ GATES = {
 LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Comparison of results. judged: the judgement, None if nothing was compared, for the reason in `why`."""
-
-    judged: Judgement | None
-    gate: float
-    why: str = ""
-
-    @property
-    def relative(self) -> float | None:
-        """The largest error over the largest value."""
-        return None if self.judged is None else self.judged.relative
-
-    @property
-    def ok(self) -> bool:
-        return self.judged is None or self.judged.ok
-
-    def line(self) -> str:
-        if self.judged is None:
-            return f"not compared with float64: {self.why}"
-        error, verdict = self.judged.relative, self.judged.verdict
-        return f"against float64: max|error| over max|reference| {error:.2e}, gate {self.gate:.0e}: {verdict}"
-
-    def record(self) -> dict[str, Any]:
-        return {"ok": self.ok, "max_rel_err": self.relative, "compared": self.relative is not None}
-
-
 def compare(
     found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
-) -> Comparison:
-    """Compare outputs with the reference. tensors: weights, constants and inputs by name; sizes: the lengths of these.
+) -> Judgement | str:
+    """Compare outputs with the reference, or return why they were not compared.
 
-    Raises DplcError for a Torch IR that cannot be run.
+    tensors: weights, constants and inputs by name; sizes: the lengths of these. Raises DplcError for a Torch IR that
+    cannot be run.
     """
-    gate = GATES[found.plan.dtype]
     elements = sum(math.prod(want.shape) for want in found.weights.values())
     if elements > LARGEST:
-        return Comparison(None, gate, f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB")
+        return f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB"
     graph = found.torch_graph(sizes)
     try:
         wanted = meaning.run(graph, tensors)
-        return Comparison(judge(results, wanted, gates=dict.fromkeys(GATES, gate)), gate)
+        return judge(results, wanted, gates=dict.fromkeys(GATES, GATES[found.plan.dtype]))
     except DplcError:
         raise
     except Exception as error:  # torch has many classes for a damaged graph

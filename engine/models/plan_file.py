@@ -39,7 +39,6 @@ from .sources import Elements, Line, WeightRequest
 
 MANIFEST = "dplc-artefact.json"
 FORMAT = 3
-CHUNK = 1 << 20
 DAMAGED = "the artefact is damaged"
 TOO_LARGE = "too large"  # instead of a digest
 LARGEST_TEXT = 64 << 20  # bytes of a plan, a kernel, a dump: more is not a text of dplc
@@ -196,15 +195,11 @@ def _record(path: Path) -> FileRecord | None:
         file = None
     if file is None:
         return None
-    state, size = hashlib.sha256(), 0
     with file:
-        length = os.fstat(file.fileno()).st_size
-        if length > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
-            return FileRecord(length, TOO_LARGE)
-        while chunk := file.read(CHUNK):
-            state.update(chunk)
-            size += len(chunk)
-    return FileRecord(size, state.hexdigest())
+        size = os.fstat(file.fileno()).st_size
+        if size > (memory_bytes() if path.suffix == ".safetensors" else LARGEST_TEXT):
+            return FileRecord(size, TOO_LARGE)
+        return FileRecord(size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 # ---- Write the folder whole or not at all, and replace only an artefact.

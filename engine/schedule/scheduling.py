@@ -226,43 +226,29 @@ def estimated_registers(program: Program, target: Target) -> int:
     return max((int(registers(site, site.tile.axes, site.tile.body)) for site in sites if site.tile), default=0)
 
 
-def refusal(program: Program, target: Target, granted: int = 0) -> str | None:
+def refusal(program: Program, target: Target, granted: float = 0) -> str | None:
     """Return why a program cannot be launched, or would spill its registers; None if nothing is known against it.
 
     granted: the estimate for a schedule that is known to fit, the default one: if that estimate is too high, so are
-    others.
+    others. It is infinite if no program is refused for its registers.
     """
     for number, kernel in enumerate(program):
-        why, tile = _no_launch(program, number, target), next(iter(nodes(kernel, Tile)), None)
-        if why is None and tile is not None:
-            site = Site(program, (number,), target)
+        site, tile = Site(program, (number,), target), next(iter(nodes(kernel, Tile)), None)
+        if tile is None:
+            return f"kernel `{kernel.name}` has no tile"
+        unknown = next((axis for axis in tile.axes if axis.role != "BLOCK" and axis.extent.__class__ is not int), None)
+        if unknown is not None:
+            extent = print_expr(unknown.extent)
+            return f"axis `{unknown.name}` of a block is as long as `{extent}`, known at a call only"
+        threads = _extent(tile, "THREAD")
+        if threads > MAX_THREADS_PER_BLOCK:
+            return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"
+        if (left := smem_left(site)) < 0:
+            return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
+        if granted < math.inf:
             wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
             if wanted > max(budget + policy(target).register_slack, granted):
-                why = f"about {wanted} registers per thread; {budget} are possible"
-        if why is not None:
-            return why
-    return None
-
-
-def no_launch(program: Program, target: Target) -> str | None:
-    """Return why no device launches a program, however many registers it needs; None if nothing is known against it."""
-    return next((why for number in range(len(program)) if (why := _no_launch(program, number, target))), None)
-
-
-def _no_launch(program: Program, number: int, target: Target) -> str | None:
-    kernel, site = program[number], Site(program, (number,), target)
-    tile = next(iter(nodes(kernel, Tile)), None)
-    if tile is None:
-        return f"kernel `{kernel.name}` has no tile"
-    unknown = next((axis for axis in tile.axes if axis.role != "BLOCK" and axis.extent.__class__ is not int), None)
-    if unknown is not None:
-        return f"axis `{unknown.name}` of a block is as long as `{print_expr(unknown.extent)}`, known at a call only"
-    threads = _extent(tile, "THREAD")
-    if threads > MAX_THREADS_PER_BLOCK:
-        return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"
-    left = smem_left(site)
-    if left < 0:
-        return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
+                return f"about {wanted} registers per thread; {budget} are possible"
     return None
 
 
@@ -455,7 +441,7 @@ class StoredSchedules:
             own, mark = Shaped(), len(trace.events) if trace is not None else 0
             try:
                 program = replay(scheduler, kernel, entry.tuned.schedule, own)
-                refused = no_launch(program, scheduler.target) or ""
+                refused = refusal(program, scheduler.target, math.inf) or ""
             except DplcError as error:
                 refused = error.what
             if not refused:

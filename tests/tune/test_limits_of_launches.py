@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.schedule.scheduling import no_launch, refusal
+from dplc.engine.schedule.scheduling import refusal
 from dplc.ir.text.programs import read_program
 
 TEXT = """## level: tile
@@ -39,7 +40,7 @@ def test_a_launch_is_refused_by_what_is_too_much(
     _, program = read_program(TEXT.format(threads, registers, rows))
     found = refusal(program, target("h200"))
     assert found is None if said is None else said in (found or "")
-    assert (no_launch(program, target("h200")) is None) is launched
+    assert (refusal(program, target("h200"), math.inf) is None) is launched
 
 
 @pytest.mark.parametrize("role", ["THREAD", "REG"])
@@ -52,7 +53,7 @@ kernel copy(s: 1..64, x: f32[s, 64]) -> y: f32[s, 64]:
         y[j, i] = v
 """
     _, program = read_program(text, "<text>", None)
-    for found in (no_launch(program, target("h200")), refusal(program, target("h200"))):
+    for found in (refusal(program, target("h200"), math.inf), refusal(program, target("h200"))):
         assert found == "axis `j` of a block is as long as `s`, known at a call only"
 
 
