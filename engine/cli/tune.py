@@ -88,7 +88,9 @@ def tune(flags: Flags) -> None:
 
 def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
-    fusing = fusing_of(flags, flags.top)
+    fusing = Fusing(compiler_for(flags).values(captured_row(flags)), flags.top)
+    if flags.top > 1 and not available():
+        print_remark(HINT)
     tools, target = fusing.compiler.tools, fusing.compiler.target
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in search.free or ():
@@ -125,15 +127,6 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-
-
-def fusing_of(flags: Flags, top: int) -> Fusing:
-    """Return the fusion variants of the expression, at most `top` of them."""
-    compiler = compiler_for(flags)
-    values = compiler.values(captured_row(replace(flags, seed=0)))
-    if top > 1 and not available():
-        print_remark(HINT)
-    return Fusing(values, top)
 
 
 class Candidates:

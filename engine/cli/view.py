@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from ..view.live_program import LiveProgram
 
 
-WAYS = 4  # candidates of fusion among which --tune with --explore chooses, as `dplc tune` does
-
-
 def view(flags: Flags) -> None:
     """Run `dplc view`."""
     kind = flags.subject.kind
@@ -44,37 +41,25 @@ def suite_of(flags: Flags) -> dict[str, Any]:
 
 def record_of(flags: Flags) -> dict[str, Any]:
     """Return the record of an expression or a model, compiled with its trace."""
-    from ..view.records import access_counts, egraph_record, measured_registers, search_record, view_record
-    from .programs import captured_text, compile_text, compiler_for
+    from ..view.live_program import BackgroundJobs, Turns
+    from ..view.records import view_record
 
     traced, is_text = replace(flags, verbose=2), flags.subject.kind == "text"
     if is_text:
+        from .programs import compile_text
+
         compilation = compile_text(traced)
     else:
         from .models import compiled_model
 
         with bars() as tell:
             compilation = compiled_model(traced, tell).compilation
-    with progress("linking lines"):
-        record = view_record(compilation, flags.subject.name)
-    with progress("assembling"):
-        for kernel, found in zip(record["kernels"], measured_registers(compilation), strict=False):
-            kernel["assembled"] = found
-    if flags.explore and is_text:
-        with progress("exploring"):
-            record["egraph"] = egraph_record(captured_text(flags, values=False)[0], compiler_for(flags))
-    if flags.tune is not None:
-        from .tune import fusing_of, searching
-
-        fusing = fusing_of(flags, WAYS if flags.explore else 1)
-        with bars() as show:
-            record["tuning"] = search_record(
-                fusing, flags.tune, lambda run, _: show(searching(run), run.tries, run.limit or 0), flags.seed
-            )
-    if flags.check:
-        with progress("running in checked mode"):
-            record["counted"] = access_counts(compilation)
-    return record
+    shown, search = LivePage(flags.subject.name), SearchRequest(flags.tune or 0, flags.explore and is_text)
+    with progress("linking lines, assembling and searching"):
+        shown.show(**view_record(compilation, flags.subject.name))
+        jobs = BackgroundJobs(compilation.captured, compilation, shown, search, flags.check, Turns())
+        jobs.measure_and_search()
+    return shown.record
 
 
 # ---- the live page: imports are light until the browser has requested it, for PyTorch takes long

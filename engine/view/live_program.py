@@ -216,6 +216,7 @@ def cuda_diff(before: str, after: str) -> str:
 # ---- background jobs
 
 
+WAYS = 4  # candidates of fusion among which a search chooses that explores, as `dplc tune` does
 PATIENCE = 0.5  # seconds that a compile waits for a step to end
 EVERY = 0.4  # seconds between two updates of the page
 
@@ -297,8 +298,12 @@ class BackgroundJobs:
     updated: float = 0.0
 
     def work(self) -> None:
-        """Do everything, one step after the other. Without a C++ compiler, lines get no counts."""
+        """Do everything, one step after the other."""
         self._predict_effects()
+        self.measure_and_search()
+
+    def measure_and_search(self) -> None:
+        """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
         kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
         for number, found in enumerate(measured_registers(self.made)):
             self.turns.turn()
@@ -352,7 +357,7 @@ class BackgroundJobs:
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
         compiler = self.made.compiler.untraced
-        fusing = Fusing(compiler.values(self.captured), 1)
+        fusing = Fusing(compiler.values(self.captured), WAYS if self.search.explore else 1)
         return search_record(fusing, tries, report) | {"each": tries}
 
 

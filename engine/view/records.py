@@ -383,7 +383,7 @@ MOST_CLASSES = 4000  # of all e-graphs of a program
 EFFECTS, VALUES = 24, 10  # number of parameters and values shown
 
 
-def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, SearchLog], None], seed: int = 0) -> Record:
+def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, SearchLog], None]) -> Record:
     """Search the schedules of a program by predicted times, keep nothing, and return the record.
 
     report: called after each candidate.
@@ -398,7 +398,7 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
         log.heard(run, tried)
         report(run, log)
 
-    options = SearchOptions(seed=seed, budget=Budget(tries), check=False, predict=True)
+    options = SearchOptions(budget=Budget(tries), check=False, predict=True)
     return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log)
 
 
