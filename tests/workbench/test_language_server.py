@@ -90,8 +90,8 @@ def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> N
 @pytest.mark.asyncio
 async def test_definitions_references_and_renaming(client: LanguageClient, tmp_path: Path) -> None:
     uri = await opened(client, tmp_path / "mine.rw", MINE)
-    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), place(MINE, "widest")))
-    assert found.uri.endswith("engine/facts/accesses.py")
+    asked = lsp.DefinitionParams(document(uri), place(MINE, "widest"))  # a fact in Python
+    assert not await client.text_document_definition_async(asked)
     (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), place(MINE, "n > 0")))
     assert (found.uri, found.range.start.line) == (uri, 4)
     given = lsp.RenameParams(document(uri), place(MINE, "N: int in"), "M")
