@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,12 @@ def toolchain(
         return tools
     found = exactly(tools.rules) if exact else tools.rules
     return _kept(found, read_settings(settings or (), found), ())
+
+
+def all_rule_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the rule files of some files and folders, those of examples among them."""
+    for path in paths:
+        yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
 
 
 def exactly(rules: RuleSet) -> RuleSet:

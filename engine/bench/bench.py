@@ -37,7 +37,6 @@ from ..run.calls import Preparation
 from .cases import (
     BenchCase,
     CompiledCase,
-    CompileTimes,
     CudaClock,
     Suite,
     Written,
@@ -88,7 +87,7 @@ def bench(
             one.record.measured = measured(one, tensors, Callee(one.compilation, "cuda"), CudaClock())
     records, head = [one.record for one in compiled], provenance(steps.command, made.target, made.tools)
     return BenchRecord(
-        suite=str(path), about=suite.about, published=suite.published, totals=totals(records, times), cases=records,
+        suite=str(path), about=suite.about, published=suite.published, totals=totals(records, *times), cases=records,
         **head,
     )  # fmt: skip
 
@@ -112,17 +111,17 @@ def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]
     }  # fmt: skip
 
 
-def totals(records: list[CaseRecord], times: CompileTimes) -> Totals:
-    """Return the totals under the table."""
+def totals(records: list[CaseRecord], wall: float, cpu: float, rules_ms: float) -> Totals:
+    """Return the totals under the table. wall, cpu, rules_ms: as in `CompileTimes`."""
     spills = [record.spills for record in records if record.spills is not None]
     runs = [record.run for record in records if record.run is not None]
     return Totals(
         cases=len(records),
         failed=sum(bool(record.error) for record in records),
         kernels=sum(len(record.kernels) for record in records),
-        compile_seconds=times.wall,
-        compile_cpu_seconds=times.cpu,
-        rules_ms=times.rules_ms,
+        compile_seconds=wall,
+        compile_cpu_seconds=cpu,
+        rules_ms=rules_ms,
         spill_bytes=sum(spills) if spills else None,
         wrong=sum(not run.ok for run in runs) if runs else None,
         predicted_geomean_us=geomean(record.predicted_us for record in records if record.predicted_us is not None),
@@ -180,7 +179,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     last.times_limit, last.stages, last.compile_ms = record.times_limit, compilation.timings, milliseconds
     about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
-        suite=text, about=about, published="", totals=totals([record], CompileTimes(seconds, seconds, 0.0)),
+        suite=text, about=about, published="", totals=totals([record], seconds, seconds, 0.0),
         cases=[*kernels, last], **provenance(steps.command, target, compilation.compiler.tools),
     )  # fmt: skip
 

@@ -15,6 +15,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on pur
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..language.check import for_every_device, require
 from ..language.rule import BUILT_IN, Rule, RuleSet, built_in_files, load
+from ..ruleset import all_rule_files
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
@@ -98,7 +99,7 @@ def choose(rules: RuleSet, paths: Sequence[Path], names: Sequence[str], levels: 
 
 def named_files(paths: Sequence[Path]) -> set[str]:
     """Return the names of the rule files in some files and folders, as the spans of rules name them."""
-    return {_source(p) for path in paths for p in (path.rglob("*.rw") if path.is_dir() else (path,))}
+    return set(map(_source, all_rule_files(paths)))
 
 
 def part_of(chosen: list[Rule], part: str) -> list[Rule]:

@@ -31,15 +31,10 @@ from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter
 from ..rewrite.terms.rewriter import mentions_mat
+from ..ruleset import all_rule_files
 from ..workbench import reference
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, writing
-
-
-def rule_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the rule files of some files and folders, those of examples among them."""
-    for path in paths:
-        yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
 
 
 def list_rules(flags: Flags) -> None:
@@ -132,7 +127,7 @@ def accept_examples(paths: list[Path]) -> None:
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
     load_facts()
-    before = {file: file.read_bytes() for file in rule_files(paths) if file.is_file()}
+    before = {file: file.read_bytes() for file in all_rule_files(paths) if file.is_file()}
     try:
         missing = {place: span for file in before for place, span in fill(file).items()}
         ran = _examples(load(paths, copies=True), set(map(str, before)), set())
@@ -158,7 +153,7 @@ def test_rules(flags: Flags) -> None:
     pipelines(rules)  # a line that names no pass is an error of the file
     for file in {file.source.name for file in built_in_files()} - {file.source.name for file in rules.files}:
         print_remark(f"tested in the place of {file}")
-    sources = set(map(str, rule_files(paths)))
+    sources = set(map(str, all_rule_files(paths)))
     found = check(rules, sources or None)
     doubtful, wrong = warnings(found), errors(found)
     for told in (*doubtful, *wrong):  # errors last: they are right above the prompt
@@ -254,7 +249,7 @@ def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     paths = flags.files or []
-    rules, names = load(paths, copies=True), {str(path) for path in rule_files(paths)}
+    rules, names = load(paths, copies=True), {str(path) for path in all_rule_files(paths)}
     chosen = [rule for rule in rules.rules.values() if not names or rule.span.source.name in names]
     if names and (wrong := errors(check(rules, names))):
         raise DplcError(wrong[0].what, wrong[0].span, wrong[0].notes, wrong[0].hint)
@@ -309,7 +304,7 @@ def format_files(flags: Flags) -> None:
             raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
-    wrong, broken, files = [], [], list(rule_files(paths))
+    wrong, broken, files = [], [], list(all_rule_files(paths))
     if missing := [path for path in paths if not path.exists()]:
         raise UsageError(f"no such file or folder: {missing[0]}")
     for path in files:

@@ -44,7 +44,6 @@ from ..bench.cases import (
     BenchCase,
     BenchSubject,
     Build,
-    CompileTimes,
     CudaClock,
     Suite,
     assembler,
@@ -115,9 +114,7 @@ def bench(
         suite=subject.plan.model,
         about=f"{subject.plan.length} tokens, {subject.plan.dtype}; every distinct kernel with all its launches.",
         published="",
-        totals=msgspec.structs.replace(
-            totals(cases, CompileTimes(seconds, seconds, 0.0)), predicted_geomean_us=None
-        ),
+        totals=msgspec.structs.replace(totals(cases, seconds, seconds, 0.0), predicted_geomean_us=None),
         cases=cases,
         figures=figures,
         **provenance(command, target, tools),

@@ -16,8 +16,9 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -161,7 +162,7 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
         return file.read(limit + 1)
 
 
-def _plain(path: Path) -> IO[bytes] | None:
+def _plain(path: Path) -> BufferedReader | None:
     """Open a plain file; None for a folder, a pipe, a device. Raises OSError and ValueError, for a link too."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -28,7 +28,7 @@ from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace, show
-from ..ruleset import toolchain
+from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, source_and_torch
 from .records import (
     Effects,
@@ -175,12 +175,9 @@ class LiveProgram:
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
         found = {}
-        for given in self.paths:
-            for path in given.rglob("*.rw") if given.is_dir() else (given,):
-                try:
-                    status = path.stat()
-                except OSError:
-                    continue
+        for path in all_rule_files(self.paths):
+            with contextlib.suppress(OSError):
+                status = path.stat()
                 found[path] = (status.st_mtime_ns, status.st_size)
         return found
 

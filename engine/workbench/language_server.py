@@ -274,15 +274,7 @@ async def _progress(title: str) -> Any:
 # ---- Code actions: the help line of a diagnostic as an edit.
 
 
-@dataclass(frozen=True)
-class Fix:
-    """Change of a text: columns from `column` to `end` of a line, both from 0, are replaced."""
-
-    title: str
-    line: int
-    column: int
-    end: int
-    text: str
+Fix = tuple[str, lsp.TextEdit]  # what it does, and the edit
 
 
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
@@ -293,16 +285,20 @@ def fixes(document: Document, message: str, line: int, column: int) -> Iterator[
     if meant and wrong and line < len(lines):
         at = lines[line].find(wrong[1], column)
         if at >= 0:
-            yield Fix(f"Change it to `{meant[1]}`", line, at, at + len(wrong[1]), meant[1])
+            yield f"Change it to `{meant[1]}`", _edit(line, at, at + len(wrong[1]), meant[1])
     unused = re.search(r"`(\w+)` is bound but never used; write `_`", message)
     if unused and line < len(lines) and lines[line][column:].startswith(unused[1]):
-        yield Fix("Change it to `_`", line, column, column + len(unused[1]), "_")
+        yield "Change it to `_`", _edit(line, column, column + len(unused[1]), "_")
     if "a guard without a reason" in message and line < len(lines):
         end = len(lines[line].rstrip())
-        yield Fix("Say what is wrong when it fails", line, end, end, ' else ""')
+        yield "Say what is wrong when it fails", _edit(line, end, end, ' else ""')
     refusal = re.search(r"help: add an example that `gives no \"(.*)\"`", message)
     if refusal or "no example shows it fire" in message:
         yield from _example(document, line, refusal[1] if refusal else None)
+
+
+def _edit(line: int, column: int, end: int, text: str) -> lsp.TextEdit:
+    return lsp.TextEdit(text_range(line, column, line, end), text)
 
 
 def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]:
@@ -321,10 +317,10 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     program = "\n".join(block(own[0].before if own else match, 1))
     if reason is None:
         text = f'example "it fires"\n{program}\ngives\n    pass\n'
-        yield Fix("Add an example: `dplc rules test --accept` writes what it gives", end, 0, 0, text)
+        yield "Add an example: `dplc rules test --accept` writes what it gives", _edit(end, 0, 0, text)
     else:
         text = f'example "{reason}"\n{program}\ngives no "{reason}"\n'
-        yield Fix("Add a refusal example: edit it until the guard fails", end, 0, 0, text)
+        yield "Add a refusal example: edit it until the guard fails", _edit(end, 0, 0, text)
 
 
 KINDS = {  # icons of completions
@@ -445,8 +441,7 @@ def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     listed = []
     for found in given.context.diagnostics:
         start = found.range.start
-        for fix in fixes(SERVER.document(given), found.message, start.line, start.character):
-            where = text_range(fix.line, fix.column, fix.line, fix.end)
-            edit = lsp.WorkspaceEdit(changes={given.text_document.uri: [lsp.TextEdit(where, fix.text)]})
-            listed.append(lsp.CodeAction(fix.title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
+        for title, change in fixes(SERVER.document(given), found.message, start.line, start.character):
+            edit = lsp.WorkspaceEdit(changes={given.text_document.uri: [change]})
+            listed.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
     return listed

@@ -95,7 +95,8 @@ def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, right: str, tmp
     (error,) = [found for found in document.problems(wrong + rest) if getattr(found, "severity", "") != "warning"]
     assert error.span is not None
     told = f"{error.what}\nhelp: {error.hint}"
-    (fix,) = fixes(document, told, error.span.line - 1, error.span.column)
+    ((_, fix),) = fixes(document, told, error.span.line - 1, error.span.column)
     lines = (wrong + rest).splitlines(keepends=True)
-    lines[fix.line] = lines[fix.line][: fix.column] + fix.text + lines[fix.line][fix.end :]
+    start, end = fix.range.start, fix.range.end
+    lines[start.line] = lines[start.line][: start.character] + fix.new_text + lines[start.line][end.character :]
     assert "".join(lines) == right + rest
