@@ -188,7 +188,7 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
         say(f"measuring {name}")
         one, two = micro_kernels(name, fitted, asked)
         answers = [_run(micro, target, process, folder, build) for micro in (one, two)]
-        gpu, times = answers[0].gpu, [float(np.median(answer.seconds)) for answer in answers]
+        gpu, times = answers[0].details["gpu"], [float(np.median(answer.seconds)) for answer in answers]
         if times[1] <= times[0]:
             raise DeviceError(f"twice the work for {name} took no longer: {times[0]:.3g} and {times[1]:.3g} s")
         rate = (two.work - one.work) / (times[1] - times[0])

@@ -382,22 +382,14 @@ class Measured(FrozenRecord, frozen=True, kw_only=True):
 
     failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
 
-    seconds: of every run; warm: of a run with a warm L2 cache. launched: as one CUDA graph, or one by one. error: the
-    largest, relative to the largest value of the reference. registers, spills: of each kernel, if the driver knows.
-    over: this process cannot continue.
+    seconds: of every run; details: of the score (see above), as far as this process knows them. over: this process
+    cannot continue.
     """
 
     status: Literal["ok", "wrong", "failed"]
     detail: str = ""
     seconds: list[float] = []
-    warm: float = 0.0
-    launched: str = ""
-    error: float | None = None
-    registers: list[int | None] = []
-    spills: list[int | None] = []
-    gpu: str = ""
-    l2: str = ""
-    clocks: dict[str, float] = {}
+    details: dict[str, Any] = {}
     over: bool = False
 
 
@@ -466,19 +458,12 @@ class Measuring:
             answer = self.process.ask(request, self.limit)
         if not isinstance(answer, Measured):
             return answer
-        details: dict[str, Any] = {
-            "gpu": answer.gpu, "error": answer.error, "compared": subject.checked, "assembler": assembler(),
-            "registers": answer.registers, "spills": answer.spills,
-        }  # fmt: skip
+        details = {**answer.details, "compared": subject.checked, "assembler": assembler()}
         if answer.status != "ok":
             return Score(None, self.basis, answer.status, answer.detail, details)
         low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
-        counted = [features(instruction_counts(k, n)) for k, n in zip(kernels, answer.registers, strict=True)]
-        details |= {
-            "runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "l2": answer.l2,
-            "warm_us": answer.warm * 1e6, "launched": answer.launched,
-            "clocks": answer.clocks, "launches": counted,
-        }  # fmt: skip
+        counted = [features(instruction_counts(k, n)) for k, n in zip(kernels, details["registers"], strict=True)]
+        details |= {"runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "launches": counted}
         told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
         return Score(middle, self.basis, "ok", told, details)
 
@@ -584,7 +569,7 @@ class Worker:
 
     def measure(self, request: Measure) -> Measured:
         """Return the answer to a request. Raises only for defects of dplc."""
-        loaded: list[Loaded] = []
+        loaded, about = list[Loaded](), {"gpu": self.gpu}
 
         def load(kernel: CudaKernel) -> Loaded:
             loaded.append(self.driver.load(kernel, request.images[kernel.name]))
@@ -605,9 +590,9 @@ class Worker:
             for one in loaded:
                 self.driver.unload(one)
         except DriverError as error:  # an access that faulted takes the whole context with it
-            return Measured(status="failed", detail=f"the driver says: {error.what}", gpu=self.gpu, over=True)
+            return Measured(status="failed", detail=f"the driver says: {error.what}", details=about, over=True)
         except DplcError as error:
-            return Measured(status="failed", detail=error.what, gpu=self.gpu)
+            return Measured(status="failed", detail=error.what, details=about)
         return answer
 
     def _measured(self, request: Measure, bound: BoundProgram) -> Measured:
@@ -633,7 +618,7 @@ class Worker:
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip
         if wrong:
-            return Measured(status="wrong", detail=wrong, **known)
+            return Measured(status="wrong", detail=wrong, details=known)
         try:
             run, launched = bound.graph(), "CUDA graph"
         except DriverError:
@@ -644,12 +629,13 @@ class Worker:
             while len(seconds) < request.runs and time.monotonic() < until:
                 seconds += self.timer.cold(run, 1)
             warm = self.timer.warm(run, WARM_RUNS)
-        l2 = f"cold: {self.timer.bytes} bytes of other data written before every run"
         if time.monotonic() - self.clocks[0] >= CLOCK_SECONDS:
             self.clocks = time.monotonic(), gpu_speeds() if self.memory == "cuda" else {}
-        return Measured(
-            status="ok", seconds=seconds, warm=warm, launched=launched, l2=l2, clocks=self.clocks[1], **known
-        )
+        known |= {
+            "warm_us": warm * 1e6, "launched": launched, "clocks": self.clocks[1],
+            "l2": f"cold: {self.timer.bytes} bytes of other data written before every run",
+        }  # fmt: skip
+        return Measured(status="ok", seconds=seconds, details=known)
 
 
 @contextlib.contextmanager
