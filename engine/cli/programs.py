@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ...codegen.arrays import check_room, torch_dtype
+from ...codegen.arrays import check_room
 from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, run_kernels
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
@@ -56,7 +56,7 @@ from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import toolchain
-from ..run.calls import Judgement, Row, at_binding, judge, narrowed, run_reference
+from ..run.calls import Judgement, Row, at_binding, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import (
@@ -477,16 +477,8 @@ def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
     """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    made = {}
-    for param in params:
-        kind = torch_dtype(param.dtype)  # type: ignore[arg-type]
-        values = torch.randn(param.shape, generator=generator)  # type: ignore[arg-type]
-        if not kind.is_floating_point:
-            top = 2 if kind is torch.bool else WHOLE_NUMBERS
-            values = torch.randint(0, top, param.shape, generator=generator)  # type: ignore[arg-type]
-        made[param.name] = values.to(kind)
-    return made
+    generator, below = torch.Generator().manual_seed(seed), {"b8": 2}
+    return {p.name: random_tensor(p.dtype, p.shape, generator, below.get(p.dtype, WHOLE_NUMBERS)) for p in params}
 
 
 def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:

@@ -31,7 +31,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.calls import Rows, sizes_of_call
+from ..run.calls import Rows, random_tensor, sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
 
@@ -187,14 +187,7 @@ def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, A
     kinds: {input: (dtype by our name, shape as torch has it)}.
     """
     generator, words = torch.Generator().manual_seed(seed), vocabulary(config)
-    made = {}
-    for name, (kind, shape) in kinds.items():
-        dtype = getattr(torch, TORCH_DTYPES[kind])
-        if dtype.is_floating_point:
-            made[name] = torch.randn(tuple(shape), generator=generator).to(dtype)
-        else:
-            made[name] = torch.randint(0, words, tuple(shape), generator=generator).to(dtype)
-    return made
+    return {name: random_tensor(kind, shape, generator, words) for name, (kind, shape) in kinds.items()}
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:

@@ -370,6 +370,14 @@ def contents(tensor: Any, on_device: bool) -> bytes:
     return hashlib.blake2b(bits(flat), digest_size=16).digest()
 
 
+def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, below: int) -> Any:
+    """Return floats of a normal distribution, or whole numbers from 0 that are below a bound."""
+    kind = getattr(torch, TORCH_DTYPES[dtype])
+    if kind.is_floating_point:
+        return torch.randn(tuple(shape), generator=generator).to(kind)
+    return torch.randint(0, below, tuple(shape), generator=generator).to(kind)
+
+
 # ---- References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager.
 
 

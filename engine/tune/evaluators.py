@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor, is_written, torch_dtype
+from ...codegen.arrays import as_numpy, as_tensor, is_written
 from ...codegen.build import assemble, build_device, device_text
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import BuildError
@@ -39,7 +39,6 @@ from ...codegen.pack.runner import gpu_speeds
 from ...codegen.pack.worker import BoundProgram, EventTimer
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import FLOATS
 from ...ir.interp.loop import run
 from ...ir.loop import For
 from ...ir.node import nodes
@@ -62,7 +61,7 @@ from ..bench.cases import (
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
-from ..run.calls import judge
+from ..run.calls import judge, random_tensor
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
 from ..store.store import Basis, FrozenRecord, Score
@@ -101,9 +100,7 @@ class TuningSubject:
 def draw(param: Param, seed: int = 0) -> Any:
     """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {param.name}".encode()))
-    if param.dtype not in FLOATS:
-        return torch.randint(0, 2, param.shape, generator=generator).to(torch_dtype(param.dtype))
-    return torch.randn(param.shape, generator=generator).to(torch_dtype(param.dtype))
+    return random_tensor(param.dtype, param.shape, generator, 2)
 
 
 @functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
