@@ -58,7 +58,7 @@ from ..rewrite.trace import Trace
 from ..ruleset import toolchain
 from ..run.calls import Judgement, Row, at_binding, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
-from .options import Flags
+from .options import LEVELS, Flags
 from .output import (
     ARRAYS,
     command_line,
@@ -310,7 +310,6 @@ def tell_lengths(captured: Capture) -> None:
 # Nothing in a text is executed. The text is parsed, checked by the verifiers, and compiled like the output of rules.
 # The first line names the level, `## level: tile`, as in every dump.
 
-LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 REFERENCE_BYTES = 8  # of an element whose meaning is computed: all floats are float64 there
 WHOLE_NUMBERS = 4  # drawn integers are below: they are often indices
 VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {

@@ -354,7 +354,7 @@ def _compiled(picked: PickedSuite, compiler: Compiler, packed: PackReport, say: 
 def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     """Yield random schedules of a program, from fast to slow by the model."""
     from ..tune.search import decided, mutated  # not before: other users of this file need no search
-    from ..tune.tuning import Winners
+    from ..tune.tuning import winners
 
     compiler, captured = with_rules(compiler, one.subject.case.rules), one.subject.capture()
     _, plan = compiler.cut(captured)
@@ -365,7 +365,7 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
     for _ in range(DRAWN):
         changed = decided(space, mutated(candidate, dice), 0)
-        schedules = Winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
+        schedules = winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
         try:
             made = replace(compiler, schedules=schedules).compile(captured)
         except DplcError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from ...codegen.cuda import print_cuda
 from ...codegen.kernel import MAX_THREADS_PER_BLOCK, CudaKernel
@@ -79,11 +79,8 @@ class Origin:
         }  # fmt: skip
 
 
-class ScheduleStore(Protocol):
-    """Stored schedules."""
-
-    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
-        """Return a kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from."""
+# Returns a kernel of Loop IR as kernels of Tile IR, None for the default order; and where that comes from.
+Schedules = Callable[[Kernel, "Scheduler", Shaped], tuple[Program | None, Origin]]
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class Scheduler:
     tools: Toolchain
     target: Target
     trace: Trace | None = None
-    schedules: ScheduleStore | None = None
+    schedules: Schedules | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tools", self.tools.at(self.target))
@@ -124,7 +121,7 @@ class Scheduler:
         """
         if self.schedules is None:
             return self.by_default(loops, shaped), ()
-        found = [self.schedules.schedule(kernel, self, shaped) for kernel in loops]
+        found = [self.schedules(kernel, self, shaped) for kernel in loops]
         origins = tuple(origin for _, origin in found)
         if self.trace is not None:
             self.trace.at("tile").events += [Remark("t", "store", o.kernel, o.text) for o in origins]
@@ -425,13 +422,13 @@ def _opened(file: Path, identity: tuple[int, int, int], rules: RuleSet) -> Store
 
 
 class StoredSchedules:
-    """The schedules of a store (`scheduling.ScheduleStore`)."""
+    """The schedules of a store, as a compiler looks them up."""
 
     def __init__(self, store: SqliteStore):
         self.store = store
         self._slower: dict[tuple[TuningKey, str], bool] = {}
 
-    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
+    def __call__(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
         """Return the kernel under the best schedule that there is, None for the default order; and its origin."""
         key, trace = key_of(kernel, scheduler.target, scheduler.tools.rules), scheduler.trace
         entries = self.store.exact(key)

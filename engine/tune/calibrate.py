@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,6 @@ UNROLLED = 64  # multiply-adds of an iteration
 CHAINS = 8  # of them independent
 FITTED = ("dram_share", "l2_bytes_per_second", "clock", "launch_seconds", "issue_share")
 WARM_UP, RUNS, SECONDS, LIMIT = 3, 20, 2.0, 60.0
-Progress = Callable[[str], None]
 
 COPY = """\
 extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ to, float* __restrict__ done) {{
@@ -175,8 +174,9 @@ def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer
     return Program((kernel,), (), (out,), (), between, (tuple(param.name for param in params),))
 
 
-def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None,
-              say: Progress = lambda line: None) -> tuple[Target, str]:  # fmt: skip
+def calibrate(
+    target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None
+) -> tuple[Target, str]:
     """Measure the constants of a target. Return the target with them, and the name of the GPU.
 
     folder: an empty one, for the process. Raises DeviceError if measuring is impossible, or if the times are
@@ -185,7 +185,6 @@ def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build
     process.start()
     asked, fitted, gpu = sizes or sizes_for(target), target, ""
     for name in FITTED:
-        say(f"measuring {name}")
         one, two = micro_kernels(name, fitted, asked)
         answers = [_run(micro, target, process, folder, build) for micro in (one, two)]
         gpu, times = answers[0].details["gpu"], [float(np.median(answer.seconds)) for answer in answers]

@@ -422,10 +422,10 @@ class Measuring:
     basis: Basis = "measured"
 
     def __init__(
-        self, target: Target, *, limit: float = LIMIT, runs: int = RUNS, seconds: float = SECONDS,
+        self, target: Target, *, limit: float = LIMIT, runs: int = RUNS,
         serve: Callable[[Connection], None] | None = None, build: Build = cubin,
     ):  # fmt: skip
-        self.target, self.limit, self.runs, self.seconds, self.build = target, limit, runs, seconds, build
+        self.target, self.limit, self.runs, self.build = target, limit, runs, build
         self.process = WorkerProcess(serve or serve_gpu)
         self._turn = threading.Lock()
         self._subjects: dict[tuple[Kernel, ...], tuple[TuningSubject, Path]] = {}
@@ -451,7 +451,7 @@ class Measuring:
                 self._subjects[loops] = subject_of(loops), folder
                 save_arrays(folder, program, self._subjects[loops][0].tensors, self._subjects[loops][0].expected)
             subject, folder = self._subjects[loops]
-            request = Measure(program, images, str(folder), WARM_UP, self.runs, self.seconds)
+            request = Measure(program, images, str(folder), runs=self.runs)
             answer = self.process.ask(request, self.limit)
         if not isinstance(answer, Measured):
             return answer

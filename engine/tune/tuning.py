@@ -32,11 +32,9 @@ from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
-from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Shaped
 from ..ruleset import Toolchain, toolchain
 from ..run.calls import judge, run_eager, run_reference
-from ..schedule.scheduling import Origin, Scheduler, replay
+from ..schedule.scheduling import Origin, Schedules, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
     Attempt,
@@ -293,15 +291,11 @@ def _score(kernels: list[TuningOutcome], default: Score) -> Score:
     return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
 
 
-class Winners:
-    """Best schedules of a search (`scheduling.ScheduleStore`)."""
-
-    def __init__(self, schedules: Mapping[str, Schedule]):
-        self.schedules = schedules
-
-    def schedule(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
-        """Return a kernel under the schedule that won."""
-        return replay(scheduler, kernel, self.schedules[key(kernel)], shaped), Origin(kernel.name, "store", "")
+def winners(schedules: Mapping[str, Schedule]) -> Schedules:
+    """Return the best schedules of a search, as a compiler looks them up. schedules: by the keys of kernels."""
+    return lambda kernel, scheduler, shaped: (
+        replay(scheduler, kernel, schedules[key(kernel)], shaped), Origin(kernel.name, "store", "")
+    )  # fmt: skip
 
 
 def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
@@ -312,7 +306,7 @@ def winning(kernels: Iterable[TuningOutcome]) -> dict[str, Schedule]:
 def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Compilation:
     """Compile a fusion variant with the best schedules."""
     chosen = fusing.candidate(way) if way else None
-    compiler = replace(fusing.compiler.untraced, schedules=Winners(schedules), explore=lambda _: chosen)
+    compiler = replace(fusing.compiler.untraced, schedules=winners(schedules), explore=lambda _: chosen)
     return compiler.compile(fusing.values.captured)
 
 

@@ -181,11 +181,9 @@ class LiveProgram:
                 found[path] = (status.st_mtime_ns, status.st_size)
         return found
 
-    def watch(
-        self, stop: threading.Event, every: float = 0.1, report: Callable[[str], None] = lambda text: None
-    ) -> None:
-        """Compile again whenever a rule file changes, until `stop` is set. Looks every `every` seconds."""
-        while not stop.wait(every):
+    def watch(self, stop: threading.Event, report: Callable[[str], None] = lambda text: None) -> None:
+        """Compile again whenever a rule file changes, until `stop` is set."""
+        while not stop.wait(LOOK):
             now, known = self.files(), self._seen
             if now != known:
                 names = sorted(path.name for path in {*now, *known} if now.get(path) != known.get(path))
@@ -215,6 +213,7 @@ def cuda_diff(before: str, after: str) -> str:
 
 WAYS = 4  # candidates of fusion among which a search chooses that explores, as `dplc tune` does
 PATIENCE = 0.5  # seconds that a compile waits for a step to end
+LOOK = 0.1  # seconds between two looks at the rule files
 EVERY = 0.4  # seconds between two updates of the page
 
 
@@ -390,14 +389,14 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(dplc_rule, "cell", "dplc_rule")
 
 
-def effect(cell: str, text: str, target: Target | None = None) -> Html:
+def effect(cell: str, text: str) -> Html:
     """Show the effect of rules on a `-c` program. Raises DplcError for wrong rules or programs."""
     file = read_rules(Source(CELL, cell))
     rules = RuleSet((*load().files, file))
     broken = errors(check(rules, {CELL}))
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
-    machine, captured = target or default_target(), capture_text(text)
+    machine, captured = default_target(), capture_text(text)
     before, after = (Compiler(tools, machine, Trace()).compile(captured) for tools in (toolchain(), toolchain(rules)))
     return _shown(file, before, after)
 
