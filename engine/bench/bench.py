@@ -316,28 +316,9 @@ def suite_summary(record: BenchRecord) -> str:
 SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
 
 
-def print_table(record: BenchRecord, wide: bool, layout: TableLayout = SUITE) -> None:
-    """Print the table to standard output. wide: the output is not a terminal, so no line is cut."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def table_cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
+    """Return a row of texts for each case."""
 
-    shown = layout.columns(record)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, (title, _, _) in enumerate(shown):
-        table.add_column(title, justify="left" if place == 0 or title == "bound" else "right", no_wrap=place == 0)
-    for case, cells in zip(record.cases, _cells(record, shown), strict=True):
-        table.add_row(*cells, style="red" if case.error or (case.run is not None and not case.run.ok) else None)
-    console = Console(highlight=False, width=220 if wide else None)
-    console.print(table)
-    console.print(f"{record.target} ({record.arch}): {layout.summary(record)}.")
-    for case in record.cases:
-        problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
-        if problem:
-            console.print(f"\n{case.name}: {problem}", markup=False)
-
-
-def _cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
     def cell(case: CaseRecord, read: str | Callable[[CaseRecord], Any], form: str) -> str:
         value = getattr(case, read) if isinstance(read, str) else read(case)
         return MISSING if value is None else form.format(value)
@@ -361,7 +342,7 @@ def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
         "",
         layout.legend,
         "",
-        *markdown_table([title for title, _, _ in shown], _cells(record, shown)),
+        *markdown_table([title for title, _, _ in shown], table_cells(record, shown)),
     ]
     extents = sorted({case.run.extent for case in record.cases if case.run is not None and case.run.extent != "whole"})
     lines += ["", *(f"\\* {extent}" for extent in extents)] if extents else []

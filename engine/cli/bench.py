@@ -24,7 +24,6 @@ from ..bench.bench import (
     TableLayout,
     ablate,
     kernel_layout,
-    print_table,
     summary,
     variants,
 )
@@ -40,7 +39,7 @@ from ..run.calls import at_binding
 from .models import compiled_model
 from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
-from .programs import benched, bindings, compiler_for, each_binding, prepared, teller
+from .programs import benched, bindings, compiler_for, each_binding, prepared, print_table, teller
 
 
 def bench(flags: Flags) -> None:
@@ -102,7 +101,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
     if flags.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
-        print_table(record, not sys.stdout.isatty(), layout)
+        print_table(record, layout)
     if wrong := [case.name for case in record.cases if case.wrong]:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import torch
+from rich.text import Text
 
 from ...codegen.arrays import check_room
 from ...codegen.emulator.executor import DEFAULT_BLOCKS, ORDERS, SMALL, CheckedLaunch, CheckingExecutor, run_kernels
@@ -38,7 +39,7 @@ from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..api import Compiled, choose_device, target_for
-from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, print_table, summary
+from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary, table_cells
 from ..bench.cases import can_measure
 from ..bench.records import BenchRecord
 from ..capture.capture import Capture, capture_text, check_types
@@ -607,6 +608,19 @@ def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring
     return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and can_measure())
 
 
+def print_table(record: BenchRecord, layout: TableLayout) -> None:
+    """Print the table of a benchmark, wrong cases in red; below it the totals and the problems."""
+    shown = layout.columns(record)
+    titles, pairs = [title for title, _, _ in shown], zip(record.cases, table_cells(record, shown), strict=True)
+    rows = [[Text(cell, "red" if case.wrong else "") for cell in cells] for case, cells in pairs]
+    print_rows(titles, rows, left=(titles[0], "bound"))
+    write(f"{record.target} ({record.arch}): {layout.summary(record)}.\n")
+    for case in record.cases:
+        problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
+        if problem:
+            write(f"\n{case.name}: {problem}\n")
+
+
 def teller() -> Callable[[str], None]:
     """Return a function that shows the current activity on one line of a terminal, and nowhere else."""
     if not sys.stderr.isatty():
@@ -651,7 +665,7 @@ def report_run(
         took = f"device {device}: {elapsed * 1e3:.1f} ms, building included"
         write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
         if table is not None:
-            print_table(table[0], not sys.stdout.isatty(), table[1])
+            print_table(*table)
     if not found.ok:
         off = f"the result is off by {found.relative:.2e} of the largest value"
         raise DplcError(f"{off}; the gate is 1e-5, or twice eager's own error")

@@ -58,7 +58,7 @@ def test_a_profile_says_what_is_busy_and_by_what_count(capsys: pytest.CaptureFix
     code, out, err = bench(capsys, "-c", SPLIT, *given)
     assert code == 0, err
     for title in ("DRAM", "L2", "shared", "issue", "occupancy", "held by"):
-        assert title in out.splitlines()[1]
+        assert title in out.splitlines()[0]
     assert "no profiler was asked" in page.read_text()
 
 
@@ -76,7 +76,7 @@ def test_what_a_profile_prints_adds_up_to_the_prediction(capsys: pytest.CaptureF
     _, out, _ = bench(capsys, *given, "--json")
     kernels = [kernel for case in json.loads(out)["cases"] for kernel in case["kernels"]]
     _, shown, _ = bench(capsys, *given)
-    title, _, *lines = [re.split(r"  +", line.strip()) for line in shown.splitlines()[1:] if line.strip()]
+    title, *lines = [re.split(r"  +", line.strip()) for line in shown.splitlines() if line.strip()]
     assert kernels and len(kernels) < len(lines)
     for kernel, line in zip(kernels, lines, strict=False):
         busy, busiest = kernel["busy_us"], kernel["busiest_us"]
@@ -91,10 +91,10 @@ def test_what_a_profile_prints_adds_up_to_the_prediction(capsys: pytest.CaptureF
 def test_names_and_bounds_begin_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
     """Numbers end in one column; what is read as words begins in one."""
     _, out, _ = bench(capsys, "-c", SPLIT, "--target", "h200", "--no-run", "--no-assemble")
-    title, _, *rows = [line for line in out.splitlines() if line.strip()][:5]
+    title, *rows = [line for line in out.splitlines() if line.strip()][:4]
     kernels = [row for row in rows if "matmul" in row or "relu" in row]
     assert len(kernels) == 2 and len({len(row.split()[0]) for row in kernels}) == 2
-    assert all(row.startswith(f" {row.split()[0]} ") for row in kernels)
+    assert all(row.startswith(f"{row.split()[0]} ") for row in kernels)
     at = title.index("bound")
     assert all(row[at - 1] == " " != row[at] for row in kernels)
 
