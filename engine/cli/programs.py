@@ -57,7 +57,7 @@ from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
 from ..ruleset import toolchain
-from ..run.calls import Judgement, Row, at_binding, judge, narrowed, random_tensor, run_reference
+from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
 from .options import LEVELS, Flags
 from .output import (
@@ -492,8 +492,7 @@ def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
     run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
     if dump.level == "torch":
         return list(run(dump.graph, tensors))
-    wide = {name: tensor.double() if tensor.dtype.is_floating_point else tensor for name, tensor in tensors.items()}
-    arrays = {name: tensor.numpy() for name, tensor in wide.items()}
+    arrays = in_float64(tensors)
     if dump.level == "tensor":
         found = run(dump.graph, arrays)
     else:

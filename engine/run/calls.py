@@ -378,6 +378,11 @@ def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, 
     return torch.randint(0, below, tuple(shape), generator=generator).to(kind)
 
 
+def in_float64(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tensors as arrays for an interpreter, floats in float64."""
+    return {name: (x.double() if x.dtype.is_floating_point else x).numpy() for name, x in tensors.items()}
+
+
 # ---- References of the judge: a program of the user's own ops in float64, and as PyTorch computes it in eager.
 
 

@@ -281,7 +281,6 @@ class RuleDigests:
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
-        self._known: dict[str, str | None] = {}
         ours = set(map(id, built_in_files()))
         added = [file for file in rules.files if id(file) not in ours]
         self.own = frozenset(rule.name for file in added for rule in rules.in_force(file.rules) if rule.level in LEVELS)
@@ -306,13 +305,9 @@ class RuleDigests:
         """Return whether the rules that an entry depends on are unchanged."""
         return all(self.digest(name) == known for name, known in used.items()) and not self.taken_out & used.keys()
 
+    @functools.cache  # noqa: B019 - as long-lived as the rules
     def digest(self, name: str) -> str | None:
         """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING, or None for an unknown rule."""
-        if name not in self._known:
-            self._known[name] = self._digest(name)
-        return self._known[name]
-
-    def _digest(self, name: str) -> str | None:
         if name == CANONICAL:
             return digest(*map(self._text, self.rules.canonical))
         if name == LOWERING:

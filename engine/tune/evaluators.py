@@ -61,7 +61,7 @@ from ..bench.cases import (
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
-from ..run.calls import judge, random_tensor
+from ..run.calls import in_float64, judge, random_tensor
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
 from ..store.store import Basis, FrozenRecord, Score
@@ -107,11 +107,9 @@ def draw(param: Param, seed: int = 0) -> Any:
 def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
     """Return a program with inputs and reference values. Raises ScheduleError for one without a meaning."""
     tensors = {param.name: draw(param, seed) for param in supplied(program)}
-    wide = {name: tensor.double() if tensor.dtype.is_floating_point else tensor for name, tensor in tensors.items()}
-    known = {name: np.asarray(tensor.numpy()) for name, tensor in wide.items()}
     only = _sample(program[0], seed) if len(program) == 1 else {}
     stores: dict[str, Array] = {}
-    memory = run(program, known, stores, only)
+    memory = run(program, in_float64(tensors), stores, only)
     outputs = delivered(program)
     return TuningSubject(program, tensors, {p.name: (memory[p.name], stores[p.name] > 0) for p in outputs})
 
