@@ -37,6 +37,7 @@ from .run.calls import (
     Placing,
     Preparation,
     Rows,
+    Served,
     Weights,
     arguments,
     check_kinds,
@@ -72,7 +73,7 @@ class Rules:
 RuleSource = str | Path | Iterable[str | Path] | Rules | RuleSet | None
 
 
-class Compiled:
+class Compiled(Served):
     """Compiled function: call it like the original, with tensors of the shapes it was compiled for.
 
     `.ir(stage)` is the program's text (torch, tensor, loop, tile, kernel, cuda), `.cuda` the CUDA text, `.trace` the
@@ -92,7 +93,7 @@ class Compiled:
     ):
         self._frozen, self.remembered, self._with_trace = frozen, remembered, with_trace
         self.rows = rows or rows_of(compilation, ())
-        self.compilation, self.device = compilation, device
+        self.device = device
         self._weights = Weights(function, compilation.captured) if function is not None else None
         self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
@@ -216,17 +217,6 @@ class Compiled:
     def executor(self) -> Executor:
         """Executor of the kernels, created when first needed. Raises DplcError for a device that is not there."""
         return executor(self.device)
-
-    @property
-    def program(self) -> Program:
-        return self.compilation.program
-
-    def ir(self, stage: str) -> str:
-        return self.compilation.ir(stage)
-
-    @property
-    def cuda(self) -> str:
-        return self.compilation.cuda
 
     @functools.cached_property
     def trace(self) -> Trace | None:

@@ -31,7 +31,7 @@ from ..capture.dynamic_shapes import Dim
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
-from ..run.calls import Rows, random_tensor, sizes_of_call
+from ..run.calls import Rows, Served, random_tensor, sizes_of_call
 from ..store.store import FrozenRecord
 from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
 
@@ -376,7 +376,7 @@ class Figures(FrozenRecord, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class CompiledModel:
+class CompiledModel(Served):
     """A compiled model without its weights. weights: {buffer: what it takes}.
 
     rows: the compile of its whole range of lengths, and those of parts, made when they are first needed.
@@ -387,10 +387,6 @@ class CompiledModel:
     rows: Rows
     weights: Mapping[str, WeightRequest]
     figures: Figures
-
-    @property
-    def compilation(self) -> Compilation:
-        return self.rows.whole
 
     @property
     def sizes(self) -> dict[str, Size]:
@@ -429,14 +425,6 @@ class CompiledModel:
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
         shapes = [", ".join(n.name if isinstance(n, Size) else str(n) for n in param.shape) for param in given]
         return ", ".join(f"{p.name} {p.dtype}[{shape}]" for p, shape in zip(given, shapes, strict=True))
-
-    @property
-    def program(self) -> Program:
-        return self.compilation.program
-
-    def ir(self, stage: str) -> str:
-        """Return the program's text at a stage. Raises UsageError for another name."""
-        return self.compilation.ir(stage)
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:

@@ -597,6 +597,29 @@ class Rows:
         return [{"when": when, "plan": n} for n, when in enumerate([*listed, []])]
 
 
+class Served:
+    """Base of compiled functions and models: rows hold the compile of the whole range, and those of its parts."""
+
+    rows: Rows
+
+    @property
+    def compilation(self) -> Compilation:
+        """The compile of the whole range."""
+        return self.rows.whole
+
+    @property
+    def program(self) -> Program:
+        return self.compilation.program
+
+    def ir(self, stage: str) -> str:
+        """Return the program's text at a stage: torch, tensor, loop, tile, kernel, cuda. Raises UsageError."""
+        return self.compilation.ir(stage)
+
+    @property
+    def cuda(self) -> str:
+        return self.ir("cuda")
+
+
 def narrowed(captured: Capture, row: Iterable[Dim], sizes: Mapping[str, Size]) -> Capture:
     """Return the program with narrower sizes; a size of one number becomes that number."""
     known = {**sizes, **{dim.name: dim.number() for dim in row}}
