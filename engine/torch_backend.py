@@ -151,11 +151,6 @@ class Shares:
     seconds: float = 0.0
     eager: dict[str, EagerOps] = field(default_factory=dict)
 
-    def add_compiled(self, compilation: Any, ops: int) -> None:
-        """Count a part that was compiled. compilation: a `Compilation`; ops: of the part."""
-        self.ops += ops
-        self.seconds += compilation.predicted_seconds
-
     def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
         """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""
         found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
@@ -548,7 +543,8 @@ class GraphPart:
         """Return a compiled part; the same part in eager if the counts are for compiles that do not run."""
         if self.shares is None:
             return made
-        self.shares.add_compiled(made.compilation, len(ops(graph)))
+        self.shares.ops += len(ops(graph))
+        self.shares.seconds += made.compilation.predicted_seconds
         forward: Function = graph.forward
         return made if self.shares.runs else forward
 
