@@ -392,16 +392,22 @@ def _spoken(op: Any) -> str:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better."""
+def quiet_logs(level: int) -> Iterator[None]:
+    """Silence the logs of libraries up to a level."""
     before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
+    logging.disable(level)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logging.disable(before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better."""
+    with quiet_logs(logging.ERROR), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:

@@ -26,6 +26,7 @@ from ...codegen.arrays import check_room
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.dtypes import DtypeName
 from ...ir.schemas import DTYPES
+from ..capture.export import quiet_logs
 from ..store.store import FrozenRecord
 
 # ---- Weights by name: from safetensors files, or random. Only requested tensors are read, and nothing is executed.
@@ -360,21 +361,10 @@ def reach_hub() -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the remarks of the hub's libraries; an error still raises an exception."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-@contextlib.contextmanager
 def explained(what: str, hint: str | None = None) -> Iterator[None]:
     """Silence the hub's libraries. An error of theirs, of many classes, becomes one sentence with its first line."""
     try:
-        with quiet():
+        with quiet_logs(logging.WARNING):
             yield
     except Exception as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -486,7 +476,7 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
             raise DplcError(f"--layers {layers}: {source.name} has {present} layers")
         given |= {"num_hidden_layers": layers} | ({"layer_types": kinds[:layers]} if isinstance(kinds, list) else {})
     try:
-        with quiet():
+        with quiet_logs(logging.WARNING):
             config = AutoConfig.for_model(kind, **given)
     except Exception as error:
         text = " ".join(str(error).split())

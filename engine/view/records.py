@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 
 NEST, TILE, LEVELS = "l", "t", "ltk"
 REST = "rest"  # third item of an effect: both sides went through the remaining passes first
+# how the figures of launches are combined
+COMBINED: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "us": sum, "dram": sum, "blocks": sum, "shared": max, "threads": max, "registers": max, "occupancy": min,
+}  # fmt: skip
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
@@ -134,12 +138,10 @@ class Effects:
         priced = [one for one in found if one is not None]
         if len(priced) < len(found) or not priced:
             return None
+        each = {name: [one[name] for one in priced if one[name] is not None] for name in COMBINED}
         return {
-            "us": sum(one["us"] for one in priced), "dram": sum(one["dram"] for one in priced),
-            "shared": max(one["shared"] for one in priced), "threads": max(one["threads"] for one in priced),
-            "blocks": sum(one["blocks"] for one in priced), "occupancy": min(one["occupancy"] for one in priced),
+            **{name: combine(each[name]) if each[name] else None for name, combine in COMBINED.items()},
             "binding": max(priced, key=lambda one: one["us"])["binding"],
-            "registers": max((one["registers"] for one in priced if one["registers"] is not None), default=None),
         }  # fmt: skip
 
     def kernel(self, kernel: Kernel) -> Record | None:
