@@ -341,20 +341,20 @@ class Dump:
     @property
     def ins(self) -> tuple[Param, ...]:
         """Inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
-        if self.level == "torch":
-            return tuple(self.graph.ins)
-        if self.level == "tensor":
-            return tuple(Param(x.name, x.dtype, tuple(a.extent for a in x.axes)) for x in self.graph.ins)
-        return supplied(self.units)
+        return self._ends("ins", supplied)
 
     @property
     def outs(self) -> tuple[Param, ...]:
         """Outputs of the graph, or the buffers that kernels write and none reads."""
+        return self._ends("outs", delivered)
+
+    def _ends(self, side: str, of_kernels: Callable[[Sequence[Kernel]], tuple[Param, ...]]) -> tuple[Param, ...]:
+        if self.level not in ("torch", "tensor"):
+            return of_kernels(self.units)
+        ends = getattr(self.graph, side)
         if self.level == "torch":
-            return tuple(self.graph.outs)
-        if self.level == "tensor":
-            return tuple(Param(o.name, dtype(o.value), tuple(a.extent for a in o.axes)) for o in self.graph.outs)
-        return delivered(self.units)
+            return tuple(ends)
+        return tuple(Param(x.name, dtype(getattr(x, "value", x)), tuple(a.extent for a in x.axes)) for x in ends)
 
 
 def read_text(path: Path) -> str:
