@@ -227,7 +227,7 @@ class CheckingExecutor(EmulatorExecutor):
     """Runs programs on the emulator, every launch in checked mode first, then whole in fast mode for what follows.
 
     What is wrong does not end the run: it is among the findings of `launches`. blocks: see `chosen_blocks`; some: the
-    blocks of the one kernel that run in fast mode, those of checked mode among them; None for all.
+    blocks of the one kernel that run in fast mode; None for all, () to run no kernel further.
     """
 
     blocks: tuple[str, ...] | None = None
@@ -278,10 +278,10 @@ def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
 def _differences(
     kernel: CudaKernel, order: int, arrays: Mapping[str, npt.NDArray[np.generic]], buffers: Mapping[str, DeviceMemory]
 ) -> Iterable[Violation]:
-    """Return the elements that the checked blocks wrote, and wrote otherwise than the whole run did."""
+    """Return the elements that the checked blocks and the other run wrote, and wrote otherwise."""
     for name, array in arrays.items():
         got, whole = bytes_of(array), bytes_of(buffers[name].array)
-        written = (got != POISON).any(axis=1)
+        written = (got != POISON).any(axis=1) & (whole != POISON).any(axis=1)
         wrong = int((written & (got != whole).any(axis=1)).sum())
         if wrong:
             message = f"kernel `{kernel.name}` gives other values for {wrong} elements of `{name}`: order {order}"

@@ -23,12 +23,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor, is_written
+from ...codegen.arrays import is_written
 from ...codegen.build import HEADERS, assemble, build_host, build_runtime, device_text, host_text
 from ...codegen.cache import cached
 from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_identity
-from ...codegen.emulator.runtime import DeviceBuffer, LaunchOptions, LineCost, load
-from ...codegen.kernel import CudaKernel, Launch, Program
+from ...codegen.emulator.executor import CheckingExecutor
+from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.kernel import CudaKernel
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, Diagnostics, DplcError, UsageError, did_you_mean
@@ -45,7 +46,7 @@ from ..cost.predict import occupancy, predict
 from ..kernels.sharing import share
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import extended
-from ..run.calls import Judgement, Preparation, judge, run_reference
+from ..run.calls import Judgement, judge, run_reference
 from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
 # ---- predicted
@@ -300,6 +301,7 @@ def note_assembled(record: KernelRecord, found: Assembled) -> None:
 
 WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
 BLOCKS = 32  # of a kernel that takes longer
+ENDS = ("first", "last")  # blocks whose accesses are counted
 
 
 def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None:
@@ -331,13 +333,13 @@ def run_case(compiled: CompiledCase) -> None:
     record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
     try:
         values = compiled.subject.inputs()
-        tensors = {
-            **compilation.captured.tensors,
-            **dict(zip(compilation.captured.inputs, values.values(), strict=True)),
-        }
-        tensors |= Preparation().now(compilation.prepared, tensors)
-        results = _run(compilation, tensors, blocks, record.kernels)
-        references = run_reference(compilation.captured, tensors)
+        inputs = dict(zip(compilation.captured.inputs, values.values(), strict=True))
+        run, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
+        run.executor = checker
+        results = run.run(inputs)
+        for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
+            kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
+        references = run_reference(compilation.captured, {**compilation.captured.tensors, **inputs})
         eager = _leaves(compiled.subject.function(*values.values()))
         if blocks is not None:  # only elements that a block wrote are compared
             stored = [is_written(result) for result in results]
@@ -364,55 +366,21 @@ def sampled(blocks: int) -> tuple[int, ...]:
     return tuple(sorted({place * (blocks - 1) // (BLOCKS - 1) for place in range(BLOCKS)}))
 
 
-def _run(
-    compilation: Compilation, tensors: dict[str, Any], blocks: tuple[int, ...] | None, records: list[KernelRecord]
-) -> list[Any]:
-    """Run a program. Return its outputs with torch's shapes, NaN in elements that no block wrote."""
-    program = compilation.program
-    buffers = buffers_of(program, tensors)
-    for launch, record in zip(program.launches(), records, strict=True):
-        kernel = launch.kernel
-        bound = bound_to(launch, buffers)
-        record.sector_efficiency, record.wavefront_ratio = ratios(check_ends(kernel, bound))
-        load((kernel,)).launch(kernel, bound, LaunchOptions(blocks=blocks))
-    plan = compilation.plan
-    outputs = {buffer.name: as_tensor(buffer, buffers[buffer.name].array.copy()) for buffer in program.outputs}
-    return [outputs[param.name].reshape(kind.shape) for param, kind in zip(plan.outputs, plan.results, strict=True)]
+def ratios(checker: CheckingExecutor) -> Iterator[tuple[float | None, float | None]]:
+    """Yield the efficiency of accesses to global and to shared memory for each checked launch, None without accesses.
 
-
-def bound_to(launch: Launch, buffers: Mapping[str, DeviceBuffer]) -> dict[str, DeviceBuffer]:
-    """Return the buffers of a launch by the parameters of its kernel."""
-    return {param.name: buffers[name] for param, name in zip(launch.kernel.params, launch.buffers, strict=True)}
-
-
-def buffers_of(program: Program, tensors: Mapping[str, Any]) -> dict[str, DeviceBuffer]:
-    """Return the buffers of a program with its inputs and constants filled in."""
-    buffers = {buffer.name: DeviceBuffer(buffer) for buffer in program.buffers()}
-    for buffer in (*program.inputs, *program.constants):
-        given = buffers[buffer.name]
-        given.array[...] = as_numpy(buffer, tensors[buffer.name].detach().reshape(buffer.shape))
-        given.protect(writable=False)
-    return buffers
-
-
-def check_ends(kernel: CudaKernel, bound: dict[str, DeviceBuffer]) -> tuple[LineCost, ...]:
-    """Run the first and the last block in checked mode, on separate outputs. Raises EmulatorError."""
-    options = LaunchOptions(blocks=tuple(sorted({0, kernel.blocks - 1})), checked=True)
-    own = {param.name: DeviceBuffer(param) if param.role == "out" else bound[param.name] for param in kernel.params}
-    return load((kernel,), True).launch(kernel, own, options)
-
-
-def ratios(sites: Sequence[LineCost]) -> tuple[float | None, float | None]:
-    """Return the efficiency of accesses to global and to shared memory, None for each without accesses.
-
-    They are the least sectors divided by the sectors, and the wavefronts divided by the least wavefronts.
+    They are the least sectors divided by the sectors, and the wavefronts divided by the least wavefronts. Raises
+    EmulatorError for a launch that did what it must not.
     """
-    outside = [site for site in sites if site.access.startswith("global")]
-    inside = [site for site in sites if not site.access.startswith("global")]
-    cost, ideal = sum(site.cost for site in outside), sum(site.ideal for site in inside)
-    # lanes that read the same bytes take less than their bytes
-    efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4) if cost else None
-    return efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
+    for finding in checker.findings:
+        raise EmulatorError(finding.message, notes=finding.lines)
+    for launch in checker.launches:
+        outside = [site for site in launch.sites if site.access.startswith("global")]
+        inside = [site for site in launch.sites if not site.access.startswith("global")]
+        cost, ideal = sum(site.cost for site in outside), sum(site.ideal for site in inside)
+        # lanes that read the same bytes take less than their bytes
+        efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4) if cost else None
+        yield efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
 
 
 def _leaves(value: Any) -> list[Any]:

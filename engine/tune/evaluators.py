@@ -47,13 +47,11 @@ from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
 from ..bench.cases import (
     BLOCKS,
+    ENDS,
     WHOLE,
     Assembled,
     assembled,
     assembler,
-    bound_to,
-    buffers_of,
-    check_ends,
     ratios,
     sampled,
     work_of,
@@ -328,11 +326,10 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
     the least wavefronts.
     """
     loops, kernels, cuda = candidate.as_a_rule
-    program = launches(loops, kernels, cuda)
-    texts = {text.name: text for text in cuda}
-    buffers = buffers_of(program, {param.name: draw(param) for param in supplied(loops)})
-    found = [ratios(check_ends(texts[x.kernel.name], bound_to(x, buffers))) for x in program.launches()]
-    outside, inside = map(list, zip(*found, strict=True))
+    program = dataclasses.replace(launches(loops, kernels, cuda), kernels=cuda)
+    checker = CheckingExecutor(ENDS, orders=(0,), some=())
+    checker.run(program, {param.name: draw(param) for param in supplied(loops)})
+    outside, inside = map(list, zip(*ratios(checker), strict=True))
     said = "emulator, first and last block of each kernel"
     return {"sector_efficiency": outside, "wavefront_ratio": inside, "counters_by": said}
 
