@@ -14,7 +14,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -67,14 +67,20 @@ def modules_of(function: Any) -> dict[str, Any]:
     """
     if isinstance(function, torch.nn.Module):
         return {"": function}
-    found: dict[int, tuple[str, Any]] = {}
-    for label, module in _reachable(function, "", set()):
-        found.setdefault(id(module), (label, module))
-    inner = {id(child) for _, module in found.values() for child in module.modules() if child is not module}
+    return outermost(_reachable(function, "", set()))
+
+
+def outermost(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return {label: module or parameter}, each by its first label, without those inside of another one."""
+    first: dict[int, tuple[str, Any]] = {}
+    for label, value in found:
+        first.setdefault(id(value), (label, value))
+    modules = [value for _, value in first.values() if isinstance(value, torch.nn.Module)]
+    inner = {id(part) for m in modules for part in (*m.modules(), *m.parameters()) if part is not m}
     labelled: dict[str, Any] = {}
-    for key, (label, module) in found.items():
+    for key, (label, value) in first.items():
         if key not in inner:
-            labelled[unused(label, labelled, between="_")] = module
+            labelled[unused(label, labelled, between="_")] = value
     return labelled
 
 
@@ -791,18 +797,9 @@ class Evaluation:
 
     def weights(self) -> dict[str, Any]:
         """Return {label: module or parameter} of the text, by its variable, without those inside another."""
-        made = {id(kept.value): kept.value for kept in self._calls.values()}
-        inner: set[int] = set()
-        for value in made.values():
-            if isinstance(value, torch.nn.Module):
-                inner.update(id(part) for part in (*value.modules(), *value.parameters()) if part is not value)
         variables = {id(value): name for name, value in reversed(self._names.items())}
-        labelled: dict[str, Any] = {}
-        for key, value in made.items():
-            if key not in inner:
-                wish = variables.get(key, type(value).__name__.lower())
-                labelled[unused(wish, labelled, between="_")] = value
-        return labelled
+        made = [kept.value for kept in self._calls.values()]
+        return outermost((variables.get(id(value), type(value).__name__.lower()), value) for value in made)
 
     def input_names(self) -> tuple[str, ...]:
         """Return a preferred name per input: the variable that holds it, else a letter."""

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ from .dynamic_shapes import (
 )
 from .fx_rewrites import as_tensors, constant_of, indexed, leaving_autocast, storages, switching_autocast
 from .places import SourcePlaces, caller
-from .signature import Fixed, ObjectOutput, OutputTemplate, Results, check_kind, mould, parts_of, tensors_of
+from .signature import Fixed, Results, check_kind, mould, parts_of, tensors_of
 
 # ---- Torch function modes: record what the factories of a `-c` text made, replay it, locate each call.
 
@@ -217,8 +217,7 @@ class Exported:
 class _Returned:
     """Value that the traced function returned. It is an object, since export restores plain attributes of a module."""
 
-    spec: Any = None
-    leaves: tuple[Fixed | OutputTemplate | None, ...] = ()  # None for a tensor
+    results: Results = (None, ())
     kind: str = ""
 
 
@@ -236,11 +235,13 @@ class Root(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         result = self._function[0](*tensors)
-        leaves, self.returned.spec = pytree.tree_flatten(result)
-        self.returned.leaves = tuple(
-            None if isinstance(leaf, torch.Tensor) else mould(leaf) if tensors_of(leaf) else Fixed(leaf)
+        leaves, spec = pytree.tree_flatten(result)
+        order = itertools.count()
+        kinds = tuple(
+            next(order) if isinstance(leaf, torch.Tensor) else mould(leaf, order) if tensors_of(leaf) else Fixed(leaf)
             for leaf in leaves
         )
+        self.returned.results = spec, kinds
         self.returned.kind = type(result).__name__
         return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
 
@@ -249,26 +250,14 @@ class Root(torch.nn.Module):  # type: ignore[misc]
         name, _, rest = target.partition(".")
         return "_".join(part for part in (self.labels.get(name, name), *rest.split(".")) if part)
 
-    def results(self) -> Results:
-        """Return the results of the function, as in Signature.
-
-        Raises DplcError unless they are tensors and fixed values.
-        """
-        leaves = self.returned.leaves
+    def check(self) -> None:
+        """Raise DplcError unless the function returned tensors and fixed values."""
+        _, leaves = self.returned.results
         if all(isinstance(leaf, Fixed) for leaf in leaves):
             raise DplcError(f"the function returns {with_article(self.returned.kind)}, not a tensor")
         symbolic = (torch.SymInt, torch.SymFloat, torch.SymBool)
         if any(isinstance(leaf, Fixed) and isinstance(leaf.value, symbolic) for leaf in leaves):
             raise DplcError("the function returns a number that depends on the values of a tensor")
-        order = itertools.count()
-        return self.returned.spec, tuple(
-            ObjectOutput(leaf, tuple(itertools.islice(order, len(leaf.holes))))
-            if isinstance(leaf, OutputTemplate)
-            else next(order)
-            if leaf is None
-            else leaf
-            for leaf in leaves
-        )
 
 
 def export(
@@ -304,16 +293,15 @@ def export(
             span = places.of_error(error)
             more = guards.refusal(str(error), span) if guards is not None else None
             raise more or explain(error, span or places.span(annotate.last)) from None
-        results = root.results()
+        root.check()
         strided = _strided(program)
         functional = _functional(program, root, places, may_change)
-        own = None if functional is program else functools.partial(_undecomposed, program, root, results, bool(dynamic))
-        made = _in_tensors(functional, bool(dynamic))
-    asked = tuple(guards.of_several()) if guards is not None else ()
-    return Exported(made, _labels(made, root), results, _outputs(made), strided, asked, own)
+        own = None if functional is program else functools.partial(_undecomposed, program, root, bool(dynamic))
+        made = _exported(functional, root, bool(dynamic))
+    return replace(made, strided=strided, asked=tuple(guards.of_several()) if guards is not None else (), written=own)
 
 
-def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Exported:
+def _undecomposed(program: Any, root: Root, sized: bool) -> Exported:
     """Return the program of the user's own ops, functional. Raises DplcError if PyTorch cannot convert it."""
     if any(map(_mutable, _nodes(program))):
         with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
@@ -321,13 +309,13 @@ def _undecomposed(program: Any, root: Root, results: Results, sized: bool) -> Ex
                 program = program.run_decompositions({})
             except Exception as error:
                 raise explain(error, None) from None
-    made = _in_tensors(program, sized)
-    return Exported(made, _labels(made, root), results, _outputs(made))
+    return _exported(program, root, sized)
 
 
-def _in_tensors(program: Any, sized: bool) -> Any:
+def _exported(program: Any, root: Root, sized: bool) -> Exported:
     """Return the program where numbers that tensors hold, or that are computed from lengths, stay tensors."""
-    return as_tensors(indexed(program)) if sized else indexed(program)
+    made = as_tensors(indexed(program)) if sized else indexed(program)
+    return Exported(made, _labels(made, root), root.returned.results, _outputs(made))
 
 
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
@@ -376,7 +364,7 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         if re.search(pattern, said):
             return DplcError(what, span, hint=hint)
     if text.startswith("aten.") and hasattr(error, "func"):  # torch cannot trace the op: its name is all it says
-        return DplcError(f"torch op '{_spoken(error.func)}' is not supported", span)
+        return DplcError(f"torch op '{_aten(error.func)}' is not supported", span)
     text = text.replace("'FakeTensor'", "'Tensor'")  # the class of a tensor that is traced
     hint = None
     if isinstance(error, NameError) and error.name:
@@ -385,10 +373,6 @@ def explain(error: BaseException, span: Span | None) -> DplcError:
         hint = did_you_mean(error.name, dir(error.obj))
     named = isinstance(error, (NameError, AttributeError, RuntimeError)) and text
     return DplcError(text if named else f"{type(error).__name__}: {text}".rstrip(": "), span, hint=hint)
-
-
-def _spoken(op: Any) -> str:
-    return str(op._schema.name).rpartition("::")[2].strip("_")
 
 
 @contextlib.contextmanager
@@ -436,7 +420,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     except AssertionError:  # torch's own, of what it cannot make functional
         if not changes:
             raise
-        what = f"torch op '{_spoken(changes[0].target)}' works in place, which is not supported here"
+        what = f"torch op '{_aten(changes[0].target)}' works in place, which is not supported here"
         raise DplcError(what, place(changes[0], places), hint="change a copy: `.clone()`") from None
     except Exception as error:
         raise explain(error, places.of_error(error) or next((place(node, places) for node in changes), None)) from None
@@ -684,8 +668,7 @@ class _Converter:
         elif isinstance(target, torch._ops.HigherOrderOperator) and self.inlined(module, node):
             return
         else:
-            name = getattr(target, "__name__", str(target)).strip("_")
-            raise DplcError(f"{name} is not supported", self.where(node))
+            raise DplcError(f"{_aten(target)} is not supported", self.where(node))
 
     def inlined(self, module: Any, node: Any) -> bool:
         """Inline a region that only sets the gradient mode or the state of autocast; return whether the node is one.
@@ -765,7 +748,7 @@ class _Converter:
             if isinstance(given.meta.get("val"), torch.SymFloat):
                 if (number := constant_of(given.meta["val"])) is not None:
                     return number
-                what = f"torch op '{_aten(node)}' takes a float made of a length"
+                what = f"torch op '{_aten(node.target)}' takes a float made of a length"
                 raise DplcError(
                     what, self.where(node), hint="compute with a tensor instead; or leave the length out of dynamic="
                 )
@@ -777,11 +760,11 @@ class _Converter:
             return given
         elif isinstance(given, complex):
             raise DplcError("complex numbers are not supported", self.where(node))
-        raise DplcError(f"torch op '{_aten(node)}' depends on the values of a tensor", self.where(node))
+        raise DplcError(f"torch op '{_aten(node.target)}' depends on the values of a tensor", self.where(node))
 
     def emit(self, node: Any, op: str, args: Value) -> None:
         types = self.types(node)
-        name = self.names.fresh(_aten(node))
+        name = self.names.fresh(_aten(node.target))
         self.values[node] = Var(name)
         self.spans[name] = self.where(node) or _module_path(node)
         self.body.append(TorchOp(name, op, args, types))
@@ -792,10 +775,11 @@ class _Converter:
         if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not requested is empty
             tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise DplcError(f"torch op '{_aten(node)}' gives no tensor", self.where(node))
+            raise DplcError(f"torch op '{_aten(node.target)}' gives no tensor", self.where(node))
         if not all(self.symbols.knows(n) for tensor in tensors for n in tensor.shape):
             raise DplcError(
-                f"torch op '{_aten(node)}' gives a shape that depends on the values of a tensor", self.where(node)
+                f"torch op '{_aten(node.target)}' gives a shape that depends on the values of a tensor",
+                self.where(node),
             )
         return tuple(map(self.type_of, tensors))
 
@@ -843,9 +827,10 @@ def _needed(nodes: list[Any], outputs: Any) -> set[Any]:
     return needed
 
 
-def _aten(node: Any) -> str:
-    schema = getattr(node.target, "_schema", None)
-    name = schema.name.split("::")[1] if schema else str(getattr(node.target, "__name__", node.target))
+def _aten(target: Any) -> str:
+    """Return the name of an op as users know it."""
+    schema = getattr(target, "_schema", None)
+    name = schema.name.split("::")[1] if schema else str(getattr(target, "__name__", target))
     return name.strip("_")
 
 

@@ -30,35 +30,25 @@ class TensorSlot:
     """Marker for a tensor in the copy of an object."""
 
 
-@dataclass(frozen=True)
-class OutputTemplate:
-    """An object with holes where its tensors were. kept: what copies share with it."""
-
-    value: Any
-    holes: tuple[TensorSlot, ...]
-    kept: Mapping[int, Any]
-
-    def cast(self, tensors: Sequence[Any]) -> Any:
-        """Return a new object with these tensors, in the order of `tensors_of`."""
-        filled = {id(hole): tensor for hole, tensor in zip(self.holes, tensors, strict=True)}
-        return copy.deepcopy(self.value, {**self.kept, **filled})
-
-
 def tensors_of(value: Any) -> tuple[Any, ...]:
     """Return the tensors that an object holds, each once, in the order of its attributes and items."""
     return tuple(x for x in _inside(value, set()) if isinstance(x, torch.Tensor))
 
 
-def mould(value: Any) -> OutputTemplate:
-    """Return the form of an object. Raises DplcError for one that cannot be copied."""
+def mould(value: Any, order: Iterator[int]) -> ObjectOutput:
+    """Return an object as a result. order: gives the index of the next output.
+
+    Raises DplcError for an object that cannot be copied.
+    """
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
     holes = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
     try:
-        return OutputTemplate(copy.deepcopy(value, {**kept, **holes}), tuple(holes.values()), kept)
+        copied = copy.deepcopy(value, {**kept, **holes})
     except Exception as error:
         what = f"the function returns a {type(value).__name__}, which holds tensors and cannot be copied"
         raise DplcError(what, notes=(str(error),), hint="return its tensors in a tuple, list or dict") from None
+    return ObjectOutput(copied, tuple(holes.values()), kept, tuple(itertools.islice(order, len(holes))))
 
 
 def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
@@ -92,6 +82,9 @@ class Fixed:
 
     value: Any
 
+    def result(self, outputs: Sequence[Any], device: Any) -> Any:
+        return self.value
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -106,7 +99,7 @@ class ComplexOutput:
 
     place: int
 
-    def made(self, outputs: Sequence[Any]) -> Any:
+    def result(self, outputs: Sequence[Any], device: Any) -> Any:
         return torch.view_as_complex(outputs[self.place].contiguous())
 
 
@@ -117,16 +110,32 @@ class Empty:
     dtype: str
     shape: tuple[int, ...]
 
-    def make(self, device: Any) -> Any:
+    def result(self, outputs: Sequence[Any], device: Any) -> Any:
         return torch.empty(self.shape, dtype=getattr(torch, DTYPES.get(self.dtype, self.dtype)), device=device)
 
 
 @dataclass(frozen=True)
 class ObjectOutput:
-    """Result that is an object with tensors inside, by the indices of the outputs that hold them."""
+    """Result that is an object, with holes where its tensors were.
 
-    mould: OutputTemplate
+    kept: what copies share with it; places: the indices of the outputs that hold the tensors, in the order of
+    `tensors_of`.
+    """
+
+    value: Any
+    holes: tuple[TensorSlot, ...]
+    kept: Mapping[int, Any]
     places: tuple[int | Empty | ComplexOutput, ...]
+
+    def result(self, outputs: Sequence[Any], device: Any) -> Any:
+        """Return a new object with the tensors of these outputs."""
+        tensors = (_result(place, outputs, device) for place in self.places)
+        filled = {id(hole): tensor for hole, tensor in zip(self.holes, tensors, strict=True)}
+        return copy.deepcopy(self.value, {**self.kept, **filled})
+
+
+def _result(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput, outputs: Sequence[Any], device: Any) -> Any:
+    return outputs[leaf] if isinstance(leaf, int) else leaf.result(outputs, device)
 
 
 # The structure of what is returned, and per leaf the index of the output or whatever else it is.
@@ -159,7 +168,7 @@ class Signature:
 
         def placed(leaf: Any) -> Any:
             if isinstance(leaf, ObjectOutput):
-                return ObjectOutput(leaf.mould, tuple(places[x] if isinstance(x, int) else x for x in leaf.places))
+                return replace(leaf, places=tuple(map(placed, leaf.places)))
             return places[leaf] if isinstance(leaf, int) else leaf
 
         return replace(self, results=(spec, tuple(map(placed, leaves))))
@@ -192,17 +201,7 @@ class Signature:
     def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
         """Return the function's result from the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
-
-        def value(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput) -> Any:
-            if isinstance(leaf, ObjectOutput):
-                return leaf.mould.cast([value(place) for place in leaf.places])
-            if isinstance(leaf, int):
-                return outputs[leaf]
-            if isinstance(leaf, ComplexOutput):
-                return leaf.made(outputs)
-            return leaf.make(device) if isinstance(leaf, Empty) else leaf.value
-
-        return pytree.tree_unflatten(map(value, leaves), spec)
+        return pytree.tree_unflatten([_result(leaf, outputs, device) for leaf in leaves], spec)
 
 
 def parts_of(tensor: Any) -> Any:
