@@ -25,7 +25,7 @@ from ..arrays import (
     misalignment_note,
 )
 from ..cuda import print_cuda
-from ..kernel import Buffer, CudaKernel, KernelParam, Launch, Program, lifetimes
+from ..kernel import Buffer, CudaKernel, Launch, Program, lifetimes
 from .runtime import (
     DeviceBuffer,
     DeviceMemory,
@@ -251,28 +251,26 @@ class CheckingExecutor(EmulatorExecutor):
         written: dict[int, dict[str, npt.NDArray[np.generic]]] = {}
         checked = load((kernel,), True)
         for order in self.orders:
-            fresh = {param.name: _own(param, buffers[param.name]) for param in kernel.params}
+            fresh = {  # outputs of their own, full of poison
+                param.name: DeviceBuffer(buffers[param.name].buffer) if param.role == "out" else buffers[param.name]
+                for param in kernel.params
+            }
             try:
                 options = replace(self._options, checked=True, counted=not sites, blocks=chosen, order=order)
                 costs = checked.launch(kernel, fresh, options)
                 sites = sites or costs
                 written[order] = {p.name: fresh[p.name].array.copy() for p in kernel.params if p.role == "out"}
             except EmulatorError as error:
-                findings.append(Violation(kernel.name, order, error.what, tuple(error.notes)))
+                findings.append(Violation(kernel.name, order, error.what, error.notes))
         try:
             super()._launch(kernels, kernel, buffers)
         except EmulatorError as error:
-            findings.append(Violation(kernel.name, 0, error.what, tuple(error.notes)))
+            findings.append(Violation(kernel.name, 0, error.what, error.notes))
             raise
         finally:
             for order, arrays in written.items():
                 findings += _differences(kernel, order, arrays, buffers)
             self.launches.append(CheckedLaunch(kernel, chosen, sites, _distinct(findings)))
-
-
-def _own(param: KernelParam, buffer: DeviceMemory) -> DeviceMemory:
-    """Return the buffer, or for an output one of its own full of poison."""
-    return buffer if param.role != "out" else DeviceBuffer(buffer.buffer)
 
 
 def _differences(
