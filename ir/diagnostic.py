@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 USER, USAGE, INTERNAL = 1, 2, 3
 
@@ -20,10 +21,13 @@ class Source:
     name: str
     text: str
 
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.splitlines()
+
     def line(self, number: int) -> str:
         """Return the text of a line, numbered from 1; empty beyond the end."""
-        lines = self.text.splitlines()
-        return lines[number - 1] if 0 < number <= len(lines) else ""
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
 
 @dataclass(frozen=True)

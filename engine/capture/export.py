@@ -17,10 +17,13 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType, MappingProxyType
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch._C._functorch import TransformType
 from torch._functorch import predispatch
+from torch.fx import config as fx_config
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -66,6 +69,15 @@ FILLERS = frozenset((
     torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
 ))  # fmt: skip
 MAKERS = FACTORIES | FILLERS
+# What PyTorch itself asks of every tensor: nothing is recorded, and no length is read.
+QUERIES = frozenset((
+    *(getattr(torch.Tensor, name).__get__ for name in (
+        "device", "dtype", "grad", "is_leaf", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "layout",
+        "requires_grad",
+    )),
+    torch.Tensor._is_view, torch.Tensor.is_conj, torch.Tensor.is_inference, torch.Tensor.is_neg,
+    torch.Tensor.untyped_storage,
+))  # fmt: skip
 # What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
 COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 
@@ -131,6 +143,8 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
         self.guards: GuardLocations | None = None  # where lengths are known at a call
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in QUERIES:
+            return function(*args, **(kwargs or {}))
         self.last = self._places.here(caller(), self._outermost)
         if any(level.key() != TransformType.Vmap for level in torch._C._functorch.get_interpreter_stack() or ()):
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
@@ -388,10 +402,15 @@ def quiet_logs(level: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better."""
-    with quiet_logs(logging.ERROR), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+    """Silence torch, which prints the graph and warns when a trace fails; our one error says it better.
+
+    Nodes carry our locations, so torch formats no stack for each; it writes the Python of a graph when that is called.
+    """
+    quiet = mock.patch.object(fx_config, "do_not_emit_stack_traces", True, create=True)
+    with quiet_logs(logging.ERROR), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), quiet:
         warnings.simplefilter("ignore")
-        yield
+        with _use_lazy_graph_module(True):
+            yield
 
 
 def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool) -> Any:

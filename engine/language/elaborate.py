@@ -21,7 +21,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, SplitTemplate, steps
-from .typed_slots import is_variable, names, parts, rebuilt, substituted, walk
+from .typed_slots import children, is_variable, names, rebuilt, substituted, walk
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
@@ -278,7 +278,7 @@ def _check_shared(declared: eq.GuardGroup | eq.StatementForm) -> None:
     """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
     form, given = isinstance(declared, eq.StatementForm), list(names(declared.parameters))
     if form:
-        said = (getattr(node, part) for node in walk(_body(declared)) for part in parts(type(node)))
+        said = (part for node in walk(_body(declared)) for part in children(node))
         read = {text for text in said if isinstance(text, str)}
     else:
         read = {name.text for name in names(_body(declared))}

@@ -13,7 +13,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import ROLES
 from .spelling import expression
-from .typed_slots import names, names_in, parts, rebuilt, substituted, walk
+from .typed_slots import children, names, names_in, rebuilt, substituted, walk
 
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #
@@ -500,8 +500,8 @@ def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:
         if isinstance(node, s.Statement | s.ForLoop) and node.body is not None:
             visit(node.body, above | dict(axes_and_loops(replace(node, body=()))).keys())
         elif isinstance(node, s.Syntax):
-            for part in parts(type(node)):
-                visit(getattr(node, part), above)
+            for part in children(node):
+                visit(part, above)
 
     for clause in rule.clauses:
         if isinstance(clause, s.Match):

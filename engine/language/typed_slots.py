@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
+from operator import attrgetter, is_not
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
@@ -261,6 +262,7 @@ MAKES = {
 
 
 _PARTS: dict[type, tuple[str, ...]] = {}
+_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
 
 def parts(cls: type) -> tuple[str, ...]:
@@ -269,6 +271,16 @@ def parts(cls: type) -> tuple[str, ...]:
     if found is None:
         found = _PARTS[cls] = tuple(f.name for f in fields(cls) if f.name != "span")
     return found
+
+
+def children(node: s.Syntax) -> tuple[Any, ...]:
+    """Return the values of all fields of a node, except its span."""
+    read = _CHILDREN.get(node.__class__)
+    if read is None:
+        names = parts(node.__class__)
+        one: Any = (lambda node: ()) if not names else (lambda node: (getattr(node, names[0]),))
+        read = _CHILDREN[node.__class__] = attrgetter(*names) if len(names) > 1 else one
+    return read(node)
 
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
@@ -284,7 +296,7 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
         elif isinstance(node, s.Comprehension):
             stack += [((node.element, node.condition), hidden | {node.variable}), (node.domain, hidden)]
         elif isinstance(node, s.Syntax):
-            stack.extend([(getattr(node, part), hidden) for part in reversed(parts(type(node)))])
+            stack.extend([(part, hidden) for part in reversed(children(node))])
 
 
 def walk(value: Any) -> Iterator[Any]:
@@ -296,22 +308,23 @@ def walk(value: Any) -> Iterator[Any]:
             stack.extend(reversed(node))
         elif isinstance(node, s.Syntax):
             yield node
-            stack.extend([getattr(node, part) for part in reversed(parts(type(node)))])
+            stack.extend(reversed(children(node)))
 
 
 def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
     """Return a tuple or a node with every part of it changed; itself where nothing has changed."""
     if value.__class__ is tuple:
         items = [change(item) for item in value]
-        return tuple(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+        return tuple(items) if any(map(is_not, items, value)) else value
     if not isinstance(value, s.Syntax):
         return value
-    cls: Any = value.__class__
-    before = [getattr(value, part) for part in parts(cls)]
+    before = children(value)
     after = [change(part) for part in before]
-    return cls(value.span, *after) if any(a is not b for a, b in zip(after, before, strict=True)) else value
+    cls: Any = value.__class__
+    return cls(value.span, *after) if any(map(is_not, after, before)) else value
 
 
+LEAVES = {s.Number, s.Text, bool, int, float, type(None)}
 _ONE_PART = {s.Member: "base", s.Keyword: "value", s.Guard: "condition"}  # the others are names of fields, and texts
 
 
@@ -328,6 +341,8 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
         if kind is str:
             given = known.get(node) if words else None
             return given.text if isinstance(given, s.NameOf) else node
+        if kind in LEAVES:
+            return node
         found = made.get(id(node))
         if found is None:
             found = made[id(node)] = changed(node, kind)
@@ -337,8 +352,6 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
         if kind is s.NameOf:
             given = known.get(node.text)
             return node if given is None else replace(given, span=node.span) if here else given
-        if kind is s.Text:
-            return node
         if kind in _ONE_PART and words and not here:
             before = getattr(node, _ONE_PART[kind])
             after = change(before)
@@ -364,7 +377,7 @@ def plain(node: Any) -> Any:
     if isinstance(node, s.NameOf):
         return node.text
     if isinstance(node, s.Syntax):
-        return (type(node).__name__, *(plain(getattr(node, name)) for name in parts(type(node))))
+        return (type(node).__name__, *map(plain, children(node)))
     return node if isinstance(node, str) else repr(node)
 
 

@@ -130,9 +130,8 @@ def _moved(value: Any, source: Source, lines: int) -> Any:
         return tuple([_moved(item, source, lines) for item in value])
     if not isinstance(value, s.Syntax):
         return value
-    cls = value.__class__
-    fields = [_moved(getattr(value, name), source, lines) for name in parts(cls)]
-    return cls(_span(value.span, source, lines), *fields)
+    fields = [_moved(part, source, lines) for part in children(value)]
+    return value.__class__(_span(value.span, source, lines), *fields)
 
 
 def _span(span: Span, source: Source, lines: int) -> Span:

@@ -21,7 +21,7 @@ from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
 from ...language.rule import Rule, is_built_in
 from ...language.spelling import expression
-from ...language.typed_slots import every, parts
+from ...language.typed_slots import children, every
 from ..trace import Evidence, WeighedChoice, held
 from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
 from .site import NAMES, Names, Path, Site, places, splice
@@ -123,8 +123,8 @@ def _words(node: Any) -> Iterator[str]:
         for part in node:
             yield from _words(part)
     elif isinstance(node, s.Syntax):
-        for part in parts(type(node)):
-            yield from _words(getattr(node, part))
+        for part in children(node):
+            yield from _words(part)
 
 
 def _free_first(steps: list[Step]) -> list[Step]:
