@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +145,27 @@ def all_rule_files(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield the rule files of some files and folders, those of examples among them."""
     for path in paths:
         yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
+
+
+PRELOADED = [f"{__package__}.{name}" for name in ("schedule.preloaded", "bench.cases", "view.records", "verify.run")]
+
+
+def processes() -> ForkServerContext:
+    """Return the context of processes: a server imports PyTorch and reads the rules once, and forks each of them."""
+    multiprocessing.set_forkserver_preload(PRELOADED)
+    return multiprocessing.get_context("forkserver")
+
+
+def here(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that a process runs in the folder and with the environment of now, not of its server."""
+    return functools.partial(_here, function, str(Path.cwd()), dict(os.environ))
+
+
+def _here(function: Callable[..., Any], folder: str, environment: dict[str, str], *arguments: Any) -> Any:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    return function(*arguments)
 
 
 def exactly(rules: RuleSet) -> RuleSet:

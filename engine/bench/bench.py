@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import multiprocessing
 import os
 import platform
 from collections import Counter
@@ -32,7 +31,7 @@ from ..language.check import load_facts
 from ..language.rule import RuleSet, read_rules
 from ..rewrite.statements.driver import Settings
 from ..rewrite.trace import EACH, Trace
-from ..ruleset import Toolchain, toolchain
+from ..ruleset import Toolchain, here, processes, toolchain
 from ..run.calls import Preparation
 from .cases import (
     BenchCase,
@@ -635,7 +634,7 @@ def _effects(
     tools = subjects.compiler.tools
     sources = tuple(file.source for file in tools.rules.files)
     arguments = (*given, sources, tools.settings, subjects.compiler.target, subjects.fired)
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _begin, arguments) as pool:
+    with ProcessPoolExecutor(count, processes(), here(_begin), arguments) as pool:
         made = {pool.submit(_effect, variant, before): variant for variant in left}
         yield from ((made[one], one.result()) for one in as_completed(made))
 

@@ -226,12 +226,13 @@ class RuleSet:
         self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
 
     def extended(self, file: RuleFile) -> RuleSet:
-        """Return the set with one more file, for tools that read rules: its digest stays."""
+        """Return the set with one more file, for tools that read rules at every key of an editor."""
         files = (*self.files, file)
         if file.numbers or file.facts:
             return RuleSet(files, self.device)
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
+        out.digest = _digest(f"{self.digest}\0{file.source.text}")
         for rule in self.in_force(file.rules):
             out._declare(rule)
         out._arrange()

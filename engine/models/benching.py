@@ -28,7 +28,8 @@ from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
-from ...ir.program import Kernel
+from ...ir.kernel import Loop, Replicate
+from ...ir.program import Block, Kernel
 from ...ir.sizes import Binding
 from ..bench.bench import (
     note_limits,
@@ -247,7 +248,8 @@ def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> A
 SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
 DRAWN = 24  # random schedules of which these are chosen
 SLOWEST = 16.0  # of them, predicted, over the default
-LONGEST = 12_000  # characters of a kernel: the assembler takes minutes for some longer ones
+LARGEST = 8192  # statements of a kernel once its loops are unrolled: the assembler takes minutes for some larger ones
+UNROLLED = 4  # iterations, in this count, of a loop that the assembler may unroll
 ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
 RUNNER = (
@@ -372,7 +374,7 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
             continue
         kernels = tuple(made.kernels[index] for index in made.launched)
         seconds = seconds_of(kernels, target)
-        if seconds <= most and all(len(kernel.text) <= LONGEST for kernel in made.cuda_kernels):
+        if seconds <= most and all(_statements(kernel.body) <= LARGEST for kernel in kernels):
             found[_texts(made.program)], candidate = (seconds, made.program, kernels), changed
     found.pop(_texts(one.program), None)
     ranked = sorted(found.values(), key=lambda each: each[0])
@@ -381,6 +383,15 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     for number, place in enumerate(places):
         _, program, kernels = ranked[place]
         yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
+
+
+def _statements(block: Block) -> int:
+    """Return the number of statements once replicated ones are written out, and loops are partly unrolled."""
+    count = 0
+    for stmt in block:
+        copies = stmt.extent if isinstance(stmt, Replicate) else UNROLLED if isinstance(stmt, Loop) else 1
+        count += 1 + copies * _statements(getattr(stmt, "body", ()))
+    return count
 
 
 def _images(

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +59,7 @@ from ..bench.cases import (
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
+from ..ruleset import here, processes
 from ..run.calls import in_float64, judge, random_tensor
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
@@ -476,7 +477,7 @@ class WorkerProcess:
 
     def __init__(self, serve: Callable[[Connection], None]):
         self.serve = serve
-        self._process: SpawnProcess | None = None
+        self._process: ForkServerProcess | None = None
         self._pipe: Connection
         self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
 
@@ -505,7 +506,7 @@ class WorkerProcess:
             self._printed.truncate(0)
             self._pipe, other = multiprocessing.Pipe()
             arguments = self.serve, other, self._printed.name
-            self._process = multiprocessing.get_context("spawn").Process(target=_run, args=arguments, daemon=True)
+            self._process = processes().Process(target=here(_run), args=arguments, daemon=True)
             self._process.start()
             other.close()
             try:

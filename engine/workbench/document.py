@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import multiprocessing
 import os
 import re
 import sys
@@ -44,7 +43,7 @@ from ..language.rule import (
 from ..language.rule_files import FURTHER, further_of
 from ..language.rule_scope import CheckedRule, Finding
 from ..language.sorts import TARGET_FIELDS
-from ..language.typed_slots import parts
+from ..language.typed_slots import children
 from ..rewrite.statements.driver import Engine
 from . import reference
 from .reference import Word
@@ -810,9 +809,11 @@ def serve(request: Request, pipe: Connection) -> None:
 
 async def ask(request: Request, tell: Tell) -> Answer | str:
     """Return the answer of a separate process, or an error as text. tell: called with its progress."""
-    context = multiprocessing.get_context("spawn")
+    from ..ruleset import here, processes
+
+    context = processes()
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=serve, args=(request, theirs), daemon=True)
+    process = context.Process(target=here(serve), args=(request, theirs), daemon=True)
     process.start()
     theirs.close()
     try:

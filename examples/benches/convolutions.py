@@ -9,7 +9,6 @@ Nothing is run, and nothing is measured.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.ruleset import toolchain
+from dplc.engine.ruleset import processes, toolchain
 
 
 class Layer(NamedTuple):
@@ -91,7 +90,7 @@ def main() -> None:
     ]
     print(f"{options.batch} images, predicted for {options.target}, microseconds.\n")
     print("| layer | dtype | convolution | product | ratio | kernels |\n|---|---|--:|--:|--:|---|")
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.jobs, processes()) as pool:
         for line in pool.map(row, asked):
             print(line, flush=True)
 

@@ -10,7 +10,6 @@ compile. predicted: all launches, by the model; nothing is measured.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -71,7 +70,7 @@ def main() -> None:
     parser.add_argument("--target", default="h200")
     options = parser.parse_args()
     print(HEAD, flush=True)
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.jobs, processes()) as pool:
         for line in pool.map(row, options.only, [options.target] * len(options.only)):
             print(line, flush=True)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all, read_suite, subject_of
 from dplc.engine.bench.records import CaseRecord, KernelRecord
 from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.ruleset import processes, toolchain
 
 SUITE = Path(__file__).resolve().parents[1] / "suites" / "limits.json"
 NEAR, FAR = 1.3, 2.5
@@ -38,7 +37,7 @@ def compiled(path: Path, name: str, device: str) -> CaseRecord:
 
 def records(path: Path, names: list[str], device: str, jobs: int) -> list[CaseRecord]:
     """Those of all cases, each compiled in one of so many processes."""
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, processes()) as pool:
         return list(pool.map(compiled, [path] * len(names), names, [device] * len(names)))
 
 

@@ -17,14 +17,7 @@ SUITE = {
     "operations": {"sum": {"expression": "x + x", "inputs": {"x": "n"}}},
     "cases": [{"name": f"n{n}", "operation": "sum", "sizes": {"n": n}} for n in (64, 128)],
 }
-START = """
-import multiprocessing
-from dplc.engine.cli.app import main
-multiprocessing.set_forkserver_preload(["torch", "dplc.engine.compiler", "dplc.engine.verify.run", "dplc.engine.view.records"])
-served = multiprocessing.get_context("forkserver")
-multiprocessing.get_context = lambda kind: served
-main(["lsp"])
-"""  # a run of an example is a process: what they all import is imported once
+START = "from dplc.engine.cli.app import main; main(['lsp'])"
 
 
 @pytest_lsp.fixture(config=ClientServerConfig(server_command=[sys.executable, "-c", START]), scope="session")
