@@ -248,7 +248,7 @@ def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> A
 SCHEDULES = 5  # of a case that is packed for calibration, from the fastest to the slowest as predicted
 DRAWN = 24  # random schedules of which these are chosen
 SLOWEST = 16.0  # of them, predicted, over the default
-LARGEST = 8192  # statements of a kernel once its loops are unrolled: the assembler takes minutes for some larger ones
+MOST_STATEMENTS = 8192  # of a kernel once its loops are unrolled: the assembler takes minutes for some larger ones
 UNROLLED = 4  # iterations, in this count, of a loop that the assembler may unroll
 ROOT = Path(__file__).resolve().parents[2]
 # What the machine with the GPU runs: nothing of it compiles, and it needs torch and numpy alone.
@@ -374,7 +374,7 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
             continue
         kernels = tuple(made.kernels[index] for index in made.launched)
         seconds = seconds_of(kernels, target)
-        if seconds <= most and all(_statements(kernel.body) <= LARGEST for kernel in kernels):
+        if seconds <= most and all(_statements(kernel.body) <= MOST_STATEMENTS for kernel in kernels):
             found[_texts(made.program)], candidate = (seconds, made.program, kernels), changed
     found.pop(_texts(one.program), None)
     ranked = sorted(found.values(), key=lambda each: each[0])

@@ -516,7 +516,8 @@ def _processes(count: int) -> Iterator[Remote]:
     def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
         process = idle.get()
         try:
-            return process.submit(here(guarded), tune_one, job).result()
+            outcome: JobOutcome = process.submit(here(guarded), tune_one, job).result()
+            return outcome
         except BrokenProcessPool:
             process = ProcessPoolExecutor(1, context)
             return JobOutcome(failed="its process died")
