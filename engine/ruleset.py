@@ -147,11 +147,11 @@ def all_rule_files(paths: Iterable[Path]) -> Iterator[Path]:
         yield from sorted(path.rglob("*.rw")) if path.is_dir() else (path,)
 
 
-PRELOADED = [f"{__package__}.{name}" for name in ("schedule.preloaded", "bench.cases", "view.records", "verify.run")]
+PRELOADED = [f"{__package__}.{name}" for name in ("tune.tuning", "view.records", "verify.run")]
 
 
 def processes() -> ForkServerContext:
-    """Return the context of processes: a server imports PyTorch and reads the rules once, and forks each of them."""
+    """Return the context of processes: a server imports PyTorch and dplc once, and forks each of them."""
     multiprocessing.set_forkserver_preload(PRELOADED)
     return multiprocessing.get_context("forkserver")
 

@@ -27,7 +27,7 @@ class Source:
 
     def line(self, number: int) -> str:
         """Return the text of a line, numbered from 1; empty beyond the end."""
-        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
+        return "".join(self._lines[number - 1 : number])
 
 
 @dataclass(frozen=True)

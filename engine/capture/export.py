@@ -70,14 +70,9 @@ FILLERS = frozenset((
 ))  # fmt: skip
 MAKERS = FACTORIES | FILLERS
 # What PyTorch itself asks of every tensor: nothing is recorded, and no length is read.
-QUERIES = frozenset((
-    *(getattr(torch.Tensor, name).__get__ for name in (
-        "device", "dtype", "grad", "is_leaf", "is_mkldnn", "is_nested", "is_quantized", "is_sparse", "layout",
-        "requires_grad",
-    )),
-    torch.Tensor._is_view, torch.Tensor.is_conj, torch.Tensor.is_inference, torch.Tensor.is_neg,
-    torch.Tensor.untyped_storage,
-))  # fmt: skip
+QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
+    "device", "dtype", "is_leaf", "is_quantized", "is_sparse", "layout", "requires_grad",
+)) | {torch.Tensor._is_view}  # fmt: skip
 # What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
 COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
 

@@ -31,7 +31,7 @@ from .rule import REMEMBERED, Rule, RuleSet, admits, built_in_files, constant, p
 from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
 from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
 from .spelling import expression
-from .typed_slots import calls, every, is_variable, names, names_in, parts, targets, walk
+from .typed_slots import calls, children, every, is_variable, names, names_in, targets, walk
 
 # Checks of axes on torch: every axis of a value is in the bracket of the result or reduced.
 
@@ -523,7 +523,7 @@ def _pattern_key(rule: Rule) -> Any:
         if isinstance(value, s.NameOf):
             return key(value.text)
         if isinstance(value, s.Syntax):
-            return (type(value).__name__, *(key(getattr(value, name), type(value)) for name in parts(type(value))))
+            return (type(value).__name__, *(key(child, type(value)) for child in children(value)))
         if not isinstance(value, str) or value == "_" or not is_variable(value) or owner in _FIELDS_OF_TEXT:
             return value
         if owner is s.Apply and value[:1].isupper():

@@ -21,7 +21,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .evaluate import CONSTANTS, FACTS, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import LEAVES, children, is_variable, names, substituted, walk
+from .typed_slots import children, is_variable, names, substituted, walk
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -316,7 +316,7 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
     if kind is tuple:
         items = tuple([expanded(item, facts, literals) for item in value])
         return items if any(map(operator.is_not, items, value)) else value
-    if kind in LEAVES or not isinstance(value, s.Syntax):
+    if kind is s.Number or not isinstance(value, s.Syntax):
         return value
     before = children(value)
     after = [part if part.__class__ is str else expanded(part, facts, literals) for part in before]

@@ -276,11 +276,9 @@ def parts(cls: type) -> tuple[str, ...]:
 def children(node: s.Syntax) -> tuple[Any, ...]:
     """Return the values of all fields of a node, except its span."""
     read = _CHILDREN.get(node.__class__)
-    if read is None:
-        names = parts(node.__class__)
-        one: Any = (lambda node: ()) if not names else (lambda node: (getattr(node, names[0]),))
-        read = _CHILDREN[node.__class__] = attrgetter(*names) if len(names) > 1 else one
-    return read(node)
+    if read is None:  # of two names or more, it returns a tuple
+        read = _CHILDREN[node.__class__] = attrgetter("span", "span", *parts(node.__class__))
+    return read(node)[2:]
 
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:

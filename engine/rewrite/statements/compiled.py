@@ -117,13 +117,12 @@ def _built(rule: Rule) -> frozenset[str]:
 
 def _words(node: Any) -> Iterator[str]:
     """Yield every word of a template, in whatever role: a name may denote a kernel or a dtype, too."""
+    if isinstance(node, s.Syntax):
+        node = children(node)
     if isinstance(node, str):
         yield node
     elif isinstance(node, tuple):
         for part in node:
-            yield from _words(part)
-    elif isinstance(node, s.Syntax):
-        for part in children(node):
             yield from _words(part)
 
 
