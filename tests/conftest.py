@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 from drawing import draws, some
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 
 sys.path.insert(0, str(Path(__file__).parent / "endtoend"))
+
+# Constants of our modules are no values to draw: reading them takes seconds, and any edit would change all draws.
+providers._get_local_constants = lambda: providers._local_constants
 
 # Machines differ: a deadline would test the machine. The seed is fixed, so that a red test is red again.
 settings.register_profile(
@@ -90,6 +94,11 @@ def pytest_configure(config: pytest.Config) -> None:
     from quick_builds import build_quickly
 
     build_quickly()
+
+    from dplc.ir.text import parse
+
+    lark, _ = parse._parser()
+    lark.parse = functools.lru_cache(maxsize=64)(lark.parse)  # tests of one artefact read the same kernels again
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from ...codegen.target import target as target_named
 from ...ir.diagnostic import DplcError
@@ -70,6 +71,7 @@ def search(
         return None
     import hypothesis
     from hypothesis import strategies
+    from hypothesis.internal.conjecture import providers
 
     found: list[Wrong] = []
     started: list[float] = []
@@ -92,7 +94,9 @@ def search(
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink), suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
     run = hypothesis.seed(seed)(settings(hypothesis.given(strategies.data())(attempt)))
-    with warnings.catch_warnings():
+    # Hypothesis would draw constants of all modules of a checkout, too: an edit of any file would change the subjects
+    constants = mock.patch.object(providers, "_get_local_constants", lambda: providers._local_constants, create=True)
+    with warnings.catch_warnings(), constants:
         warnings.simplefilter("ignore")
         try:
             run()
