@@ -156,8 +156,8 @@ def test_rows_that_mean_nothing(rows: Any, said: str) -> None:
 
 
 RAGGED: dict[str, tuple[Callable[[], Any], int, str]] = {
-    "rows of a thread": (lambda: nn.RMSNorm(256), 256, "ragged_rows_per_thread"),
-    "rows of a block": (lambda: lambda x: x.amax(-1), 50, "ragged_rows_per_block"),
+    "rows of a thread": (lambda: nn.RMSNorm(256), 256, "rows_per_thread"),
+    "rows of a block": (lambda: lambda x: x.amax(-1), 50, "rows_per_block"),
 }
 
 

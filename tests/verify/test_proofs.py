@@ -124,8 +124,8 @@ def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Pa
 
 PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
-pipeline_k_outer rows_per_block coarsen_flat pipeline_predicated
-vector_reduce collapse_reduce collapse_free merge_axes column_reduce rows_per_thread
+pipeline_k_outer coarsen_flat pipeline_predicated
+vector_reduce collapse merge_axes column_reduce
 """
 
 
@@ -139,9 +139,8 @@ def test_built_in_index_rules_are_proved(name: str) -> None:
 NEEDED = {
     "permute_register_tile": ("F % V == 0", "strided(body, j, r, F)"),
     "pipeline_k_outer": ("K >= N",),
-    "rows_per_block": ("N % R == 0",),
     "coarsen_flat": ("N % (Q*V) == 0", "strided(body, jo, j, T)"), "vector_reduce": ("K % V == 0",),
-    "column_reduce": ("N % (L*V) == 0",), "rows_per_thread": ("N % R == 0",),
+    "column_reduce": ("N % (L*V) == 0",),
 }  # fmt: skip
 
 

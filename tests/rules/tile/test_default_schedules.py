@@ -90,7 +90,7 @@ def test_live_rules() -> None:
     assert {"blockify_launch", "stage_inputs", "double_buffer"} <= fired("a contraction over two axes")
     assert {"blockify_launch", "stage_inputs"} <= fired("gather inside of a matmul")
     assert "mark_unroll" in fired("matmul of a padded operand") | fired("both operands along k")
-    assert {"tileify", "collapse_reduce", "cooperative_reduce"} <= fired("everything to one number")
+    assert {"tileify", "collapse", "cooperative_reduce"} <= fired("everything to one number")
 
 
 def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_block() -> None:
