@@ -243,7 +243,7 @@ def test_a_file_tells_how_many_of_its_guards_were_tested() -> None:
 
 def test_a_shared_tile_that_tma_fills_is_no_input_and_what_a_product_reads_is_read() -> None:
     """An example on tensor cores is a whole program as it stands."""
-    (example,) = (one for one in load().rules["overlap_mma"].examples if one.title == "four slots")
+    (example,) = (one for one in load().rules["pipeline_predicated"].examples if one.title == "four slots")
     (kernel,) = completed(read_subject(example.before))
     assert [param.name for param in kernel.ins] == ["A", "B"]
     assert [param.name for param in kernel.outs] == ["C"]
