@@ -52,7 +52,7 @@ def test_it_is_right_at_any_size(name: str, b: int, n: int, m: int) -> None:
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([2, 4, 8, 16]), st.integers(33, 140), st.integers(1, 70))
 def test_it_is_right_with_any_lanes_and_teams(lanes: int, teams: int, n: int, m: int) -> None:
     text = COLUMNS["softmax"].format(b=2, n=n, m=m, t="")
-    is_right(text, {"column_of_results": {"L": lanes, "T": teams}})
+    is_right(text, {"column_reduce": {"L": lanes, "W": teams}})
 
 
 @pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
