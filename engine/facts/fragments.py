@@ -39,7 +39,7 @@ from ...ir.facts.structure import (
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, If, Let, Load, Scale, Store
 from ...ir.node import Expr, memoised, nodes
-from ...ir.program import Block, Kernel, Stmt
+from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
@@ -209,14 +209,6 @@ def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
     """Yield the atoms for the dtypes of two values."""
     known = value_dtypes(site.kernel)
     return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
-
-
-@tile_fact
-def nothing_of_both(body: Block, one: Var, other: Var) -> bool:
-    """Return whether no statement of a run has to do with both of two axes."""
-    varying, both = Variations(body), {one.name, other.name}
-    leaves = (stmt for stmt in nodes(body, Stmt) if not hasattr(stmt, "body"))
-    return not any(both <= varying.of(tuple(map(Var, uses((stmt,))))) for stmt in leaves)
 
 
 @tile_fact
