@@ -453,6 +453,13 @@ def only_products(site: Any, value: Var) -> bool:
     return any(stmt.acc == value.name for stmt in nodes(site.kernel.body, Mma))
 
 
+@statement_fact
+def hides_only(site: Any, value: Var, other: Var) -> bool:
+    """Return whether a value is another one, or is -inf where a mask hides the other one."""
+    chosen = _hidden(site, value)
+    return value == other or (chosen is not None and chosen.args[1] == other)
+
+
 def _hidden(site: Any, value: Var) -> Call | None:
     """Return the one definition `where(a, y, -inf)` of a value."""
     lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
