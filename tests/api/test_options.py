@@ -19,7 +19,7 @@ WRONG = {
     "device": ({"device": "cuba"}, "did you mean `cuda`"),
     "rule": ({"settings": {"blockify_flt": {"T": 1}}}, "did you mean `blockify_flat`"),
     "parameter": ({"settings": {"blockify_short": {"C": 1}}}, "its parameters are V, B"),
-    "value": ({"settings": {"chunk_matmul_k": {"BK": 3}}}, "not in the domain"),
+    "value": ({"settings": {"rows_per_block": {"R": 3}}}, "not in the domain"),
     "file": ({"rules": "nowhere/none.rw"}, "no such rule file: nowhere/none.rw"),
 }
 
@@ -61,7 +61,7 @@ def test_words_are_no_switches(name: str) -> None:
 
 
 def test_settings_are_of_rules() -> None:
-    for wrong in ({"snake": 3}, {3: {}}):
+    for wrong in ({"xor_smem": 3}, {3: {}}):
         with pytest.raises(dplc.DplcError, match="it takes a dict"):
             dplc.compile(double, (X,), settings=wrong)  # type: ignore[arg-type]
 

@@ -37,17 +37,17 @@ def test_list_shows_what_a_file_replaces_and_takes_out(ok: Command, tmp_path: Pa
     path = tmp_path / "mine.rw"
     halves = HALVES.replace("rule halves", "override rule double_negation")
     path.write_text(
-        f'{halves}\nwithout drop_guard\n\npipeline tile\n    without snake because "registers are reused"\n'
+        f'{halves}\nwithout drop_guard\n\npipeline tile\n    without xor_smem because "registers are reused"\n'
     )
     out = ok("rules", "list", "--rules", str(path)).out
     assert re.search(rf"^ +override rule double_negation +{path}:1  in the place", out, re.MULTILINE)
-    assert re.search(rf"^ +- without snake +{path}:10 +registers are reused$", out, re.MULTILINE)
+    assert re.search(rf"^ +- without xor_smem +{path}:10 +registers are reused$", out, re.MULTILINE)
     assert re.search(rf"^ +- without drop_guard +{path}:7$", out, re.MULTILINE)
     record = json.loads(ok("rules", "list", "--rules", str(path), "--json").out)
     (exact,) = [step for step in record["tensor"] if step["pass"] == "exact"]
     assert exact["overrides"] == {"double_negation": f"{path}:1"}
     (out_,) = record["without"]
-    assert (out_["name"], out_["pipeline"], out_["because"]) == ("snake", "tile", "registers are reused")
+    assert (out_["name"], out_["pipeline"], out_["because"]) == ("xor_smem", "tile", "registers are reused")
 
 
 def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
@@ -56,7 +56,7 @@ def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
     assert "rule stage_inputs(" in one
     assert "example" in one
     assert ok("rules", "show", "tileify").out.count("\nrule ") >= 1
-    assert ok("rules", "show", "collapse").out.count("\nrule ") >= 2
+    assert ok("rules", "show", "reuse").out.count("\nrule ") >= 2
     assert ok("rules", "show", "unary").out.count("\nrule ") > 10
 
 

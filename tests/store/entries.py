@@ -8,7 +8,7 @@ from dplc.engine.store.store import Decision, Schedule, Tuned, TuningKey
 
 SCHEDULE: Schedule = (
     Decision("chunk_matmul_k", "chunk_matmul_k", "0/0/0", {"BK": 32}),
-    Decision("snake", "snake", "0/0"),
+    Decision("xor_smem", "xor_smem", "0/0"),
 )
 OTHER: Schedule = (Decision("mark_unroll", "mark_unroll", "0/0", {"U": 2}),)
 

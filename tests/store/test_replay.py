@@ -309,7 +309,7 @@ def test_switched_off(tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DPLC_NO_DB", "0")
     assert isinstance(stored_schedules(tools), StoredSchedules)
     assert stored_schedules(tools, wanted=False) is None
-    pinned = toolchain(tools.rules, {"snake": {}, "mark_unroll": {"U": 2}})
+    pinned = toolchain(tools.rules, {"xor_smem": {}, "mark_unroll": {"U": 2}})
     assert stored_schedules(pinned) is None  # --set says what should happen
     monkeypatch.setenv("DPLC_NO_DB", "1")
     assert stored_schedules(tools) is None

@@ -196,7 +196,7 @@ def test_a_rule_of_a_user_that_was_never_offered(tmp_path: Path) -> None:
     base = load()
     with open_store(path, base) as store:
         assert store.put(key(rules=base.digest), tuned())
-    for text, kept in ((RULES["unused.rw"], False), ("without snake\n", False), ("without tma_copy\n", True)):
+    for text, kept in ((RULES["unused.rw"], False), ("without xor_smem\n", False), ("without tma_copy\n", True)):
         (tmp_path / "mine.rw").write_text(text)
         mine = load([tmp_path / "mine.rw"])
         with open_store(path, mine) as store:

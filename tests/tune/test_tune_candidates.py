@@ -311,7 +311,7 @@ def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
     tools = toolchain(first)
     fusing = Fusing(values(TWO, tools))
     wanted = key_of_program(fusing.values)
-    for rules_used, kept in ((["register_tile"], False), (["snake"], True)):
+    for rules_used, kept in ((["register_tile"], False), (["xor_smem"], True)):
         with open_store(path, first) as store:
             tuned = Tuned(fusing.written(0, rules_used), 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
             assert store.put(_with(wanted, first), tuned)
@@ -360,7 +360,7 @@ def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, st
 def test_tune_compile_and_run_agree(search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "t.sqlite")
     asked = ("-c", TWO, "--db", path)
-    free = ("--free", "candidate", "--free", "snake", "--search", search)
+    free = ("--free", "candidate", "--free", "vector_axis", "--search", search)
     out, _ = called(capsys, "tune", *asked, "--tries", "6", *free)
     assert "fusion: candidate 1; checked: emulator, the program whole; kept" in out
     out, err = called(capsys, "compile", *asked, "--ir", "loop")

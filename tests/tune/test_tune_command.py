@@ -208,11 +208,11 @@ def test_candidates_are_told_with_what_changed(capsys: pytest.CaptureFixture[str
 
 
 def test_changes_of_a_schedule_are_rules_and_parameters() -> None:
-    before = (Decision("a", "tile", "0", {"M": 4, "N": 8}), Decision("b", "snake", "0/1"), Decision("c", "same", "0"))
+    before = (Decision("a", "tile", "0", {"M": 4, "N": 8}), Decision("b", "xor_smem", "0/1"), Decision("c", "same", "0"))
     after = (
         Decision("a", "tile", "0", {"M": 4, "N": [1, 2]}),
         Decision("c", "same", "1"),
         Decision("d", "pad", "0", {"P": 1}),
     )
-    assert changes(before, after) == ["tile N from 8 to (1, 2)", "without snake", "with pad(P=1)"]
+    assert changes(before, after) == ["tile N from 8 to (1, 2)", "without xor_smem", "with pad(P=1)"]
     assert changes(before[2:], after[1:2]) == ["same at 1"] and changes(before, before) == []

@@ -77,7 +77,7 @@ def test_live_rules() -> None:
     """What the default order is made of, on real patterns."""
     assert {
         "tileify", "tileify_chain", "chunk_matmul_k", "blockify_launch", "stage_inputs", "register_tile",
-        "double_buffer", "async_copy", "vector_reduce", "pipeline_predicated", "vector_axis", "snake",
+        "double_buffer", "async_copy", "vector_reduce", "pipeline_predicated", "vector_axis",
     } <= fired("matmul 64x64x64")  # fmt: skip
     assert {"slice_matmul_k"} <= fired("matmul 64x64x64", SMALL)
     assert {"unguard_accumulate"} <= fired("relu(matmul(x + bias, w)) 17x33x65") | fired("matmul 40x72x50")

@@ -26,7 +26,7 @@ PASSES = (
     "register_row", "reuse", "rows_per_block", "stage_inputs", "register_tile", "slice_matmul_k", "coarsen_flat",
     "zero_filled", "permute_register_tile", "permute_register_tile", "double_buffer", "tma_copy",
     "split_inner_for_swizzle", "async_copy", "pad_smem", "permute_stage", "vector_reduce", "xor_smem",
-    "pipeline_predicated", "pipeline_k_outer", "scalar", "mark_unroll", "vector_axis", "snake",
+    "pipeline_predicated", "pipeline_k_outer", "scalar", "mark_unroll", "vector_axis",
 )  # fmt: skip
 SUBJECTS = (
     "matmul 40x72x50", "matmul transposed 64x64x64", "relu(matmul(x + bias, w)) 17x33x65", "gated matmul 20x32x24",
