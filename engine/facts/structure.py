@@ -31,6 +31,7 @@ from ...ir.node import Node, names_in, nodes
 from ...ir.program import Block
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
+from ...ir.substitute import substitute
 from ...ir.tile import SharedTile, Stage, Sync, Tile, Wait
 from ..language.evaluate import (
     AxisList,
@@ -455,6 +456,67 @@ def _bounds_axes(condition: Any) -> bool:
     if getattr(condition, "op", None) not in ("<", "<=", ">", ">="):
         return False
     return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
+
+
+# ---- Facts about values that are selected by the index alone: the pieces of a stack.
+
+
+@statement_fact
+def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> ExpressionList:
+    """Return the value at each index of an axis if `where` chooses it there, else an empty list.
+
+    The values to choose from must not vary with the axis.
+    """
+    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+    fixed: dict[str, bool] = {}
+    found = []
+    for place in range(places):
+        chosen = value
+        while True:
+            made = lets.get(getattr(chosen, "name", ""))
+            if made.__class__ is not Call or made.fn != "where":
+                break
+            condition = lets.get(getattr(made.args[0], "name", ""), made.args[0])
+            holds = substitute(condition, {axis.name: place})
+            if holds is not True and holds is not False:
+                return ()
+            chosen = made.args[1 if holds else 2]
+        name = getattr(chosen, "name", "")
+        if name not in fixed:
+            fixed[name] = axis.name not in dependencies(chosen, body)
+        if not fixed[name]:
+            return ()
+        found.append(chosen)
+    return tuple(found)
+
+
+class StoredPiece(NamedTuple):
+    """Value with its number, and the statements of a run that it needs and no earlier value needs."""
+
+    place: int
+    value: Any
+    run: Block
+
+
+@statement_fact
+def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
+    """Return each value with its number and the statements of a run that only it and later values depend on.
+
+    Each value (`.value`, computed by `.run`) can thus be stored as soon as it is computed.
+    """
+    left, out = list(body), []
+    for place, value in enumerate(values):
+        needed = dependencies(value, body)
+        out.append(StoredPiece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
+        left = [stmt for stmt in left if defines(stmt) not in needed]
+    return tuple(out)
+
+
+@statement_fact
+def loads_without(body: Block, axis: Var) -> int:
+    """Count the loads of a run that do not vary with an axis, neither by their index nor by their guard."""
+    loads = summary(body).loads
+    return sum(axis.name not in dependencies((load.idx, load.when), body) for load in loads)
 
 
 # ---- Facts about Kernel IR: what a run of statements changes, and how addresses lie to each other.

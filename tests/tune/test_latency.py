@@ -22,12 +22,16 @@ def counted(name: str, tokens: dict[str, object]) -> InstructionCounts:
     return instruction_counts(candidate.kernels[0])
 
 
-def test_a_grid_that_reaches_beyond_the_output_is_no_gain() -> None:
-    """The middle block of a grid that is twice as wide as the output does nothing."""
-    tokens = {"split_rows": SKIP, "blockify_launch": Fire("blockify_flat", "0/0", (("T", 64), ("G", 1)))}
-    wide = {**tokens, "blockify_launch": Fire("blockify_flat", "0/0", (("T", 64), ("G", 4)))}
+def test_threads_beyond_the_output_are_no_gain() -> None:
+    """Half of the threads of a block that is twice as wide as the output do nothing."""
+    tokens = {
+        "split_rows": SKIP,
+        "slice_matmul_k": SKIP,
+        "blockify_launch": Fire("blockify_flat", "0/0", (("T", 64), ("V", 1), ("Q", 1))),
+    }
+    wide = {**tokens, "blockify_launch": Fire("blockify_flat", "0/0", (("T", 128), ("V", 1), ("Q", 1)))}
     one, more = counted("one", tokens), counted("more", wide)
-    assert more.blocks > one.blocks and more.fma == pytest.approx(one.fma, rel=0.05) and more.fma > 0
+    assert more.threads > one.threads and more.fma == pytest.approx(one.fma, rel=0.05) and more.fma > 0
 
 
 def test_the_same_work_takes_longer_in_one_warp() -> None:

@@ -124,7 +124,7 @@ def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Pa
 
 PROVED = """
 unit_axis chunk_matmul_k split_matmul_k blockify_launch blockify_flat chunk_reduce register_tile permute_register_tile
-pipeline_k_outer coarsen_flat pipeline_predicated
+pipeline_k_outer pipeline_predicated
 vector_reduce collapse merge_axes
 """
 
@@ -139,7 +139,7 @@ def test_built_in_index_rules_are_proved(name: str) -> None:
 NEEDED = {
     "permute_register_tile": ("F % V == 0", "strided(body, j, r, F)"),
     "pipeline_k_outer": ("K >= N",),
-    "coarsen_flat": ("N % (Q*V) == 0", "strided(body, jo, j, T)"), "vector_reduce": ("K % V == 0",),
+    "vector_reduce": ("K % V == 0",),
 }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant("slices not combined", "slice_matmul_k", "        each a in sums:\n            Combine(a.acc, a.fn, over=[w])\n", "", MATMUL, SLICED),
     Mutant("slices leave elements out", "slice_matmul_k", "k:K // W=reduce", "k:1=reduce", MATMUL, SLICED),
     Mutant("every slice stores", "slice_matmul_k", "        if w < 1:\n            tail..", "        tail..", MATMUL, SLICED),
-    Mutant("vectors of a row left out", "coarsen_flat", "v:V=REG", "v:1=REG", FLAT),
+    Mutant("vectors of a row left out", "blockify_flat", "j_v:V=REG", "j_v:1=REG", FLAT),
     Mutant("rows of a thread left out", "rows_per_thread", "i_r:R=REG", "i_r:1=REG", "a row sum computed for each element"),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from dplc.ir.tile import Tile
 # Passes in a workable order, which is not always the default one.
 PASSES = (
     "tileify", "collapse", "chunk_matmul_k", "split_matmul_k", "cooperative_reduce", "blockify_launch", "chunk_reduce",
-    "register_row", "reuse", "rows_per_block", "stage_inputs", "register_tile", "slice_matmul_k", "coarsen_flat",
+    "register_row", "reuse", "rows_per_block", "stage_inputs", "register_tile", "slice_matmul_k",
     "zero_filled", "permute_register_tile", "permute_register_tile", "double_buffer", "tma_copy",
     "split_inner_for_swizzle", "async_copy", "pad_smem", "permute_stage", "vector_reduce", "xor_smem",
     "pipeline_predicated", "pipeline_k_outer", "scalar", "mark_unroll", "vector_axis",
