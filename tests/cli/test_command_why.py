@@ -38,7 +38,7 @@ TWO = "x = torch.randn(64, 64); (x @ torch.randn(64, 32), x @ torch.randn(64, 32
 HELD = (  # a rule of each kind, where it fires, and what one of its guards saw there
     ("double_buffer", PRODUCT, "require not compiled(K) or K >= N; K=8, N=4, compiled(K)=true"),
     ("stage_inputs", PRODUCT, "require size(shared) > 0; size(shared)=2"),
-    ("chunk_matmul_k", PRODUCT, "require BK < highest(K); BK=32, K=256, highest(K)=256"),
+    ("chunk_matmul_k", PRODUCT, "require 1 < BK and BK < highest(K); BK=32, K=256, highest(K)=256"),
     ("fuse_epilogue", SOFTMAX, "prefer row(v, y) <= ROW or rows(v) >= ROWS; ROW=32768, ROWS=256"),
     ("inline", SOFTMAX, "require not reduction(v); v=difference"),
     ("siblings", TWO, "prefer distance(a, b) <= NEAR; NEAR=3, a=matmul, b=matmul_1, distance(a, b)=1"),

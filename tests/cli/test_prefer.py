@@ -44,9 +44,9 @@ def test_of_several_ways_the_one_that_is_asked_for(ok: Command) -> None:
 
 
 def test_what_is_not_legal_says_why(ok: Command, dplc: Command) -> None:
-    done = ok("compile", "--prefer", "rows_per_block", "-c", "torch.randn(7, 64).sum(1)")
-    assert "warning: --prefer rows_per_block: rule `rows_per_block` fires nowhere" in done.err
-    assert '"the rows do not divide" [N % R == 0; N=7, R=2' in done.err
+    done = ok("compile", "--prefer", "coarsen_rows", "-c", "torch.randn(5, 7, 640) + torch.randn(7, 640)")
+    assert "warning: --prefer coarsen_rows: rule `coarsen_rows` fires nowhere" in done.err
+    assert '"the rows do not divide" [N % R == 0; N=5, R=2' in done.err
     done = ok("compile", "--prefer", "pad_smem", "-c", "torch.randn(8) + 1")
     assert "warning: --prefer pad_smem: rule `pad_smem` fires nowhere" in done.err
     done = dplc("compile", "--prefer", "tma_cpoy", "-c", MATMUL)

@@ -17,8 +17,8 @@ ROWS = "torch.randn(64, 512).sum(1)"
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 OUTSIDE = (
     (ROWS, "cooperative_reduce.T=100", "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}"),
-    (MATMUL, "chunk_matmul_k.BK=33", "the domain is {2, 4, 8, 16, 32, 64, 128}"),
-    (MATMUL, "chunk_matmul_k.BK=9999", "the rule is at rules/tile/blocks/chunk_matmul_k.rw"),
+    (MATMUL, "chunk_matmul_k.BK=33", "BK=33 is not in its domain {2, 4, 8, 16, 32, 64, 128}"),
+    (MATMUL, "chunk_matmul_k.BK=9999", "rules/tile/blocks/chunk_matmul_k.rw:"),
     (ROWS, "cooperative_reduce.T=0", "cooperative_reduce.T=0: the value is not in the domain of `T`"),
     (MATMUL, "register_tile.FM=7", "FM=7 is not in its domain {1, 2, 4, 8, 16, 32}"),
 )
@@ -27,7 +27,7 @@ FOR_NOTHING = (
     (
         MATMUL,
         "chunk_matmul_k.BK=64",
-        '"the whole axis fits into one chunk" [BK < highest(K); BK=64, K=64, highest(K)=64]',
+        '"the whole axis fits into one chunk" [1 < BK and BK < highest(K); BK=64, K=64, highest(K)=64]',
     ),
     (
         MATMUL,
