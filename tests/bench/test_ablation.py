@@ -54,7 +54,17 @@ def test_unknown_names_are_errors() -> None:
 
 
 def test_the_command_prints_json(tiny: Path) -> None:
-    options = ["--only", "norm.*", "--without", "xor_smem", "--number", "most_unrolled=16", "--target", "h200", "--json"]
+    options = [
+        "--only",
+        "norm.*",
+        "--without",
+        "xor_smem",
+        "--number",
+        "most_unrolled=16",
+        "--target",
+        "h200",
+        "--json",
+    ]
     result = CliRunner().invoke(app, ["bench", str(tiny), *options])
     assert result.exit_code == 0, result.output
     assert list(json.loads(result.output)["effects"]) == ["xor_smem", "most_unrolled=16"]

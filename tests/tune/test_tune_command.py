@@ -208,7 +208,11 @@ def test_candidates_are_told_with_what_changed(capsys: pytest.CaptureFixture[str
 
 
 def test_changes_of_a_schedule_are_rules_and_parameters() -> None:
-    before = (Decision("a", "tile", "0", {"M": 4, "N": 8}), Decision("b", "xor_smem", "0/1"), Decision("c", "same", "0"))
+    before = (
+        Decision("a", "tile", "0", {"M": 4, "N": 8}),
+        Decision("b", "xor_smem", "0/1"),
+        Decision("c", "same", "0"),
+    )
     after = (
         Decision("a", "tile", "0", {"M": 4, "N": [1, 2]}),
         Decision("c", "same", "1"),
