@@ -175,9 +175,10 @@ class Positions:
             shape = shape_of(node)
         except DplcError as error:
             self.report(error.what, error.span, error.notes, error.hint)
-            for name in names(tuple(getattr(node, part) for part in parts(type(node)) if part != "body")):
+            body = getattr(node, "body", None) or ()
+            for name in names(tuple(part for part in children(node) if part is not body)):
                 self.add(name, ANY, "a field", makes=True)
-            self.block(getattr(node, "body", None) or ())
+            self.block(body)
             return
         if shape is None:
             self.report("this is not a statement", node.span)
@@ -261,16 +262,12 @@ MAKES = {
 }  # fmt: skip
 
 
-_PARTS: dict[type, tuple[str, ...]] = {}
 _CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
 
 def parts(cls: type) -> tuple[str, ...]:
     """Return the fields of a class of syntax, except its span."""
-    found = _PARTS.get(cls)
-    if found is None:
-        found = _PARTS[cls] = tuple(f.name for f in fields(cls) if f.name != "span")
-    return found
+    return tuple(f.name for f in fields(cls) if f.name != "span")
 
 
 def children(node: s.Syntax) -> tuple[Any, ...]:
@@ -283,7 +280,7 @@ def children(node: s.Syntax) -> tuple[Any, ...]:
 
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
-    stack = [(node, hidden)]
+    stack, seen = [(node, hidden)], set[Any]()
     while stack:
         node, hidden = stack.pop()
         if node.__class__ is tuple:
@@ -291,20 +288,24 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
         elif isinstance(node, s.NameOf):
             if node.text not in hidden:
                 yield node
+        elif (id(node), hidden) in seen:  # a fact that is written out is one object, at several places
+            continue
         elif isinstance(node, s.Comprehension):
             stack += [((node.element, node.condition), hidden | {node.variable}), (node.domain, hidden)]
         elif isinstance(node, s.Syntax):
+            seen.add((id(node), hidden))
             stack.extend([(part, hidden) for part in reversed(children(node))])
 
 
 def walk(value: Any) -> Iterator[Any]:
-    """Yield every syntax node below a node or a tuple, itself first, in text order."""
-    stack = [value]
+    """Yield each syntax node below a node or a tuple once, itself first, in text order."""
+    stack, seen = [value], set[int]()
     while stack:
         node = stack.pop()
         if node.__class__ is tuple:
             stack.extend(reversed(node))
-        elif isinstance(node, s.Syntax):
+        elif isinstance(node, s.Syntax) and id(node) not in seen:
+            seen.add(id(node))
             yield node
             stack.extend(reversed(children(node)))
 
