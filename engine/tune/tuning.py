@@ -6,6 +6,7 @@ import functools
 import importlib
 import itertools
 import math
+import multiprocessing
 import queue
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
-from ..ruleset import Toolchain, here, processes, toolchain
+from ..ruleset import Toolchain, toolchain
 from ..run.calls import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Schedules, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
@@ -508,18 +509,18 @@ Remote = Callable[[TuneOne, Job], JobOutcome]
 @contextmanager
 def _processes(count: int) -> Iterator[Remote]:
     """Run jobs in processes of this machine: each has one job at a time, so that a process that dies takes one job."""
-    context = processes()
+    spawn = multiprocessing.get_context("spawn")
     idle: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
     for _ in range(count):
-        idle.put(ProcessPoolExecutor(1, context))
+        idle.put(ProcessPoolExecutor(1, spawn))
 
     def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
         process = idle.get()
         try:
-            outcome: JobOutcome = process.submit(here(guarded), tune_one, job).result()
+            outcome: JobOutcome = process.submit(guarded, tune_one, job).result()
             return outcome
         except BrokenProcessPool:
-            process = ProcessPoolExecutor(1, context)
+            process = ProcessPoolExecutor(1, spawn)
             return JobOutcome(failed="its process died")
         finally:
             idle.put(process)

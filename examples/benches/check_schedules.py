@@ -34,7 +34,7 @@ from short_extents import KEPT, LONGER, LONGEST, SHORT, DrawnSchedule, Points, p
 from dplc.codegen.cache import cache_directory, digest
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import versions
-from dplc.engine.bench.cases import DTYPES, BenchCase, Suite, read_suite
+from dplc.engine.bench.cases import BenchCase, Suite, read_suite
 from dplc.engine.ruleset import Toolchain, toolchain
 
 HERE = Path(__file__).resolve().parent
@@ -275,7 +275,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=None, help="cases that match one of these")
     parser.add_argument("--target", default="h200")
-    parser.add_argument("--dtype", choices=DTYPES, default=None, help="of all inputs, whatever the suite says")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        default=None,
+        help="of all inputs, whatever the suite says",
+    )
     parser.add_argument("--rules", type=Path, nargs="*", default=(), help="rule files that are laid over ours")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--records", type=Path, default=cache_directory() / "schedules.jsonl")

@@ -240,7 +240,7 @@ def test_a_row_of_one_number_is_a_static_kernel(tmp_path: Path, capsys: pytest.C
 def test_a_whole_range_is_tuned_too(capsys: pytest.CaptureFixture[str]) -> None:
     text = f"torch.relu(torch.randn(dim(s, 4..64, 4, 32), dim(t, 1..9), {WIDTH}))"
     code, out, err = tuned_by_command(capsys, "-c", text, "--tries", "3", "--no-db", "--jobs", "2")
-    assert code == 0 and "`s` is 4..64, a multiple of 4; times are those of 32" in err and "failed" not in out
+    assert code == 0 and "`s` is 4..64, a multiple of 4; times are those of 32" in err and "failed" not in out, out
 
 
 @pytest.mark.usefixtures("captured_once")

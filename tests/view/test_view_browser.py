@@ -355,7 +355,7 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
     server.program = program
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}),
-        threading.Thread(target=program.watch, args=(stop, 0.05)),
+        threading.Thread(target=program.watch, args=(stop,)),
     ]
     for thread in threads:
         thread.start()

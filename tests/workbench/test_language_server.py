@@ -116,8 +116,11 @@ async def test_references_go_into_examples_and_pipelines(client: LanguageClient,
             assert source[one.range.start.character : one.range.end.character] == word
         return {("/".join(one.uri.rsplit("/", 2)[1:]), one.range.start.line) for one in found}
 
-    files = {file for file, _ in await asked(BUILT_IN / "tile/attention/one_pass.rw", "rule online_row", "online_row")}
-    assert files == {"rules/pipeline.rw", "attention/one_pass.examples.rw"}
+    files = {
+        file
+        for file, _ in await asked(BUILT_IN / "tile/pipelines/rings.rw", "rule pipeline_pred", "pipeline_predicated")
+    }
+    assert files == {"rules/pipeline.rw", "pipelines/rings.examples.rw"}
     files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number block_threads", "block_threads")}
     assert {"blocks/slice_matmul_k.rw", "attention/one_pass.rw"} <= files
     path = BUILT_IN / "tile/registers/permute_register_tile.rw"
