@@ -102,12 +102,12 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
     with evaluator_for(target, search) as evaluator, kept as store, bars() as show:
 
-        def heard(run: SearchRun, tried: Tried) -> None:
-            tried_so_far.heard(run, tried)
+        def observe(run: SearchRun, tried: Tried) -> None:
+            tried_so_far.observe(run, tried)
             show(searching(run), run.tries, run.limit or 0)
 
         with ended_by_signals():
-            found = tune_program(fusing, evaluator, search, store, heard)
+            found = tune_program(fusing, evaluator, search, store, observe)
     _report(flags, found)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
@@ -140,7 +140,7 @@ class Candidates:
         self.way = 0
         self.best: dict[Program, Schedule] = {}  # of the kernels of the best one
 
-    def heard(self, run: SearchRun, tried: Tried) -> None:
+    def observe(self, run: SearchRun, tried: Tried) -> None:
         """Print a new candidate if the verbosity selects it."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         if self.verbose > 1 or (self.verbose and improved):
@@ -303,13 +303,13 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
     with bars() as show, ended_by_signals():
         candidates: dict[int, Candidates] = {}  # of each job
 
-        def heard(run: SearchRun, tried: Tried) -> None:
-            candidates.setdefault(len(told), Candidates(flags.verbose)).heard(run, tried)
+        def observe(run: SearchRun, tried: Tried) -> None:
+            candidates.setdefault(len(told), Candidates(flags.verbose)).observe(run, tried)
             show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
 
         show("tuning", 0, len(jobs))
         try:
-            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, heard):
+            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, observe):
                 told[job.kernel] = job, outcome
                 if not flags.no_db and job.db is None and outcome.key is not None:
                     with open_store(flags.db, tools.rules) as store:

@@ -419,7 +419,7 @@ def gain(default: float | None, seconds: float | None) -> float:
     return default / seconds if default is not None and seconds is not None else 1.0
 
 
-Heard = Callable[["SearchRun", Tried], None]
+Observer = Callable[["SearchRun", Tried], None]
 Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
 
 
@@ -441,7 +441,7 @@ class SearchRun:
     evaluator: Evaluator
     options: SearchOptions
     store: TuningStore | None = None
-    heard: Heard = lambda run, tried: None
+    observe: Observer = lambda run, tried: None
     before: dict[Program, Tuned | None] = field(default_factory=dict)
     default: Score = field(init=False)
     tries: int = 0
@@ -563,7 +563,7 @@ class SearchRun:
         self._hand_on(REPORTED)
         if self.store is not None and self.options.check:
             self._keep_improvements(self.store, parts)
-        self.heard(self, tried)
+        self.observe(self, tried)
 
     # ---- the store
     def verdict(self, candidate: ScheduleCandidate) -> Verdict:
@@ -717,7 +717,7 @@ class SearchLog:
         self.default: float | None = None
         self._nodes = 0
 
-    def heard(self, run: SearchRun, tried: Tried) -> None:
+    def observe(self, run: SearchRun, tried: Tried) -> None:
         """Add a candidate."""
         self.default = run.default.seconds
         branch, seconds = self.root, tried.score.seconds

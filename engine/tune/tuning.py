@@ -50,7 +50,7 @@ from ..store.store import (
     open_store,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Budget, Heard, SearchOptions, SearchRun, gain, together
+from .search import Budget, Observer, SearchOptions, SearchRun, gain, together
 
 
 @dataclass
@@ -114,11 +114,11 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
-    store: TuningStore | None = None, heard: Heard = lambda run, tried: None,
+    store: TuningStore | None = None, observe: Observer = lambda run, tried: None,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
     space = ProgramSpace(tools, [FusionVariant("", lambda: (kernel,))], target, options.free)
-    return choose_schedule(space.kernel(kernel), SearchRun(space, evaluator, options, store, heard).run())
+    return choose_schedule(space.kernel(kernel), SearchRun(space, evaluator, options, store, observe).run())
 
 
 def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
@@ -217,7 +217,7 @@ class Programmed:
 
 def tune_program(
     fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
-    heard: Heard = lambda run, tried: None,
+    observe: Observer = lambda run, tried: None,
 ) -> Programmed:  # fmt: skip
     """Search fusion variants and schedules.
 
@@ -227,7 +227,7 @@ def tune_program(
     each, asked = len(space.spaces(0)), options.budget
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
     budget = Budget(tries, programs, asked.seconds, asked.patience)
-    run = SearchRun(space, evaluator, replace(options, budget=budget), store, heard).run()
+    run = SearchRun(space, evaluator, replace(options, budget=budget), store, observe).run()
     known: dict[str, TuningOutcome] = {}
 
     def outcomes(way: int) -> list[TuningOutcome]:
@@ -480,7 +480,7 @@ def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
 
 
 def carry_out(
-    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", heard: Heard | None = None
+    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", observe: Observer | None = None
 ) -> Iterator[tuple[Job, JobOutcome]]:
     """Yield outcomes in the order of completion. Raises UsageError without Ray.
 
@@ -491,7 +491,7 @@ def carry_out(
     The last argument is called after every try of a job in this process.
     """
     if count <= 1 and where == "processes":
-        one = tune_one if heard is None else functools.partial(tune_one, heard=heard)
+        one = tune_one if observe is None else functools.partial(tune_one, observe=observe)
         yield from ((job, guarded(one, job)) for job in jobs)
         return
     with _ray() if where == "ray" else _processes(count) as remote:
@@ -576,7 +576,7 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 # ---- one job
 
 
-def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
+def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     compiler = Compiler(toolchain(job.rules, job.settings, job.exact), find_target(job.target))
     tools, machine = compiler.tools, compiler.target
@@ -588,7 +588,7 @@ def tune_job(job: Job, heard: Heard = lambda run, tried: None) -> JobOutcome:
     try:
         options = msgspec.convert(job.wishes, SearchOptions)
         with evaluator_for(machine, options) as evaluator:
-            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, heard)
+            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, observe)
         key = key_of(kernel, machine, tools.rules)
         tuned = store.get(key)
     finally:

@@ -396,12 +396,12 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
 
     log = SearchLog()
 
-    def heard(run: SearchRun, tried: Tried) -> None:
-        log.heard(run, tried)
+    def observe(run: SearchRun, tried: Tried) -> None:
+        log.observe(run, tried)
         report(run, log)
 
     options = SearchOptions(budget=Budget(tries), check=False, predict=True)
-    return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, heard), log)
+    return tuning_record(tune_program(fusing, PredictingEvaluator(), options, None, observe), log)
 
 
 def tuning_record(found: Programmed, log: SearchLog) -> Record:

@@ -62,11 +62,11 @@ def memory(tries: int) -> list[str]:
     """Resident memory while the default search goes on."""
     lines = []
 
-    def heard(run: SearchRun, tried: Tried) -> None:
+    def observe(run: SearchRun, tried: Tried) -> None:
         if run.tries % max(tries // 10, 1) == 0:
             lines.append(said(f"{run.tries:6} tries: {resident():.0f} MB, {run.programs} programs"))
 
-    SearchRun(space(), PredictingEvaluator(), SearchOptions(budget=Budget(tries=tries)), heard=heard).run()
+    SearchRun(space(), PredictingEvaluator(), SearchOptions(budget=Budget(tries=tries)), observe=observe).run()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [*lines, said(f"peak {peak:.0f} MB")]
 

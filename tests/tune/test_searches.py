@@ -102,11 +102,11 @@ def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, SearchRun]
     found, known, _ = small
     store = CollectingStore()
 
-    def heard(run: SearchRun, tried: Tried) -> None:
+    def observe(run: SearchRun, tried: Tried) -> None:
         if run.tries == 12:
             raise KeyboardInterrupt
 
-    run = search(found, known, "hill", 0, Budget(tries=100), heard=heard, store=store)
+    run = search(found, known, "hill", 0, Budget(tries=100), observe=observe, store=store)
     assert run.interrupted and run.tries == 12 and run.best is not None
     assert len(store.attempts) == run.programs and store.attempts[0].number == 1
 
@@ -153,7 +153,7 @@ def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
             return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
 
     rewards: list[float] = []
-    run = search(found, Without(), "hill", 0, Budget(tries=30), heard=lambda run, tried: rewards.append(tried.reward))
+    run = search(found, Without(), "hill", 0, Budget(tries=30), observe=lambda run, tried: rewards.append(tried.reward))
     assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
     assert run.best is not None and run.best[0] < run.curve[0][2]
 

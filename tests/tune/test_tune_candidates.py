@@ -145,14 +145,14 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
-    def heard(run: SearchRun, tried: Tried) -> None:
+    def observe(run: SearchRun, tried: Tried) -> None:
         if run.tries == 5:
             raise KeyboardInterrupt
 
     tools = toolchain()
     with open_store(tmp_path / "t.sqlite", tools.rules) as store:
         fusing = Fusing(values(TWO))
-        found = tune_program(fusing, PredictingEvaluator(), wishes(50), store, heard)
+        found = tune_program(fusing, PredictingEvaluator(), wishes(50), store, observe)
         assert found.run.interrupted and found.run.tries == 5 and found.kept
         assert store.get(key_of_program(fusing.values)) is not None
         assert store.counts()["attempts"] >= 3
