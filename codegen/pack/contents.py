@@ -62,14 +62,14 @@ class PackedCase:
     def program(self) -> Program:
         """The launch plan. The text of a kernel is its digest."""
         plan = self.about["program"]
-        kernels = [_kernel(record, self.about["images"][record["name"]]) for record in plan["kernels"]]
+        kernels = [*map(_kernel, plan["kernels"])]
         return Program(
-            tuple(kernels[launch["kernel"]] for launch in plan["launches"]),
+            tuple(kernels[place] for place, _ in plan["launches"]),
             _buffers(plan["inputs"]),
             _buffers(plan["outputs"]),
             _buffers(plan["constants"]),
             _buffers(plan["temporaries"]),
-            tuple(tuple(launch["buffers"]) for launch in plan["launches"]),
+            tuple(tuple(buffers) for _, buffers in plan["launches"]),
             Arena(plan["arena_bytes"], plan["offsets"]) if plan["offsets"] else None,
         )
 
@@ -144,10 +144,10 @@ def _buffers(records: list[dict[str, Any]]) -> tuple[Buffer, ...]:
     return tuple(Buffer(r["name"], r["dtype"], tuple(r["shape"])) for r in records)
 
 
-def _kernel(record: Mapping[str, Any], digest: str) -> CudaKernel:
+def _kernel(record: Mapping[str, Any]) -> CudaKernel:
     params = []
     for p in record["params"]:
-        box = Box(p["source"], tuple(p["sides"]), p.get("swizzle", 0)) if p.get("sides") else None
-        params.append(KernelParam(p["name"], p["dtype"], tuple(p["shape"]), p.get("role", "in"), box))
+        box = p["box"] and Box(p["box"]["source"], tuple(p["box"]["sides"]), p["box"]["swizzle"])
+        params.append(KernelParam(p["name"], p["dtype"], tuple(p["shape"]), p["role"], box))
     grid: Any = tuple(record["grid"])
-    return CudaKernel(record["name"], digest, grid, record["block"], record["smem"], tuple(params))
+    return CudaKernel(record["name"], record["text"], grid, record["block"], record["smem"], tuple(params))

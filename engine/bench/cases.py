@@ -7,7 +7,6 @@ import fnmatch
 import functools
 import gc
 import importlib.util
-import inspect
 import keyword
 import math
 import statistics
@@ -30,14 +29,14 @@ from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_id
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
+from ...codegen.pack.contents import function_of
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
-from ..capture.capture import HOOK, Capture, capture, parse
-from ..capture.capture import SCOPE as TEXT_SCOPE
+from ..capture.capture import SCOPE, Capture, capture, parse
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
@@ -527,13 +526,6 @@ def device_name() -> str:
 # values are divided by the root of the number of summed terms, as trained models initialise them: `{"w": "in"}`.
 
 
-def _call(site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-SCOPE = {**TEXT_SCOPE, HOOK: _call}  # of an expression
-
-
 class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Expression over named inputs. Each input is a text with its dimensions in order: `"rows in"`.
 
@@ -733,14 +725,9 @@ class Written:
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
-    """Return the program of a case. Its text is parsed as a text after `-c` is. Raises DplcError."""
+    """Return the program of a case. Raises DplcError for a text that is no expression."""
     operation = suite.operations[case.operation]
-    program, names = parse(operation.expression), tuple(operation.inputs)
-
-    def function(*tensors: Any) -> Any:
-        return program.run({**SCOPE, **dict(zip(names, tensors, strict=True))})
-
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    parse(operation.expression)
+    function = function_of(operation.expression, tuple(operation.inputs))
     spreads = {name: suite.spread(case, name) for name in operation.fan_in}
     return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)

@@ -402,8 +402,8 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     return (level != "tensor" and sort_problems(unit)) or VERIFIERS[level](unit)
 
 
-def compile_dump(dump: Dump, options: Compiler, seed: int = 0) -> Compilation:
-    """Compile a dump from its level to CUDA, with random inputs. Raises DplcError if that is not possible."""
+def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Compilation:
+    """Compile a dump from its level to CUDA, for inputs as of `stand_in`. Raises DplcError if that is not possible."""
     captured, watch = stand_in(dump, seed), Stopwatch()
     check_settings(options.tools.settings, options.tools.rules)
     if dump.level == "torch":
@@ -433,37 +433,20 @@ def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
     return tuple(TensorType(param.dtype, param.shape) for param in params)
 
 
-def stand_in(dump: Dump, seed: int) -> Capture:
-    """Return a capture with random inputs. At levels after torch its graph only names inputs."""
+def stand_in(dump: Dump, seed: int | None) -> Capture:
+    """Return a capture with random inputs, or with inputs without values if there is no seed: a compile reads none.
+
+    At levels after torch its graph only names inputs. Raises DplcError if the arrays of the program do not fit into the
+    memory of this machine.
+    """
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     names = tuple(param.name for param in dump.ins)
+    if seed is not None:
+        elements = sum(math.prod(kind.shape) for kind in arrays_of(dump))  # type: ignore[arg-type]
+        check_room(elements * REFERENCE_BYTES, f"the arrays of {dump.name}")
+    tensors = dict.fromkeys(names) if seed is None else draw(dump.ins, seed)
     signature = Signature((None, ()), (None, ()))
-    return Capture(graph, DrawnInputs(dump, seed), dict.fromkeys(names, "input"), {}, names, signature)
-
-
-class DrawnInputs(Mapping[str, Any]):
-    """Random inputs of a dump, generated when one is read. A compile reads none, and so allocates no memory for them.
-
-    Reading raises DplcError if the arrays of the program do not fit into the memory of this machine.
-    """
-
-    def __init__(self, dump: Dump, seed: int) -> None:
-        self.dump, self.seed = dump, seed
-
-    @functools.cached_property
-    def tensors(self) -> dict[str, Any]:
-        elements = sum(math.prod(kind.shape) for kind in arrays_of(self.dump))  # type: ignore[arg-type]
-        check_room(elements * REFERENCE_BYTES, f"the arrays of {self.dump.name}")
-        return draw(self.dump.ins, self.seed)
-
-    def __getitem__(self, name: str) -> Any:
-        return self.tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (param.name for param in self.dump.ins)
-
-    def __len__(self) -> int:
-        return len(self.dump.ins)
+    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, signature)
 
 
 def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
@@ -580,7 +563,7 @@ def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Ite
 def _compiled_dump(flags: Flags, device: str | None, binding: Mapping[str, int]) -> tuple[Compilation, References]:
     dump, options = read_dump(flags.subject.path, binding), compile_options(flags, device)
     with progress("compiling"):
-        compilation = compile_dump(dump, options, flags.seed)
+        compilation = compile_dump(dump, options, None if device is None else flags.seed)
     tell_compilation(compilation)
     return compilation, lambda: reference_of(dump, compilation.captured.tensors)
 

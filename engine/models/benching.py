@@ -438,28 +438,21 @@ def _record(
         "expression": one.subject.expression, "inputs": one.subject.shapes, "spreads": one.subject.spreads,
         "parameters": captured.inputs,
         "results": [(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
-        "program": _launch_plan(program), "images": {kernel.name: _name(kernel) for kernel in program.kernels},
-        "constants": found, "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
+        "program": _launch_plan(program), "constants": found, "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
         "least_us": least * 1e6, "launches": [features(counts) for counts in counted], "texts": _texts(program),
         "rules": [Path(rule).stem for rule in case.rules], "candidate": one.candidate, "same": one.same,
     }  # fmt: skip
 
 
 def _launch_plan(program: Program) -> dict[str, Any]:
-    """Return a program as data, without the texts of its kernels."""
+    """Return a program as data, with the names of files instead of the texts of its kernels."""
     kernels, arena = program.distinct_kernels(), program.arena or Arena(0, {})
     place = {kernel.name: index for index, kernel in enumerate(kernels)}
     return {
         "inputs": program.inputs, "outputs": program.outputs, "constants": program.constants,
         "temporaries": program.temporaries, "arena_bytes": arena.bytes, "offsets": dict(arena.offsets),
-        "launches": [
-            {"kernel": place[launch.kernel.name], "buffers": launch.buffers} for launch in program.launches()
-        ],
-        "kernels": [
-            {"name": kernel.name, "grid": kernel.grid, "block": kernel.block, "smem": kernel.smem}
-            | {"params": [vars(param) | (vars(param.box) if param.box else {}) for param in kernel.params]}
-            for kernel in kernels
-        ],
+        "launches": [(place[launch.kernel.name], launch.buffers) for launch in program.launches()],
+        "kernels": [replace(kernel, text=_name(kernel), comment="") for kernel in kernels],
     }  # fmt: skip
 
 

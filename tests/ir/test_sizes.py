@@ -99,7 +99,7 @@ def test_one_text_is_right_at_many_lengths(tmp_path: Path, program: str, level: 
     path.write_text(symbolic(dump(PROGRAMS[program], level)))
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
         tensors = made.captured.tensors
         results = Compiled(made, "emulator").run({})
         assert accepted(results, reference_of(found, tensors)), (length, made.cuda)
@@ -178,7 +178,7 @@ def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level
     texts = set()
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
         (kernel,) = made.program.kernels
         texts.add(kernel.text)
         assert kernel.values == (length,) and length in kernel.grid
@@ -210,12 +210,12 @@ def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, nam
     assert old in text
     path.write_text(text.replace(old, new) if old else text)
     if level == "kernel":
-        made = compile_dump(read_dump(path, {"s": 167}), Compiler(toolchain(), MACHINE))
+        made = compile_dump(read_dump(path, {"s": 167}), Compiler(toolchain(), MACHINE), 0)
         path.write_text(print_program(made.kernels, "kernel"))
     texts = set()
     for length in lengths:
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE))
+        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
         texts.add(made.cuda)
         for executor in (EmulatorExecutor(), EmulatorExecutor(checked=True)):
             arrays = {b.name: made.captured.tensors[b.name] for b in made.program.inputs}
