@@ -52,28 +52,28 @@ class Folded:
     result: Any
 
 
-_heard: ContextVar[list[Folded] | None] = ContextVar("folds", default=None)
+_collector: ContextVar[list[Folded] | None] = ContextVar("folds", default=None)
 
 
 @contextlib.contextmanager
-def heard_folds() -> Iterator[list[Folded]]:
+def collected_folds() -> Iterator[list[Folded]]:
     """Return a context manager that collects the constant folding inside of it, in order.
 
     An outer collector does not receive the results that an inner collector receives.
     """
     found: list[Folded] = []
-    token = _heard.set(found)
+    token = _collector.set(found)
     try:
         yield found
     finally:
-        _heard.reset(token)
+        _collector.reset(token)
 
 
 def tell(fn: str, args: tuple[Any, ...], result: Any) -> Any:
-    """Return the result, and report it to the active collector of `heard_folds`."""
-    listener = _heard.get()
-    if listener is not None:
-        listener.append(Folded(fn, args, result))
+    """Return the result, and report it to the active collector of `collected_folds`."""
+    collector = _collector.get()
+    if collector is not None:
+        collector.append(Folded(fn, args, result))
     return result
 
 

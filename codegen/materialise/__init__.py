@@ -12,14 +12,14 @@ from ...ir.node import replace
 from ...ir.program import Block, Kernel, Stmt
 from ..target import Target
 from .blocks import lower_block, plan_groups
-from .lowering import Heard, Lowering, block_axes, check_axes, check_limits, prepare, thread_axes
+from .lowering import Emitted, Lowering, block_axes, check_axes, check_limits, prepare, thread_axes
 from .shared_memory import first_of_all
 from .values import find_accumulators
 
 __all__ = ["materialise"]
 
 
-def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> Kernel:
+def materialise(kernel: Kernel, target: Target, emitted: Emitted | None = None) -> Kernel:
     """Return the Kernel IR of a kernel whose body is a Tile, or a nest that one thread runs.
 
     The last argument is filled with what became of each of its statements.
@@ -27,7 +27,7 @@ def materialise(kernel: Kernel, target: Target, heard: Heard | None = None) -> K
     """
     prepared, tile = prepare(kernel)
     check_axes(tile, target)
-    low = Lowering(prepared, tile, target, heard)
+    low = Lowering(prepared, tile, target, emitted)
     low.accumulators = find_accumulators(low)
     plan_groups(low)
     body = lower_block(low, tile.body, (0,), frozenset())

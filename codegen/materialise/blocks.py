@@ -338,8 +338,8 @@ def lower_statement(low: Lowering, at: Place) -> Block:
         hint = "add one to LOWER in codegen/materialise/blocks.py"
         raise InternalError(f"`{type(stmt).__name__}` has no lowering to Kernel IR", None, (where,), hint)
     made = lower(low, stmt, at)
-    if low.heard is not None:
-        low.heard.append(((*at.path, at.position), made))
+    if low.emitted is not None:
+        low.emitted.append(((*at.path, at.position), made))
     return made
 
 

@@ -95,7 +95,7 @@ def substitute_variables(block: Block, images: dict[str, Expr]) -> Block:
 Path = tuple[int, ...]
 Key = tuple[Path, int]  # a statement: the path of its block, its position
 LowerBlock = Callable[..., Block]  # of `blocks`, which knows all statements
-Heard = list[tuple[Path, Block]]  # on request: the path of each statement and what became of it, inner first
+Emitted = list[tuple[Path, Block]]  # on request: the path of each statement and what became of it, inner first
 
 
 class Place(NamedTuple):
@@ -233,8 +233,8 @@ class Lowering:
     cells, by ranges. in_products: fragments that asynchronous products read and no WaitMma covers yet.
     """
 
-    def __init__(self, kernel: Kernel, tile: Tile, target: Target, heard: Heard | None = None) -> None:
-        self.kernel, self.tile, self.target, self.heard = kernel, tile, target, heard
+    def __init__(self, kernel: Kernel, tile: Tile, target: Target, emitted: Emitted | None = None) -> None:
+        self.kernel, self.tile, self.target, self.emitted = kernel, tile, target, emitted
         self.params, self.stages = params(kernel), stages(kernel)
         self.dtypes = {name: param.dtype for name, param in self.params.items()}
         for name, stage in self.stages.items():

@@ -43,13 +43,13 @@ def check(flags: Flags) -> None:
     if flags.guards or flags.mutate:
         with bars() as show:
 
-            def heard(text: str) -> None:
+            def report(text: str) -> None:
                 if sys.stderr.isatty():
                     show(text, 0, len(chosen))
                 else:
                     print_note(text)
 
-            found = [survey(rules, rule, options, heard, flags.guards) for rule in chosen]
+            found = [survey(rules, rule, options, report, flags.guards) for rule in chosen]
         if as_json:
             print_json([one.record() for one in found])
         else:

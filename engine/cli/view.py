@@ -116,12 +116,12 @@ def _follow(flags: Flags, server: PageServer, progress: Progress) -> None:
 
         program = _program(flags, server.shown, progress)
     except DplcError as error:
-        _tell_the_end(server, server.shown.tell({"stages": None}, error=error.render(), why="started"))
+        _await_the_end(server, server.shown.report({"stages": None}, error=error.render(), why="started"))
         raise
     server.program = program
     news = program.compile("started")
     if news.error and not program.paths:
-        _tell_the_end(server, news)
+        _await_the_end(server, news)
         raise DplcError(news.error.removeprefix("error: "))
     if news.error:
         print_note(news.error)
@@ -151,8 +151,8 @@ def _program(flags: Flags, shown: LivePage, progress: Progress) -> LiveProgram:
     )  # fmt: skip
 
 
-def _tell_the_end(server: PageServer, news: News) -> None:
+def _await_the_end(server: PageServer, news: News) -> None:
     """Wait until an open page has received the last news, at most LAST_LOOK seconds."""
     end = time.monotonic() + LAST_LOOK
-    while server.seen.is_set() and server.heard < news.number and time.monotonic() < end:
+    while server.seen.is_set() and server.sent < news.number and time.monotonic() < end:
         time.sleep(0.02)

@@ -29,7 +29,7 @@ from ..language.check import load_facts
 from ..language.evaluate import SITE, Environment, Expressions
 from ..language.rule import Rule, RuleSet, policy
 from ..language.spelling import expression
-from ..rewrite.terms.matcher import AtTerm, TermRuleWriter, runner_of
+from ..rewrite.terms.matcher import AtTerm, TermRuleWriter, executor_of
 from ..rewrite.terms.rewriter import Table, mentions_mat
 from ..rewrite.trace import NAMELESS, Called, Refusal, failed_guard, held
 from .index_maps import Places
@@ -130,8 +130,8 @@ class Siblings:
 
     def __init__(self, rule: Rule, names: tuple[str, str, str, str], parameters: dict[str, Any]):
         self.rule, self.names = rule, names
-        runner, self.pinned = runner_of(rule, parameters)
-        self.decide = runner.first()
+        executor, self.pinned = executor_of(rule, parameters)
+        self.decide = executor.first()
 
     def names_of(self, first: Any, second: Any) -> dict[str, Any]:
         """Return the values of the names in the pattern."""

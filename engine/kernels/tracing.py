@@ -112,13 +112,13 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
     events = Events(trace, "d", lowered.graph, {})
     for rule, statement, reason in lowered.refusals:
         if rule.name in trace.asked:
-            events.skipped(rule.file, rule.name, statement.dst, f"{rule.location}: {rule.name}: {reason.told}")
+            events.skipped(rule.file, rule.name, statement.dst, f"{rule.location}: {rule.name}: {reason.text}")
     for fired in lowered.firings:
         guards = partial(held, fired.rule, dict(fired.bound), Numbers())
         before = partial(print_torch_op, fired.before)
         after = partial(print_lines, lowered.graph, fired.after.term, fired.operands)
-        told = before, after, fired.bound, guards, fired.folded, (), fired.origin
-        events.fired(fired.rule, fired.before.dst, *told)
+        details = before, after, fired.bound, guards, fired.folded, (), fired.origin
+        events.fired(fired.rule, fired.before.dst, *details)
 
 
 def trace_algebra(
@@ -139,8 +139,8 @@ def trace_algebra(
         events.fired(fired.rule, name, *texts, events.bound(fired.bound), guards, fired.folded, (fired.after,))
     for refusal in evidence.refusals:
         events.skipped(refusal.rule.file, refusal.rule.name, called(refusal.term, names), refusal.render(names))
-    heard = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
-    for rule, miss, where in _nearest(rules, heard, trace.asked, (made, events)):
+    reported = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
+    for rule, miss, where in _nearest(rules, reported, trace.asked, (made, events)):
         events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where))
 
 
@@ -148,7 +148,7 @@ Miss = tuple[Rule, NearMiss | None, Events]
 
 
 def _nearest(
-    rules: Iterable[Rule], heard: set[str], asked: frozenset[str], graphs: tuple[Events, ...]
+    rules: Iterable[Rule], reported: set[str], asked: frozenset[str], graphs: tuple[Events, ...]
 ) -> Iterator[Miss]:
     """Yield the rule that came furthest in each file without firings and refusals, and each selected rule.
 
@@ -158,9 +158,9 @@ def _nearest(
     for rule in rules:
         files.setdefault(rule.file, []).append(rule)
     for members in files.values():
-        misses = [_nearest_in(rule, graphs) for rule in members if rule.name not in heard]
+        misses = [_nearest_in(rule, graphs) for rule in members if rule.name not in reported]
         best = max((miss.followed for _, miss, _ in misses if miss is not None), default=0)
-        silent = best and heard.isdisjoint(rule.name for rule in members)
+        silent = best and reported.isdisjoint(rule.name for rule in members)
         for rule, miss, where in misses:
             first = silent and miss is not None and miss.followed == best
             if first or rule.name in asked:
@@ -193,14 +193,14 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
         return
     decisions = plan.decisions
     events = FusionEvents(trace, graph, decisions)
-    for fused in _told(decisions.firings):
+    for fused in _worth_a_line(decisions.firings):
         events.fused(fused)
     for refusal in decisions.refusals:
         at = called(refusal.term, events.names)
         events.skipped(refusal.rule.file, refusal.rule.name, at, refusal.render(events.names))
-    heard = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
+    reported = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
     for rule in rules:
-        if rule.name in trace.asked and rule.name not in heard:
+        if rule.name in trace.asked and rule.name not in reported:
             events.unmatched(rule, *events.nearest(rule))
     for stored in plan.why:
         if not stored.location:  # a refusal reports the value that its guard stored, a firing one that a rule stored
@@ -208,7 +208,7 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
             events.skipped("fuse", "", called(stored.value, events.names), f"{stored.reason}: {reader} reads it")
 
 
-def _told(firings: Iterable[Fused]) -> Iterator[Fused]:
+def _worth_a_line(firings: Iterable[Fused]) -> Iterator[Fused]:
     """Yield the firings that are worth a line: every rule that absorbed a value, once, and all direct consumers.
 
     Operations between a value and a consumer further up absorbed the value before, by a rule with a line of its own.

@@ -438,8 +438,9 @@ def _record(
         "expression": one.subject.expression, "inputs": one.subject.shapes, "spreads": one.subject.spreads,
         "parameters": captured.inputs,
         "results": [(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
-        "program": _launch_plan(program), "constants": found, "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
-        "least_us": least * 1e6, "launches": [features(counts) for counts in counted], "texts": _texts(program),
+        "program": _launch_plan(program), "constants": found, "least_us": least * 1e6,
+        "launches": [features(counts) for counts in counted], "texts": _texts(program),
+        "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
         "rules": [Path(rule).stem for rule in case.rules], "candidate": one.candidate, "same": one.same,
     }  # fmt: skip
 

@@ -61,7 +61,7 @@ def survey(
     rules: RuleSet,
     rule: Rule,
     options: CheckOptions,
-    heard: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     guards: bool = False,
 ) -> Survey:
     """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
@@ -76,7 +76,7 @@ def survey(
         if not result.caught and broken.clauses != rule.clauses:
             whole = whole or _verdicts(known, rule, quick)
             result = _unnoticed(changed, broken, result, whole, _verdicts(Checkers(changed, known), broken, quick))
-        heard(f"{rule.name}: {what}: {result.how}")
+        report(f"{rule.name}: {what}: {result.how}")
         results.append(result)
     return Survey(rule.name, tuple(results))
 

@@ -380,7 +380,7 @@ def check_rules(
     rules: RuleSet,
     chosen: Sequence[Rule],
     options: CheckOptions,
-    heard: Callable[[RuleVerdict], None] = lambda verdict: None,
+    report: Callable[[RuleVerdict], None] = lambda verdict: None,
 ) -> list[RuleVerdict]:
     """Check every rule, and return the verdicts. The last argument is called with each verdict as soon as it is known.
 
@@ -399,11 +399,11 @@ def check_rules(
         used.update(dict.fromkeys(verdict.locals, rule.name))
         if rule.name in names:
             verdicts.append(verdict)
-            heard(verdict)
+            report(verdict)
     for rule in local:
         verdict = RuleVerdict(rule.name, rule.level, rule.location, through=used.get(rule.name))
         verdicts.append(verdict)
-        heard(verdict)
+        report(verdict)
     order = {rule.name: n for n, rule in enumerate(chosen)}
     return sorted(verdicts, key=lambda verdict: order[verdict.rule])
 

@@ -87,7 +87,7 @@ class LiveProgram:
                 made = self._compiled(wanted)
             except DplcError as error:
                 self._jobs.go_on()
-                return self.shown.tell({"stages": None}, error=error.render(), why=why)
+                return self.shown.report({"stages": None}, error=error.render(), why=why)
             parts = compile_record(made, self.title)
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
             diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
@@ -95,7 +95,7 @@ class LiveProgram:
             self._jobs.end()
             cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages"))
             took = (time.perf_counter() - start) * 1e3
-            news = self.shown.tell(parts | cleared, diff=diff, ms=took, why=why)
+            news = self.shown.report(parts | cleared, diff=diff, ms=took, why=why)
             self._start_jobs()
             return news
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ...codegen.cuda import Printer, safe_names
 from ...codegen.kernel import CudaKernel
 from ...codegen.materialise import materialise
-from ...codegen.materialise.lowering import Heard
+from ...codegen.materialise.lowering import Emitted
 from ...codegen.target import Target
 from ...ir.diagnostic import Span
 from ...ir.expr import Var
@@ -216,12 +216,12 @@ def fill(
 def source_and_torch(captured: Capture) -> tuple[Column, Column]:
     """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
     files: dict[str, tuple[list[str], set[int]]] = {}
-    for span in captured.spans.values():
-        if isinstance(span, Span):
-            _, wanted = files.setdefault(span.source.name, (span.source.text.splitlines(), set()))
-            wanted.update(range(span.line, span.end_line + 1))
-        elif span not in (modules := files.setdefault("modules", ([], set()))[0]):
-            modules.append(span)
+    for origin in captured.spans.values():
+        if isinstance(origin, Span):
+            _, wanted = files.setdefault(origin.source.name, (origin.source.text.splitlines(), set()))
+            wanted.update(range(origin.line, origin.end_line + 1))
+        elif origin not in (modules := files.setdefault("modules", ([], set()))[0]):
+            modules.append(origin)
     source = Column("source")
     place: dict[tuple[str, Any], int] = {}
     for name, (lines, wanted) in files.items():
@@ -233,10 +233,10 @@ def source_and_torch(captured: Capture) -> tuple[Column, Column]:
     source.up = source.made = [()] * len(source.lines)
     up: Links = []
     for stmt in captured.graph.body:
-        told = captured.spans.get(stmt.dst)
-        keys: list[tuple[str, Any]] = [("modules", told)]
-        if isinstance(told, Span):
-            keys = [(told.source.name, number) for number in range(told.line, told.end_line + 1)]
+        span = captured.spans.get(stmt.dst)
+        keys: list[tuple[str, Any]] = [("modules", span)]
+        if isinstance(span, Span):
+            keys = [(span.source.name, number) for number in range(span.line, span.end_line + 1)]
         up.append(tuple(place[key] for key in keys if key in place))
     torch = Column("torch")
     torch.append(print_program(captured.graph, "torch"), captured.graph.name, up)
@@ -397,13 +397,13 @@ def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bo
 
 def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
     """Lower a kernel to Kernel IR, and link each of its lines to lines of Tile IR."""
-    heard: Heard = []
-    made = materialise(tile, target, heard)
+    emitted: Emitted = []
+    made = materialise(tile, target, emitted)
     above, below = lines_of(tile), lines_of(made)
     tiled = isinstance(tile.body[0], Tile)  # paths of the lowering start below the Tile
     numbers = {(0, *line.path[1 + tiled :]): n for n, line in enumerate(above)}
     owners: dict[int, list[int]] = defaultdict(list)
-    for path, block in heard:
+    for path, block in emitted:
         for stmt in nodes(block, Stmt) if path in numbers else ():
             owners[id(stmt)].append(numbers[path])
     lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for _, name in written(line.head)}

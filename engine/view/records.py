@@ -86,9 +86,9 @@ class Effects:
                 if events[number].prefix == TILE and None in effect:
                     half_way.append(number)
         for number in half_way:
-            told = self._through_the_rest(events[number])
-            if told is not None and not self._over():
-                yield number, [*told, REST]
+            rest = self._through_the_rest(events[number])
+            if rest is not None and not self._over():
+                yield number, [*rest, REST]
 
     def _through_the_rest(self, event: Firing) -> list[Record] | None:
         """Run the remaining passes on both sides of a firing. Returns [before, after], or None if either side fails.

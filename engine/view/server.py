@@ -70,14 +70,14 @@ class LivePage:
         """Replace the parts of these names. None removes a part."""
         return self._put(parts, {})
 
-    def tell(self, parts: Mapping[str, Any], error: str = "", diff: str = "", ms: float = 0.0, why: str = "") -> News:
+    def report(self, parts: Mapping[str, Any], error: str = "", diff: str = "", ms: float = 0.0, why: str = "") -> News:
         """Replace parts and report the compile that computed them."""
-        said = {"compiles": self.news.compiles + 1, "error": error, "diff": diff, "ms": ms, "why": why}
-        return self._put(parts, said)
+        changes = {"compiles": self.news.compiles + 1, "error": error, "diff": diff, "ms": ms, "why": why}
+        return self._put(parts, changes)
 
-    def _put(self, parts: Mapping[str, Any], said: Mapping[str, Any]) -> News:
+    def _put(self, parts: Mapping[str, Any], changes: Mapping[str, Any]) -> News:
         with self._changed:
-            self.news = replace(self.news, number=self.news.number + 1, **said)
+            self.news = replace(self.news, number=self.news.number + 1, **changes)
             self._parts.update(parts)
             self._numbers.update(dict.fromkeys(parts, self.news.number))
             self._changed.notify_all()
@@ -206,7 +206,7 @@ class PageServer(ThreadingHTTPServer):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
         self.program: Any = None
-        self.seen, self.heard = threading.Event(), 0
+        self.seen, self.sent = threading.Event(), 0
 
     @property
     def hosts(self) -> tuple[str, str]:
@@ -251,15 +251,15 @@ class PageHandler(BaseHTTPRequestHandler):
     def _answer(self, path: str, query: dict[str, str]) -> None:
         shown, program, since = self.server.shown, self.server.program, _number(query.get("since", "0"))
         if path == "/":
-            told = shown.since(-1)
-            self._send(page({**told.pop("data"), "live": told}, live=True), "text/html")
+            live = shown.since(-1)
+            self._send(page({**live.pop("data"), "live": live}, live=True), "text/html")
             self.server.seen.set()
         elif path == "/news":
             newer = shown.wait(lambda news: news.number > since, WAIT)
-            heard = shown.since(since) if newer else None
-            self._send(as_json(heard))
-            if heard is not None:
-                self.server.heard = max(self.server.heard, heard["number"])
+            news = shown.since(since) if newer else None
+            self._send(as_json(news))
+            if news is not None:
+                self.server.sent = max(self.server.sent, news["number"])
         else:
             wanted = self._body() if self.command == "POST" else None
             if program is None:

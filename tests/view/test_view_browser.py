@@ -515,13 +515,13 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
         shown.show(stages=[{"text": MARKUP, "ms": None, "now": True}])
         until(browser, "document.querySelector('#stages .now') !== null")
         parts = {**record, "stages": None, "switches": {"without": [MARKUP], "settings": [MARKUP]}}
-        shown.tell({**parts, "tuning": tuning, "egraph": egraph}, diff=f"-{MARKUP}\n+{MARKUP}", why=MARKUP)
+        shown.report({**parts, "tuning": tuning, "egraph": egraph}, diff=f"-{MARKUP}\n+{MARKUP}", why=MARKUP)
         until(browser, "data.egraph && document.getElementById('tab-egraph')")
         for view in ("rules", "tuning", "egraph"):
             browser.find_element("id", f"tab-{view}").click()
             assert "onerror" in browser.find_element("id", "main").text
             assert browser.execute_script("return document.querySelectorAll('img, main script').length") == 0
-        shown.tell({}, error=MARKUP, why=MARKUP)
+        shown.report({}, error=MARKUP, why=MARKUP)
         until(browser, "document.getElementById('banner').className === 'bad'")
         assert browser.find_element("id", "banner").text == MARKUP
         assert browser.execute_script("return document.querySelectorAll('img').length + document.scripts.length") == 2

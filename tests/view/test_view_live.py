@@ -73,7 +73,7 @@ def test_nothing_before_the_server_needs_torch() -> None:
 def test_a_reader_hears_only_of_parts_that_are_newer() -> None:
     shown = LivePage("a program")
     first = shown.show(columns=[1], stages=[])
-    second = shown.tell({"columns": [2], "stages": None}, why="started")
+    second = shown.report({"columns": [2], "stages": None}, why="started")
     assert (first.number, first.compiles, second.number, second.compiles) == (1, 0, 2, 1)
     assert shown.since(first.number)["data"] == {"columns": [2], "stages": None}
     assert shown.since(second.number)["data"] == {}

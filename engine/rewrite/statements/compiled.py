@@ -253,8 +253,8 @@ class OpenChoice:
         return self.step.name
 
 
-class PlanRunner:
-    """Runner of a plan over the environment of a match."""
+class PlanExecutor:
+    """Executor of a plan over the environment of a match."""
 
     def __init__(self, rule: Rule, plan: MatchPlan):
         self.rule, self.plan = rule, plan
@@ -541,10 +541,10 @@ class CompiledRule:
         return self._pattern(True)
 
     @cached_property
-    def decisions(self) -> tuple[PlanRunner, PlanRunner]:
-        """Runner of the default pipeline and runner of a search."""
+    def decisions(self) -> tuple[PlanExecutor, PlanExecutor]:
+        """Executor for the default pipeline, and for a search."""
         default, search = plans(self.rule, self.expressions)
-        return PlanRunner(self.rule, default), PlanRunner(self.rule, search)
+        return PlanExecutor(self.rule, default), PlanExecutor(self.rule, search)
 
     @cached_property
     def known(self) -> frozenset[str]:

@@ -23,7 +23,7 @@ from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
 from ..matcher import Matcher
-from ..statements.compiled import PlanRunner, plan
+from ..statements.compiled import PlanExecutor, plan
 from ..trace import Evidence
 
 Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
@@ -363,8 +363,8 @@ class AtTerm(Evidence):
         pass
 
 
-def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[str, Any]]:
-    """Return the runner that decides about matches of a rule on tensor, and the values that its parameters are set to.
+def executor_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanExecutor, dict[str, Any]]:
+    """Return the executor that decides about matches of a rule on tensor, and the values of its pinned parameters.
 
     Raises DplcError for a parameter without a default or a value, and for a `pick`.
     """
@@ -376,7 +376,7 @@ def runner_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanRunner, dict[
     for clause in rule.clauses:
         if isinstance(clause, c.PickClause):
             raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
-    return PlanRunner(rule, plan(rule, Expressions("tensor"))), pinned
+    return PlanExecutor(rule, plan(rule, Expressions("tensor"))), pinned
 
 
 def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
@@ -450,9 +450,9 @@ class TermRuleWriter(ValueMatcher):
         site = f", {self.keep(SITE)}: site, {self.keep('target')}: site.target}}"
         self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
         if self.rule.clauses or self.rule.parameters:
-            runner, pinned = runner_of(self.rule, self.parameters)
+            executor, pinned = executor_of(self.rule, self.parameters)
             told = f"{self.keep(AtTerm)}(site, t)" if self.noted else "None"
-            self.put(f"env = {self.keep(runner.first(self.noted))}(env, {self.keep(pinned)}, {told})")
+            self.put(f"env = {self.keep(executor.first(self.noted))}(env, {self.keep(pinned)}, {told})")
             self.put(f"if env is None: {self.fail}")
             self.kinds |= {clause.name: "let" for clause in self.rule.clauses if isinstance(clause, c.LetClause)}
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
-from ....ir.compose import Folded, heard_folds
+from ....ir.compose import Folded, collected_folds
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, add, binary, subtract
 from ....ir.names import unused
@@ -355,7 +355,7 @@ def rewrite_graph(
     rewriter.site.roots = tuple(out.value for out in graph.outs)
     rewriter.replaced = replaced or {}
     rewriter.limit = FUEL * (100 + len(graph.names))
-    with heard_folds() as rewriter.site.folded:
+    with collected_folds() as rewriter.site.folded:
         outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
         return graph

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
-from ....ir.compose import Folded, const, heard_folds, rebuilt, remap
+from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
 from ....ir.diagnostic import DplcError, InternalError, Span
 from ....ir.expr import Axis, Undecided, Var
 from ....ir.functions import DTYPES
@@ -326,7 +326,7 @@ def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | 
     Where a size left something open, it says for which part of the range a rule would take the op.
     """
     name = aten_name(op.op) if op.op in names() else op.op
-    notes = [f"{rule.location}: {rule.name}: {refusal.told}" for rule, refusal in refusals]
+    notes = [f"{rule.location}: {rule.name}: {refusal.text}" for rule, refusal in refusals]
     if origin.op not in (op.op, "Getitem"):
         notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
     if isinstance(found, str):
@@ -342,8 +342,8 @@ def _how_to_write(op: str, place: Span | None) -> str | None:
         return None
     name = aten_name(op)
     text = place.source.text.strip() if place is not None else ""
-    told = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
-    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{told} -o {name.strip('_')}.rw"
+    program = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
+    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{program} -o {name.strip('_')}.rw"
 
 
 # Names of values for people: unique, deterministic, never the name of an axis.
@@ -458,8 +458,8 @@ def lower_graph(
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
     lowering.run()
-    told, bounds = (tuple(lowering.fired), tuple(lowering.refused)), tuple(dict.fromkeys(lowering.bounds))
-    return Lowered(lowering.finish(), *told, lowering.origins, bounds)
+    events, bounds = (tuple(lowering.fired), tuple(lowering.refused)), tuple(dict.fromkeys(lowering.bounds))
+    return Lowered(lowering.finish(), *events, lowering.origins, bounds)
 
 
 class TorchLowering:
@@ -482,7 +482,7 @@ class TorchLowering:
         self.age: dict[Axis, int] = {}
         self.fired: list[RewriteStep] = []
         self.matched: Mapping[str, Any] = {}
-        self.heard: list[Folded] = []  # what canonical forms took away since the last firing
+        self.folded: list[Folded] = []  # what canonical forms took away since the last firing
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
@@ -549,7 +549,7 @@ class TorchLowering:
     # ---- ops
     def run(self) -> None:
         """Lower every op that something reads as a tensor."""
-        with heard_folds() as self.heard:
+        with collected_folds() as self.folded:
             for statement in self.graph.body:
                 self.lower_statement(statement)
 
@@ -622,7 +622,7 @@ class TorchLowering:
         if start != statement.op:
             rules += self.rules.get(statement.op, ())
         for place, rule in enumerate(rules):
-            mark = len(self.heard)
+            mark = len(self.folded)
             try:
                 view = rule.fire(self, call)
             except NotApplicable as refusal:
@@ -630,9 +630,9 @@ class TorchLowering:
                 continue
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
-                heard, origin = tuple(self.heard[mark:]), call.origin.dst
-                self.fired.append(RewriteStep(rule.rule, statement, view, self.matched, heard, given, origin))
-                del self.heard[mark:]
+                folded, origin = tuple(self.folded[mark:]), call.origin.dst
+                self.fired.append(RewriteStep(rule.rule, statement, view, self.matched, folded, given, origin))
+                del self.folded[mark:]
                 self._note_refusals(statement, refusals, rules[place:])
             return view
         raise self.unsupported(call.origin, statement, refusals)

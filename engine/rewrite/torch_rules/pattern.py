@@ -41,7 +41,7 @@ class NotApplicable(Exception):
         self.saw, self.undecided = saw, undecided
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The reason, with what the guard saw."""
         return str(self) if self.saw is None else f"{self} {self.saw()}"
 
