@@ -449,28 +449,13 @@ COMPOSITES = {
 # Ops for whose derivative PyTorch has no formula: it derives their own.
 DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
 
-# Derivatives of pools, by formulas of our own.
-POOLS: dict[Callable[..., Any], str] = {
-    max_pool_backward: "adaptive_max_pool2d_backward adaptive_max_pool3d_backward max_pool3d_with_indices_backward",
-    adaptive_avg_pool_backward: "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward",
-}
-
 # Resizes whose indices PyTorch's formula computes from the scale alone.
 RESIZES = (
     *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
     "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
 )  # fmt: skip
-# Derivatives that a rule takes where all windows have one divisor: else the derivative is divided first.
-BY_WINDOWS = ("avg_pool2d_backward", "avg_pool3d_backward")
-
-# Ops that are others by another name, or without a check.
-RENAMED = {"alias_copy": "alias", "_unsafe_index": "index", "_unsafe_index_put": "index_put"}
-
-# Ops that rules take of tensors whose memory is their elements in order: others are brought into order first.
-IN_ORDER = ("as_strided", "as_strided_copy")
-
 # Ops that rules take by the sizes of the result: an overload by scales says those.
-BY_SIZES = ("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+BY_SIZES = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 
 
 def table() -> dict[Any, Callable[..., Any]]:
@@ -485,42 +470,38 @@ def table() -> dict[Any, Callable[..., Any]]:
 @functools.cache
 def _own() -> dict[Any, Callable[..., Any]]:
     """Return the table of ATen's ops."""
-    found: dict[Any, Callable[..., Any]] = {}
-    for overload in _overloads({**FORMULAS, "by sizes": " ".join(BY_SIZES)}):
+    aten, found = torch.ops.aten, dict[Any, Callable[..., Any] | None]()
+    for overload in _overloads(*FORMULAS.values(), BY_SIZES):
         formula = decomposition_table.get(overload) or _composite(overload)
         name = overload._schema.name.partition("::")[2]
         if name in RESIZES:
-            formula = functools.partial(_resized, getattr(torch.ops.aten, name).default, overload)
-        if formula is not None:
-            floats = "linear" in overload.name() or "cubic" in overload.name()
-            found[overload] = functools.partial(_on_floats, formula) if floats else formula
-    for overload in _overloads(COMPOSITES):
-        if (kernel := _composite(overload)) is not None:
-            found[overload] = kernel
+            formula = functools.partial(_resized, getattr(aten, name).default, overload)
+        floats = formula is not None and ("linear" in overload.name() or "cubic" in overload.name())
+        found[overload] = functools.partial(_on_floats, formula) if floats else formula
+    found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES.values())}
     every = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    on_lists = " ".join(name for name in every if name.startswith("_foreach_"))  # optimisers use these ops
-    for overload in _overloads({"": on_lists}):
-        if (kernel := _composite(overload, torch._C.DispatchKey.CompositeExplicitAutograd)) is not None:
-            found[overload] = kernel
-    found[torch.ops.aten._foreach_zero.default] = lambda tensors: [torch.ops.aten.zero(x) for x in tensors]
-    for name, other in RENAMED.items():
-        found |= {overload: getattr(torch.ops.aten, other) for overload in _overloads({"": name})}
-    found |= dict.fromkeys(_overloads({"": " ".join(IN_ORDER)}), _in_order)
-    found[torch.ops.aten.as_strided_scatter.default] = _strided_scatter
-    found[torch.ops.aten._grouped_mm.default] = _grouped_mm
-    found |= {getattr(torch.ops.aten.ctc_loss, name): ctc_loss for name in ("IntList", "Tensor")}
-    found |= {
-        torch.ops.aten._cdist_forward.default: distances,
-        torch.ops.aten._cdist_backward.default: distances_backward,
-    }
-    for formula, names in {**POOLS, avg_pool_backward: " ".join(BY_WINDOWS)}.items():
-        for overload in _overloads({"": names}):
-            found[overload] = functools.partial(formula, 2 if "pool2d" in overload.name() else 3)
-    found[torch.ops.aten._trilinear.default] = _trilinear
-    found[torch.ops.aten._transformer_encoder_layer_fwd.default] = encoder_layer
-    found[torch.ops.aten._native_multi_head_attention.default] = attention
-    found[torch.ops.aten._native_batch_norm_legit_no_training.default] = _norm_with_statistics
-    return found
+    for overload in _overloads(*(name for name in every if name.startswith("_foreach_"))):  # optimisers use these ops
+        found[overload] = _composite(overload, torch._C.DispatchKey.CompositeExplicitAutograd)
+    # formulas of our own, and ops that are others by another name or without a check
+    own: dict[str, Callable[..., Any]] = {
+        "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
+        "_foreach_zero": lambda tensors: [aten.zero(x) for x in tensors],
+        "as_strided as_strided_copy": _in_order,  # a rule takes memory that is the elements in order
+        "as_strided_scatter": _strided_scatter, "_grouped_mm": _grouped_mm, "ctc_loss": ctc_loss,
+        "_cdist_forward": distances, "_cdist_backward": distances_backward, "_trilinear": _trilinear,
+        "_transformer_encoder_layer_fwd": encoder_layer, "_native_multi_head_attention": attention,
+        "_native_batch_norm_legit_no_training": _norm_with_statistics,
+    }  # fmt: skip
+    for rank in (2, 3):
+        pool = f"pool{rank}d"
+        own |= {
+            f"adaptive_max_{pool}_backward": functools.partial(max_pool_backward, rank),
+            f"_adaptive_avg_{pool}_backward": functools.partial(adaptive_avg_pool_backward, rank),
+            f"avg_{pool}_backward": functools.partial(avg_pool_backward, rank),
+        }
+    own["max_pool3d_with_indices_backward"] = own["adaptive_max_pool3d_backward"]
+    found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
+    return {overload: formula for overload, formula in found.items() if formula is not None}
 
 
 def _on_floats(formula: Callable[..., Any], x: Any, *given: Any, **options: Any) -> Any:
@@ -650,7 +631,7 @@ def _trilinear(
 
 def derived() -> AbstractContextManager[None]:
     """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
-    formulas = {overload: decomposition_table[overload] for overload in _overloads({"": DERIVED})}
+    formulas = {overload: decomposition_table[overload] for overload in _overloads(DERIVED)}
     formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
     return replaced(formulas, torch._C.DispatchKey.Autograd)
 
@@ -672,9 +653,9 @@ def decomposed(targets: Iterable[Any]) -> bool:
     return any(isinstance(target, torch._ops.OpOverload) and target in table() for target in targets)
 
 
-def _overloads(by_subject: dict[str, str]) -> Iterator[Any]:
+def _overloads(*names: str) -> Iterator[Any]:
     """Yield the overloads of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
-    for name in " ".join(by_subject.values()).split():
+    for name in " ".join(names).split():
         packet = getattr(torch.ops.aten, name, None)
         for overload in (getattr(packet, word) for word in packet.overloads()) if packet else ():
             if not overload._schema.is_mutable:
