@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..codegen.cuda import bound as bound_kernel
 from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ..codegen.target import Target
-from ..ir.diagnostic import UsageError, did_you_mean
+from ..ir.diagnostic import Source, UsageError, did_you_mean
 from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.sizes import AT_HINTS, Binding, sizes_in, value_of
@@ -25,13 +25,14 @@ from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
-from .language.rule import policy
+from .language.rule import RuleSet, built_in_files, policy, read_rules
 from .language.rule_files import collections_paused
-from .rewrite.statements.driver import Shaped, Unheard, check_settings, unheard
+from .rewrite.statements.driver import Settings, Shaped, Unheard, check_settings, unheard
 from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
 from .rewrite.trace import Event, Trace
+from .ruleset import toolchain
 from .schedule.scheduling import Origin, Scheduler, cuda_of, predictions
 
 BINDINGS = 64  # of a program whose launches are kept
@@ -224,6 +225,10 @@ class Compiler(Scheduler):
 
     explore: Explore | None = None
 
+    def __reduce__(self) -> Any:
+        """Send a compiler without store and trace to another process: that has the built-in rules already."""
+        return _received, (tuple(file.source for file in self.tools.rules.files), self.tools.settings, self.target)
+
     @export_lock()
     @collections_paused()
     def compile(self, captured: Capture, capture_ms: float = 0.0, watch: Stopwatch | None = None) -> Compilation:
@@ -333,6 +338,12 @@ class Compiler(Scheduler):
             captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins, prepared,
             unheard(traced, tools.settings, tools.rules) if traced is not None else (),
         )  # fmt: skip
+
+
+def _received(sources: Sequence[Source], settings: Settings, target: Target) -> Compiler:
+    known = {file.source: file for file in built_in_files()}
+    files = (known.get(source) or read_rules(source) for source in sources)
+    return Compiler(toolchain(RuleSet(files), settings), target)
 
 
 def launch_plan(

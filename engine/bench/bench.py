@@ -27,9 +27,7 @@ from ...version import __version__
 from ..api import Compiled as Callee
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
-from ..language.check import load_facts
 from ..language.rule import RuleSet, read_rules
-from ..rewrite.statements.driver import Settings
 from ..rewrite.trace import EACH, Trace
 from ..ruleset import Toolchain, here, processes, toolchain
 from ..run.calls import Preparation
@@ -631,9 +629,7 @@ def _effects(
     if count <= 1:
         yield from ((variant, subjects.effect(variant, before)) for variant in left)
         return
-    tools = subjects.compiler.tools
-    sources = tuple(file.source for file in tools.rules.files)
-    arguments = (*given, sources, tools.settings, subjects.compiler.target, subjects.fired)
+    arguments = (*given, subjects.compiler, subjects.fired)
     with ProcessPoolExecutor(count, processes(), here(_begin), arguments) as pool:
         made = {pool.submit(_effect, variant, before): variant for variant in left}
         yield from ((made[one], one.result()) for one in as_completed(made))
@@ -642,12 +638,7 @@ def _effects(
 _OF_PROCESS: list[Subjects] = []
 
 
-def _begin(
-    path: Path, only: str | None, files: tuple[Source, ...], settings: Settings, machine: Target,
-    fired: dict[str, set[str]],
-) -> None:  # fmt: skip
-    load_facts()
-    compiler = Compiler(toolchain(RuleSet(map(read_rules, files)), settings), machine)
+def _begin(path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]) -> None:
     _OF_PROCESS.append(Subjects(path, only, compiler, fired))
 
 

@@ -476,8 +476,9 @@ def _own() -> dict[Any, Callable[..., Any]]:
         name = overload._schema.name.partition("::")[2]
         if name in RESIZES:
             formula = functools.partial(_resized, getattr(aten, name).default, overload)
-        floats = formula is not None and ("linear" in overload.name() or "cubic" in overload.name())
-        found[overload] = functools.partial(_on_floats, formula) if floats else formula
+        if formula is not None and ("linear" in overload.name() or "cubic" in overload.name()):
+            formula = functools.partial(_on_floats, formula)
+        found[overload] = formula
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES.values())}
     every = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
     for overload in _overloads(*(name for name in every if name.startswith("_foreach_"))):  # optimisers use these ops

@@ -259,13 +259,10 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     compiler = compiler_for(flags)
     tools, machine = compiler.tools, compiler.target
     # jobs on a cluster write to no store, because it is on this machine
-    here = str(flags.db or default_path()) if not flags.no_db and flags.executor == "processes" else None
-    rules = tuple(str(path.resolve()) for path in flags.rules or ())
-    options, target = msgspec.to_builtins(search), flags.target or machine.arch
+    here = flags.db or default_path() if not flags.no_db and flags.executor == "processes" else None
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-        job = Job("", (), target, rules, tuple(flags.pinned), here, options, flags.exact)
-        jobs = distinct(programs, job)
+        jobs = distinct(programs, Job("", (), compiler, search, here))
     told: dict[str, tuple[Job, JobOutcome]] = {}
     interrupted = _carried_out(flags, jobs, told, tools)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}

@@ -20,7 +20,6 @@ from typing import Any, Literal
 import msgspec
 
 from ...codegen.target import Target
-from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
@@ -32,7 +31,7 @@ from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
-from ..ruleset import Toolchain, toolchain
+from ..ruleset import Toolchain
 from ..run.calls import judge, run_eager, run_reference
 from ..schedule.scheduling import Origin, Schedules, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
@@ -354,21 +353,18 @@ LARGEST_GRID = 10_000
 Where = Literal["processes", "ray"]
 
 
-class Job(FrozenRecord, frozen=True):
+@dataclass(frozen=True)
+class Job:
     """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
 
-    target, rules, settings, exact: as on the command line. db: the store that the job writes to, or None if it runs on
-    another machine and its outcome brings everything back. wishes: the `SearchOptions`, as plain JSON.
+    db: the store that the job writes to, or None if it runs on another machine and its outcome brings everything back.
     """
 
     kernel: str
     names: tuple[str, ...]
-    target: str
-    rules: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    db: str | None = None
-    wishes: dict[str, Any] = {}
-    exact: bool = False
+    compiler: Compiler
+    options: SearchOptions
+    db: Path | None = None
 
 
 class JobOutcome(FrozenRecord, frozen=True):
@@ -471,8 +467,7 @@ def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
             if name not in names.setdefault(key(kernel), []):  # several ways may launch it
                 names[key(kernel)].append(name)
     return [
-        msgspec.structs.replace(base, kernel=print_program((kernel,), "loop"), names=tuple(names[k]))
-        for k, kernel in first.items()
+        replace(base, kernel=print_program((kernel,), "loop"), names=tuple(names[k])) for k, kernel in first.items()
     ]
 
 
@@ -536,7 +531,7 @@ def _processes(count: int) -> Iterator[Remote]:
 def _ray() -> Iterator[Remote]:
     """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
 
-    Every machine needs the rule files at the same paths. Outcomes come back and are stored here.
+    Outcomes come back and are stored here.
     """
     try:
         ray: Any = importlib.import_module("ray")
@@ -550,7 +545,7 @@ def _ray() -> Iterator[Remote]:
 
     def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
         try:
-            return ray.get(task.remote(tune_one, msgspec.structs.replace(job, db=None)))  # type: ignore[no-any-return]
+            return ray.get(task.remote(tune_one, replace(job, db=None)))  # type: ignore[no-any-return]
         except ray.exceptions.RayError as error:
             return JobOutcome(failed=f"Ray: {type(error).__name__}")
 
@@ -578,15 +573,13 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 
 def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
-    compiler = Compiler(toolchain(job.rules, job.settings, job.exact), find_target(job.target))
-    tools, machine = compiler.tools, compiler.target
+    tools, machine, options = job.compiler.tools, job.compiler.target, job.options
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     if not isinstance(kernel, Kernel):
         raise UsageError("a job is a kernel of Loop IR")
     kept = CollectingStore()
-    store: TuningStore = kept if job.db is None else open_store(Path(job.db), tools.rules)
+    store: TuningStore = kept if job.db is None else open_store(job.db, tools.rules)
     try:
-        options = msgspec.convert(job.wishes, SearchOptions)
         with evaluator_for(machine, options) as evaluator:
             outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, observe)
         key = key_of(kernel, machine, tools.rules)

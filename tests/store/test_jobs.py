@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from carried_out import tune_one
@@ -15,17 +17,20 @@ from schedules import H200
 from dplc.engine.bench.cases import Suite, read_suite
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
+from dplc.engine.store.store import digests_of
+from dplc.engine.tune.search import SearchOptions
 from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary
 from dplc.ir.diagnostic import UsageError
 from dplc.ir.text.programs import read_program
 
 HERE = str(Path(__file__).parent)
-BASE = Job("", (), "h200")
+BASE = Job("", (), Compiler(toolchain(), H200), SearchOptions())
 
 
 def jobs(count: int, **wishes: object) -> list[Job]:
     text = "## level: loop\nkernel f{}(x: f32[4]) -> y: f32[4]:\n"
-    return [Job(text.format(n), (f"case{n}",), "h200", db="here", wishes=dict(wishes)) for n in range(count)]
+    options: Any = dict(wishes)
+    return [Job(text.format(n), (f"case{n}",), BASE.compiler, options, Path("here")) for n in range(count)]
 
 
 @pytest.fixture
@@ -60,7 +65,7 @@ def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
     text = "(lambda x, w, v: (torch.relu(x @ w), torch.relu((x + 1) @ v)))(torch.randn(M, 32), *(torch.randn(32, N) for _ in '12'))"
     programs = list(of_grid(text, ["M=4,8", "N=16"], Compiler(toolchain(), H200)))
     found = distinct(programs, BASE)
-    assert [job.target for job in found] == ["h200"] * len(found)
+    assert all(job.compiler is BASE.compiler for job in found)
     assert len({job.kernel for job in found}) == len(found)
     for job in found:
         level, _ = read_program(job.kernel)
@@ -84,6 +89,18 @@ def test_a_suite(tmp_path: Path) -> None:
 
 
 # ---- carrying them out
+
+
+def test_a_compiler_that_is_sent_has_the_same_rules_settings_and_target(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override number largest_constant = 17\n")
+    name = next(rule.name for rule in toolchain().rules.at("tile") if rule.parameters)
+    for exact in (False, True):
+        sent = Compiler(toolchain([mine], {name: {"prefer": False}}, exact), H200)
+        got = pickle.loads(pickle.dumps(sent))
+        assert (got.tools.rules.digest, got.tools.settings) == (sent.tools.rules.digest, sent.tools.settings)
+        assert got.target == sent.target and got.target != H200
+        assert digests_of(got.tools.rules).own == digests_of(sent.tools.rules).own
 
 
 def test_in_this_process() -> None:
