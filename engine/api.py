@@ -22,6 +22,7 @@ from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
+from .capture.signature import Tensors
 from .compiler import Compilation, Compiler
 from .language.pipeline import describe
 from .language.rule import RuleSet
@@ -149,7 +150,7 @@ class Compiled(Served):
             check_length(declared[name], length)
         return self._calls.at(sizes).program
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs of the graph in order, with torch's shapes. The reference computes in float64.
 
         Args:
@@ -164,7 +165,7 @@ class Compiled(Served):
         tensors = {**self.compilation.captured.tensors, **inputs}
         return self._run(inputs, self._calls.at(sizes_of_call(self.compilation.inputs_with_sizes, tensors)))
 
-    def _run(self, inputs: Mapping[str, Any], call: BoundCall) -> list[Any]:
+    def _run(self, inputs: Tensors, call: BoundCall) -> list[Any]:
         captured = self.compilation.captured
         weights = self._weights.now() if self._weights is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
@@ -201,7 +202,7 @@ class Compiled(Served):
         if self.device != "reference":
             self.executor.warm_up(self.program)
 
-    def _runner(self, arrays: Mapping[str, Any]) -> Executor:
+    def _runner(self, arrays: Tensors) -> Executor:
         """Return the executor of the GPU with the arrays, unless one was named or all of them are on the CPU."""
         if self.device != "cuda":
             return self.executor

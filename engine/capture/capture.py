@@ -54,7 +54,7 @@ from .export import (
     export_lock,
 )
 from .places import SourcePlaces, characters
-from .signature import Fixed, Pairs, Signature, check_kind, parts_of, tensors_of
+from .signature import Fixed, Pairs, Signature, Tensors, check_kind, parts_of, tensors_of
 
 # ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
 
@@ -154,7 +154,7 @@ class Capture:
     """
 
     graph: TorchGraph
-    tensors: Mapping[str, Any]
+    tensors: Tensors
     kinds: Mapping[str, str]
     spans: Mapping[str, Span | str]
     inputs: tuple[str, ...]
@@ -162,7 +162,7 @@ class Capture:
     reference: tuple[Any, ...] | None = None
     folds: bool = True
     strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    written: Callable[[], tuple[TorchGraph, Mapping[str, Any]] | None] = field(default=lambda: None, compare=False)
+    written: Callable[[], tuple[TorchGraph, Tensors] | None] = field(default=lambda: None, compare=False)
 
 
 @export_lock()
@@ -219,7 +219,7 @@ def capture(
 
 def finish(
     conversion: Conversion,
-    given: Mapping[str, Any],
+    given: Tensors,
     arguments: Any,
     exported: Exported,
     converted: Callable[[Exported], Conversion],
@@ -255,13 +255,13 @@ def _of_full_outputs(graph: TorchGraph) -> TorchGraph:
     return node.replace(graph, outs=tuple(out for out in graph.outs if 0 not in out.shape))
 
 
-def _tensors(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors(conversion: Conversion, given: Tensors) -> dict[str, Any]:
     return {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
 
 
 def _written(
-    own: Callable[[], Exported] | None, converted: Callable[[Exported], Conversion], given: Mapping[str, Any]
-) -> tuple[TorchGraph, Mapping[str, Any]] | None:
+    own: Callable[[], Exported] | None, converted: Callable[[Exported], Conversion], given: Tensors
+) -> tuple[TorchGraph, Tensors] | None:
     """Return the program of the user's own ops, and its tensors; None if it is the captured one, or not expressible."""
     if own is None:
         return None

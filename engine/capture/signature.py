@@ -18,6 +18,8 @@ from ...ir.program import Param
 from ...ir.schemas import DTYPES
 from ...ir.sizes import has_sizes
 
+Tensors = Mapping[str, Any]  # {name: tensor}
+
 # ---- Results that are objects holding tensors, such as a cache. PyTorch's pytree does not open them.
 
 

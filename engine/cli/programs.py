@@ -44,7 +44,7 @@ from ..bench.cases import can_measure
 from ..bench.records import BenchRecord
 from ..capture.capture import Capture, capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
-from ..capture.signature import Signature
+from ..capture.signature import Signature, Tensors
 from ..compiler import (
     STAGES,
     Compilation,
@@ -464,7 +464,7 @@ def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
     return {p.name: random_tensor(p.dtype, p.shape, generator, below.get(p.dtype, WHOLE_NUMBERS)) for p in params}
 
 
-def reference_of(dump: Dump, tensors: Mapping[str, Any]) -> list[Any]:
+def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
     """Return the outputs by the semantics of the dump's own level: floats in float64, integers and bools exact.
 
     Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.

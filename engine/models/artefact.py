@@ -51,6 +51,7 @@ from ...version import __version__
 from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
+from ..capture.signature import Tensors
 from ..compiler import STAGES, Compiler
 from ..rewrite.statements.driver import Settings
 from ..run.calls import row_for
@@ -229,7 +230,7 @@ class Artefact:
     program: Program
     units: Mapping[str, Kernel]
     kernels: Mapping[str, CudaKernel]
-    constants: Mapping[str, Any]
+    constants: Tensors
     cubins: Mapping[str, bytes]
     figures: Figures
     rows: tuple[Artefact, ...] = ()
@@ -430,7 +431,7 @@ def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, 
     return Artefact(place, plan, program, units, kernels, constants, cubins, figures)
 
 
-def _save_constants(constants: Mapping[str, Any], path: Path) -> None:
+def _save_constants(constants: Tensors, path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in constants.items()}, path)
@@ -470,7 +471,7 @@ class Model:
         results = self.run(dict(zip(names, inputs, strict=True)))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Any]:
         """Return the results in order, on the device of the kernels. inputs: by name."""
         if self._runner is None:
             self.place(sources.make(self.compiled.weights))
@@ -504,7 +505,7 @@ class Model:
         found = self.figures
         return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
 
-    def place(self, values: Mapping[str, Any]) -> None:
+    def place(self, values: Tensors) -> None:
         """Take weights by name, and move them to the device."""
         images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
         runner = emulator() if self.device == "emulator" else executor(self.device, images)

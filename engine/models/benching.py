@@ -57,6 +57,7 @@ from ..bench.cases import (
     with_rules,
 )
 from ..bench.records import BenchRecord, CaseRecord
+from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import features, instruction_counts
 from ..cost.limits import program_seconds
@@ -168,9 +169,7 @@ GATES = {
 LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 
-def compare(
-    found: Artefact, tensors: Mapping[str, Any], results: Sequence[Any], sizes: Binding | None = None
-) -> Judgement | str:
+def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Binding | None = None) -> Judgement | str:
     """Compare outputs with the reference, or return why they were not compared.
 
     tensors: weights, constants and inputs by name; sizes: the lengths of these. Raises DplcError for a Torch IR that
@@ -198,7 +197,7 @@ def compare(
 def measure(
     subject: Artefact,
     cases: list[CaseRecord],
-    weights: Mapping[str, Any],
+    weights: Tensors,
     executor: Executor,
     clock: CudaClock,
     device: str,
@@ -227,7 +226,7 @@ def measure(
             time_kernels(cases[:-1], runner.program, runner.launch, clock)
 
 
-def eager_model(subject: Artefact, weights: Mapping[str, Any], device: str) -> Any:
+def eager_model(subject: Artefact, weights: Tensors, device: str) -> Any:
     """Return the module of transformers itself on the same tensors."""
     plan = subject.plan
     model = build(ModelSource(plan.model, dict(plan.config)), plan.dtype, plan.layers)

@@ -28,6 +28,7 @@ from ...ir.torch import TorchGraph
 from ..api import rows_of
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
+from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
@@ -46,7 +47,7 @@ class BoundModel:
 
     program: Program
     outputs: tuple[Buffer, ...]
-    constants: Mapping[str, Any]
+    constants: Tensors
     plan: int | None = None
 
 
@@ -63,7 +64,7 @@ class ModelRunner:
         program: Program,
         outputs: Sequence[Buffer],
         executor: Executor,
-        constants: Mapping[str, Any],
+        constants: Tensors,
         sharing: ModelRunner | None = None,
     ):
         self.program, self.outputs, self.executor = program, tuple(outputs), executor
@@ -71,7 +72,7 @@ class ModelRunner:
         placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
         self._session: Session = executor.prepare(program, placed, sharing and sharing._session)
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
@@ -102,12 +103,12 @@ class DynamicModelRunner:
     model: a CompiledModel or an Artefact; weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
     """
 
-    def __init__(self, model: Any, executor: Executor, weights: Mapping[str, Any], device: str = "cpu"):
+    def __init__(self, model: Any, executor: Executor, weights: Tensors, device: str = "cpu"):
         self.model, self._executor, self._weights, self._device = model, executor, weights, device
         self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
         self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}.
 
         Raises DplcError for inputs that do not fit, and for a length that was not compiled.

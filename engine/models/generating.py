@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ..capture.dynamic_shapes import Dim
+from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
 from ..run.calls import octaves, with_aliases
 from .compiling import (
@@ -393,7 +394,7 @@ class Generator:
     """
 
     def __init__(
-        self, generation: Generation, executor: Executor, weights: Mapping[str, Any], device: str = "cpu",
+        self, generation: Generation, executor: Executor, weights: Tensors, device: str = "cpu",
         length: int | None = None,
     ):  # fmt: skip
         self.generation, self._device = generation, device
@@ -462,7 +463,7 @@ class Generator:
         return self._prompts.fresh(self.generation.prompt_of(length, rows), self._token)
 
 
-def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], rows: int) -> Any:
+def _run(runner: ModelRunner, given: Tensors, cache: Sequence[Any], rows: int) -> Any:
     """Return the next token. The call reads and updates the first rows of the cache."""
     first = [tensor[:rows] for tensor in cache]
     token, *written = runner.run({**given, **{f"cache_{number}": tensor for number, tensor in enumerate(first)}})
@@ -472,7 +473,7 @@ def _run(runner: ModelRunner, given: Mapping[str, Any], cache: Sequence[Any], ro
     return token
 
 
-def _weights(call: CompiledModel, weights: Mapping[str, Any]) -> dict[str, Any]:
+def _weights(call: CompiledModel, weights: Tensors) -> dict[str, Any]:
     """Return {buffer: tensor} of its weights. Raises DplcError for a missing one."""
     missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
     if missing:

@@ -35,7 +35,7 @@ from ...ir.torch import TorchGraph
 from ..capture.capture import Capture, bits, modules_of, plain_parts
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.export import dtype_name
-from ..capture.signature import check_kind, parts_of
+from ..capture.signature import Tensors, check_kind, parts_of
 from ..compiler import Compilation
 from ..cost.instruction_counts import instruction_counts
 from ..kernels.kernels import Plan, Prepared
@@ -89,7 +89,7 @@ class Frozen:
             raise DplcError(what, hint="compile again; or pass it as an argument, or register it as a buffer")
 
 
-def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding = AT_HINTS) -> None:
+def check_arguments(captured: Capture, inputs: Tensors, sizes: Binding = AT_HINTS) -> None:
     """Raise DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
@@ -108,7 +108,7 @@ def check_arguments(captured: Capture, inputs: Mapping[str, Any], sizes: Binding
                 raise DplcError(what, hint="pass `.clone()`")
 
 
-def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Mapping[str, Any]) -> dict[str, int]:
+def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Tensors) -> dict[str, int]:
     """Return the sizes of a call, from the shapes of its tensors at (input, dimension, size).
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
@@ -141,7 +141,7 @@ def _where(name: str, dimension: int, *_: Size) -> str:
     return f"dimension {dimension} of `{name}`"
 
 
-def at_sizes(graph: TorchGraph, tensors: Mapping[str, Any]) -> TorchGraph:
+def at_sizes(graph: TorchGraph, tensors: Tensors) -> TorchGraph:
     """Return a captured program with the sizes of its inputs."""
     places = tuple((p.name, d, n) for p in graph.ins for d, n in enumerate(p.shape) if isinstance(n, Size))
     sizes = sizes_of_call(places, tensors)
@@ -250,7 +250,7 @@ class Placing:
         self.kinds = kinds
         self._moved: dict[tuple[str, torch.device], tuple[Any, int, Any]] = {}
 
-    def place(self, tensors: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def place(self, tensors: Tensors, device: torch.device) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return the tensors, those on the CPU moved to `device`, and notes that say which tensors this call moved."""
         placed = {name: self._placed(name, tensor, device) for name, tensor in tensors.items()}
         moved = [name for name in tensors if placed[name] is not tensors[name] and self._is_input(name)]
@@ -332,7 +332,7 @@ class Preparation:
     def __init__(self) -> None:
         self._kept: dict[Prepared, tuple[Any, Any]] = {}  # the tensors it was computed from, and the tensor
 
-    def now(self, prepared: Iterable[Prepared], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def now(self, prepared: Iterable[Prepared], tensors: Tensors) -> dict[str, Any]:
         """Return {name: tensor} of the prepared weights of a program, given the others."""
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
@@ -340,7 +340,7 @@ class Preparation:
         """Compute all of them again when they are next needed."""
         self._kept.clear()
 
-    def _made(self, each: Prepared, tensors: Mapping[str, Any]) -> Any:
+    def _made(self, each: Prepared, tensors: Tensors) -> Any:
         ins = tuple(term for term in postorder((each.value,)) if isinstance(term, Input))
         given = [tensors[x.name] for x in ins]
         version = tuple((id(t), t.data_ptr(), t._version, contents(t, t.is_cuda)) for t in given)
@@ -378,7 +378,7 @@ def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, 
     return torch.randint(0, below, tuple(shape), generator=generator).to(kind)
 
 
-def in_float64(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def in_float64(tensors: Tensors) -> dict[str, Any]:
     """Return tensors as arrays for an interpreter, floats in float64."""
     return {name: (x.double() if x.dtype.is_floating_point else x).numpy() for name, x in tensors.items()}
 
@@ -389,7 +389,7 @@ def in_float64(tensors: Mapping[str, Any]) -> dict[str, Any]:
 __all__ = ["GATE", "GATES", "Judgement", "accepted", "error", "errors", "judge", "run_eager", "run_reference"]
 
 
-def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+def run_reference(captured: Capture, tensors: Tensors) -> list[Any]:
     """Return the outputs of a program, of the user's own ops, in float64; integers and bools exact.
 
     Where capture decomposed an op, the reference is PyTorch's kernel of that op, not the decomposition: except for ops
@@ -398,14 +398,14 @@ def run_reference(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
     return _of_own_ops(captured, tensors, torch_meaning.run)
 
 
-def run_eager(captured: Capture, tensors: Mapping[str, Any]) -> list[Any]:
+def run_eager(captured: Capture, tensors: Tensors) -> list[Any]:
     """Return the outputs of a program as torch computes them, one op after the other in its own dtypes."""
     return _of_own_ops(
         captured, tensors, lambda graph, values: torch_meaning.evaluated(graph, dict(values), wide=False)
     )
 
 
-def _of_own_ops(captured: Capture, tensors: Mapping[str, Any], run: Callable[..., list[Any]]) -> list[Any]:
+def _of_own_ops(captured: Capture, tensors: Tensors, run: Callable[..., list[Any]]) -> list[Any]:
     if (own := captured.written()) is not None:
         graph, known = own
         try:
@@ -668,7 +668,7 @@ class Calls:
         self._rows, self._whole = rows, rows.whole
         self._kept: dict[Hashable, BoundCall] = {}
 
-    def of(self, inputs: Mapping[str, Any]) -> BoundCall:
+    def of(self, inputs: Tensors) -> BoundCall:
         """Return the compile that serves these arguments, {input: tensor}. Raises DplcError if they do not fit."""
         kind = self._kind(inputs)
         found = self._kept.get(kind)
@@ -685,7 +685,7 @@ class Calls:
     def at(self, sizes: Binding) -> BoundCall:
         return BoundCall(sizes, self._rows)
 
-    def _kind(self, inputs: Mapping[str, Any]) -> Hashable | None:
+    def _kind(self, inputs: Tensors) -> Hashable | None:
         """Return classes, layouts, dtypes and shapes; None if every call needs further checks."""
         if self._whole.captured.strides:
             return None
