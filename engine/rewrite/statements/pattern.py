@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from ....ir.text.read_statements import VALUE_CLASSES, Shape, op_shape
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of, walk
-from ..matcher import Matcher, Symbol, same
+from ..matcher import Matcher, Symbol
 from .site import Context, holes
 
 # Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes.
@@ -231,10 +232,7 @@ def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
 # Patterns of index expressions that bind variables: `ko*BK + k`, `x // 4`, `subtract(b, m)` inside sums.
 #
 # A sum matches term by term, each term of the pattern against any remaining term of the value, in the value's order:
-# sums do not depend on the order of their terms. This is the slow and general way; the generated code has the rest.
-
-
-OpenMatcher = Callable[[Any, Environment], Iterator[Environment]]
+# sums do not depend on the order of their terms.
 
 
 def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
@@ -243,118 +241,19 @@ def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
     return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
 
 
-class OpenExpressions:
-    """Compiler of expressions with free variables to matchers over (value, environment)."""
-
-    def __init__(self, closed: RuleExpressions):
-        self.closed = closed
-
-    def compile(self, node: s.Syntax) -> OpenMatcher:
-        node = s.bare(node)
-        if isinstance(node, s.NameOf) and free_names(node):
-            return _variable(node.text)
-        if isinstance(node, s.NameOf) and node.text == "_":
-            return lambda value, env: iter((env,))
-        if not free_names(node) or isinstance(node, s.Member | s.Subscript):
-            return self._value(node)
-        if isinstance(node, s.Operation) and node.op in ("+", "-", "*"):
-            return self._sum(node)
-        if isinstance(node, s.Prefix) and node.op == "-":
-            return self._sum(node)
-        if isinstance(node, s.Operation) and node.op in e.OPERATORS:
-            return self._binary(node)
-        if isinstance(node, s.Apply):
-            return self._call(node)
-        raise DplcError("this is no pattern of an expression", node.span)
-
-    def _value(self, node: s.Syntax) -> OpenMatcher:
-        compute = self.closed.compile(node)
-
-        def match(value: Any, env: Environment) -> Iterator[Environment]:
-            if same(value, compute(env)):
-                yield env
-
-        return match
-
-    def _binary(self, node: s.Operation) -> OpenMatcher:
-        a, b, op = self.compile(node.a), self.compile(node.b), node.op
-
-        def match(value: Any, env: Environment) -> Iterator[Environment]:
-            if value.__class__ is e.Binary and value.op == op:
-                yield from _all([a, b], (value.a, value.b), env)
-
-        return match
-
-    def _call(self, node: s.Apply) -> OpenMatcher:
-        items, fn = [self.compile(item) for item in node.items], node.fn
-        head = _variable(fn) if free_names(s.NameOf(node.span, fn)) else None
-
-        def match(value: Any, env: Environment) -> Iterator[Environment]:
-            if value.__class__ is e.Call and len(value.args) == len(items):
-                for inner in head(e.Var(value.fn), env) if head else (env,) * (value.fn == fn):
-                    yield from _all(items, value.args, inner)
-
-        return match
-
-    def _sum(self, node: s.Syntax) -> OpenMatcher:
-        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
-        matchers = [(sign, self._term(part)) for sign, part in parts]
-
-        def match(value: Any, env: Environment) -> Iterator[Environment]:
-            terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
-            pool = [*terms.items(), *([(1, constant)] if constant else [])]
-            if len(pool) == len(matchers):
-                yield from _assign(matchers, pool, env)
-
-        return match
-
-    def _term(self, node: s.Syntax) -> Callable[[Any, int, Environment], Iterator[Environment]]:
-        """Return a matcher of `coefficient * atom`."""
-        if isinstance(node, s.Operation) and node.op == "*":
-            return self._product(node)
-        whole = self.compile(node)
-        return lambda atom, n, env: whole(e.multiply(atom, n), env)
-
-    def _product(self, node: s.Operation) -> Callable[[Any, int, Environment], Iterator[Environment]]:
-        a, b, exact = self.compile(node.a), self.compile(node.b), self._binary(node)
-
-        def match(atom: Any, n: int, env: Environment) -> Iterator[Environment]:
-            if n == 1:
-                yield from exact(atom, env)
-            if atom.__class__ is not int:
-                for first, second in ((a, b), (b, a)):  # the coefficient may be written on either side
-                    for inner in first(atom, env):
-                        yield from second(n, inner)
-
-        return match
+def _orders(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
+    """Return the orders of the terms of a value, each with its coefficient; none if it has another number of terms."""
+    terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
+    pool = [*terms.items(), *([(1, constant)] if constant else [])]
+    return itertools.permutations(pool) if len(pool) == number else ()
 
 
-def _variable(name: str) -> OpenMatcher:
-    def match(value: Any, env: Environment) -> Iterator[Environment]:
-        if name not in env:
-            yield {**env, name: value}
-        elif same(env[name], value):
-            yield env
-
-    return match
-
-
-def _all(matchers: list[OpenMatcher], values: tuple[Any, ...], env: Environment) -> Iterator[Environment]:
-    if not matchers:
-        yield env
-        return
-    for inner in matchers[0](values[0], env):
-        yield from _all(matchers[1:], values[1:], inner)
-
-
-def _assign(matchers: list[Any], pool: list[Any], env: Environment) -> Iterator[Environment]:
-    if not matchers:
-        yield env
-        return
-    sign, matcher = matchers[0]
-    for position, (atom, n) in enumerate(pool):
-        for inner in matcher(atom, n * sign, env):
-            yield from _assign(matchers[1:], pool[:position] + pool[position + 1 :], inner)
+def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the ways to read a term as a product. A pattern may have the coefficient on either side."""
+    if n == 1 and atom.__class__ is e.Binary and atom.op == "*":
+        yield atom.a, atom.b
+    if atom.__class__ is not int:
+        yield from ((atom, n), (n, atom))
 
 
 def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
@@ -441,7 +340,8 @@ class StatementMatcher(Matcher):
 
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
         scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
-        scope["statements_with"] = _statements_with
+        scope |= {"statements_with": _statements_with, "orders": _orders, "factors": _factors}
+        scope |= {"Binary": e.Binary, "multiply": e.multiply}
         super().__init__(scope, "steps" if evidence else "")
         self.expressions = expressions
         self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
@@ -632,15 +532,34 @@ class StatementMatcher(Matcher):
             compute, kind = self.constant(self.symbolic.compile(node)), "name" if sort in NAMES else "value"
             value = self.held(f"{compute}({self.environment(sorted(names & known))})")
             return self.compared(value, x, kind)
-        if isinstance(node, s.Apply) and node.fn not in self.expressions.facts and node.fn not in VALUE_CLASSES:
+        if isinstance(node, s.Apply):
             self.reject(f"{x}.__class__ is not Call")
             self.name("Fn", node.fn, f"{x}.fn")
             return self.sequence("Expr", node.items, f"{x}.args")
-        matcher, found = self.constant(OpenExpressions(self.expressions).compile(node)), self.local("m")
-        self.loop(f"for {found} in {matcher}({x}, {self.environment(sorted(names & known))}):", node)
-        for name in sorted(names - known - {"target"}):
-            self.bind(name, f"{found}[{self.constant(name)}]")
-        return None
+        if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
+            return self.total(node, x)
+        if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
+            raise DplcError("this is no pattern of an expression", node.span)
+        self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
+        return self.pair(node, f"{x}.a", f"{x}.b")
+
+    def pair(self, node: s.Operation, a: str, b: str) -> None:
+        self.value("Expr", node.a, a)
+        self.value("Expr", node.b, b)
+
+    def total(self, node: s.Syntax, x: str) -> None:
+        """Match a sum, numbers last."""
+        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
+        terms = [self.local("p") for _ in parts]
+        self.loop(f"for {', '.join(terms)}, in orders({x}, {len(parts)}):", node)
+        for (sign, part), term in zip(parts, terms, strict=True):
+            given = f"({term}[0], {sign}*{term}[1])"
+            if isinstance(part, s.Operation) and part.op == "*":
+                a, b = self.local("a"), self.local("b")
+                self.loop(f"for {a}, {b} in factors{given}:", node)
+                self.pair(part, a, b)
+            else:
+                self.value("Expr", part, self.held(f"multiply{given}"))
 
     def register(self, node: s.Subscript) -> bool:
         """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
