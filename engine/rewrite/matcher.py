@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import itertools
 import linecache
 import math
 from collections.abc import Iterable, Iterator
@@ -139,6 +140,10 @@ class Matcher(Writer, abc.ABC):
         super().__init__(
             {
                 "Var": e.Var,
+                "Binary": e.Binary,
+                "multiply": e.multiply,
+                "summands": _summands,
+                "factors": _factors,
                 "same": same,
                 "named": lambda name: None if name is None else e.Var(name),
                 "role_end": _role_end,
@@ -222,6 +227,38 @@ class Matcher(Writer, abc.ABC):
         minus, negative = self.constant("-"), self.constant(math.copysign(1.0, value) < 0)
         return f"{differs} or repr({x}).startswith({minus}) is not {negative}"  # two zeros; `0` is both
 
+    # ---- index expressions
+    @abc.abstractmethod
+    def operand(self, node: s.Syntax, x: str) -> None:
+        """Match an operand of an index expression."""
+
+    def computed(self, node: s.Syntax, x: str) -> None:
+        """Match an operation on index expressions, a sum in any order of its terms."""
+        if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
+            return self.total(node, x)
+        if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
+            raise DplcError("this is no pattern of an expression", node.span)
+        self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
+        return self.operands(node, f"{x}.a", f"{x}.b")
+
+    def operands(self, node: s.Operation, a: str, b: str) -> None:
+        self.operand(node.a, a)
+        self.operand(node.b, b)
+
+    def total(self, node: s.Syntax, x: str) -> None:
+        """Match a sum: each of its terms against any remaining term of the value, numbers last."""
+        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
+        terms = [self.local("p") for _ in parts]
+        self.loop(f"for {', '.join(terms)}, in summands({x}, {len(parts)}):", node)
+        for (sign, part), term in zip(parts, terms, strict=True):
+            given = f"({term}[0], {sign}*{term}[1])"
+            if isinstance(part, s.Operation) and part.op == "*":
+                a, b = self.local("a"), self.local("b")
+                self.loop(f"for {a}, {b} in factors{given}:", node)
+                self.operands(part, a, b)
+            else:
+                self.operand(part, self.held(f"multiply{given}"))
+
     # ---- lists
     def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True, block: bool = False) -> str:
         """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
@@ -298,6 +335,30 @@ class Matcher(Writer, abc.ABC):
         """Match an item of a list, or give it back: it is looked at when all runs are known."""
 
     def several(self, waiting: list[tuple[Any, str]]) -> None: ...
+
+
+def _summands(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
+    """Return the orders of the terms of a value, each with its coefficient; none if it has another number of terms."""
+    terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
+    pool = [*terms.items(), *([(1, constant)] if constant else [])]
+    return itertools.permutations(pool) if len(pool) == number else ()
+
+
+def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
+    """Yield the ways to read a term as a product. A pattern may have the coefficient on either side."""
+    if n == 1 and atom.__class__ is e.Binary and atom.op == "*":
+        yield atom.a, atom.b
+    if atom.__class__ is not int:
+        yield from ((atom, n), (n, atom))
+
+
+def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
+    node = s.bare(node)
+    if isinstance(node, s.Operation) and node.op in ("+", "-"):
+        return _addends(node.a, sign) + _addends(node.b, sign if node.op == "+" else -sign)
+    if isinstance(node, s.Prefix) and node.op == "-":
+        return _addends(node.a, -sign)
+    return [(sign, node)]
 
 
 def _differs(symbol: Symbol, text: str, kind: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -229,40 +228,10 @@ def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
     return answer
 
 
-# Patterns of index expressions that bind variables: `ko*BK + k`, `x // 4`, `subtract(b, m)` inside sums.
-#
-# A sum matches term by term, each term of the pattern against any remaining term of the value, in the value's order:
-# sums do not depend on the order of their terms.
-
-
 def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
     """Return the variables that an expression mentions, without reserved words, constants and facts that it calls."""
     called = (call.fn for call in calls(node) if call.fn not in facts)
     return frozenset(filter(is_variable, (*(name.text for name in names(node)), *called)))
-
-
-def _orders(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
-    """Return the orders of the terms of a value, each with its coefficient; none if it has another number of terms."""
-    terms, constant = e.linear(value) if not isinstance(value, float) else ({}, 0)
-    pool = [*terms.items(), *([(1, constant)] if constant else [])]
-    return itertools.permutations(pool) if len(pool) == number else ()
-
-
-def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the ways to read a term as a product. A pattern may have the coefficient on either side."""
-    if n == 1 and atom.__class__ is e.Binary and atom.op == "*":
-        yield atom.a, atom.b
-    if atom.__class__ is not int:
-        yield from ((atom, n), (n, atom))
-
-
-def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
-    node = s.bare(node)
-    if isinstance(node, s.Operation) and node.op in ("+", "-"):
-        return _addends(node.a, sign) + _addends(node.b, sign if node.op == "+" else -sign)
-    if isinstance(node, s.Prefix) and node.op == "-":
-        return _addends(node.a, -sign)
-    return [(sign, node)]
 
 
 Near = Callable[[int, s.Syntax, Any], None]
@@ -340,8 +309,7 @@ class StatementMatcher(Matcher):
 
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
         scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
-        scope |= {"statements_with": _statements_with, "orders": _orders, "factors": _factors}
-        scope |= {"Binary": e.Binary, "multiply": e.multiply}
+        scope["statements_with"] = _statements_with
         super().__init__(scope, "steps" if evidence else "")
         self.expressions = expressions
         self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
@@ -536,30 +504,10 @@ class StatementMatcher(Matcher):
             self.reject(f"{x}.__class__ is not Call")
             self.name("Fn", node.fn, f"{x}.fn")
             return self.sequence("Expr", node.items, f"{x}.args")
-        if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
-            return self.total(node, x)
-        if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
-            raise DplcError("this is no pattern of an expression", node.span)
-        self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
-        return self.pair(node, f"{x}.a", f"{x}.b")
+        return self.computed(node, x)
 
-    def pair(self, node: s.Operation, a: str, b: str) -> None:
-        self.value("Expr", node.a, a)
-        self.value("Expr", node.b, b)
-
-    def total(self, node: s.Syntax, x: str) -> None:
-        """Match a sum, numbers last."""
-        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
-        terms = [self.local("p") for _ in parts]
-        self.loop(f"for {', '.join(terms)}, in orders({x}, {len(parts)}):", node)
-        for (sign, part), term in zip(parts, terms, strict=True):
-            given = f"({term}[0], {sign}*{term}[1])"
-            if isinstance(part, s.Operation) and part.op == "*":
-                a, b = self.local("a"), self.local("b")
-                self.loop(f"for {a}, {b} in factors{given}:", node)
-                self.pair(part, a, b)
-            else:
-                self.value("Expr", part, self.held(f"multiply{given}"))
+    def operand(self, node: s.Syntax, x: str) -> None:
+        self.value("Expr", node, x)
 
     def register(self, node: s.Subscript) -> bool:
         """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""

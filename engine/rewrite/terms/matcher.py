@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError, did_you_mean
-from ....ir.expr import Axis, Binary, Not, Sum, invert, negate
-from ....ir.facts.index import operate
+from ....ir.expr import Axis, Not
 from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, Term, axes, dtype, postorder
@@ -26,8 +25,6 @@ from ..matcher import Matcher
 from ..statements.compiled import PlanExecutor, plan
 from ..trace import Evidence
 
-Build = Callable[[Sequence[Any]], Any]  # an index expression from its leaves
-
 
 class ValueMatcher(Matcher):
     """Writer of the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
@@ -37,8 +34,8 @@ class ValueMatcher(Matcher):
 
     def __init__(self, rule: Rule, deciding: bool = False, told: str = "", known: bool = False):
         super().__init__({
-            "Axis": Axis, "Const": Const, "Remap": Remap, "axes": axes, "leaf": is_leaf, "leaves": leaves_of,
-            "orders": orders_of, "makes": makes,
+            "Axis": Axis, "Const": Const, "Not": Not, "Remap": Remap, "axes": axes, "leaf": is_leaf,
+            "orders": orders_of,
         }, told)  # fmt: skip
         self.rule, self.deciding, self.known = rule, deciding, known
         self.inner = []
@@ -223,18 +220,24 @@ class ValueMatcher(Matcher):
             self.index(node, x)
 
     def index(self, node: c.Syntax, x: str) -> None:
-        """Match an index expression: a name is an axis or a value, anything else is evaluated over its leaves."""
+        """Match an index expression: a name is an axis or a value, and nothing else."""
         with self.at(node, x) as x:
-            if isinstance(node, c.NameOf) and node.text not in CONSTANTS:
+            node, number = c.bare(node), c.constant_of(node)
+            if number is not None:
+                self.reject(self.unlike(x, number))
+            elif isinstance(node, c.Prefix) and node.op == "not":
+                self.reject(f"{x}.__class__ is not Not")
+                self.index(node.a, f"{x}.a")
+            elif isinstance(node, c.Operation | c.Prefix):
+                self.computed(node, x)
+            elif isinstance(node, c.NameOf | c.Subscript | c.Apply):
                 self.reject(f"not leaf({x})")
-                return self.leaf(node, x)
-            found: list[c.Syntax] = []
-            build, values = self.compiled(node, found), self.held(f"leaves({x})")
-            self.reject(f"len({values}) != {len(found)}")
-            self.reject(f"not makes({self.object(build)}, {values}, {x})")
-            for place, leaf in enumerate(found):
-                self.leaf(leaf, self.held(f"{values}[{place}]"))
-        return None
+                self.leaf(node, x)
+            else:
+                what = "an index in a pattern is arithmetic over axes and values, or `x[is..]` takes any"
+                raise self.error(what, node)
+
+    operand = index
 
     def leaf(self, node: c.Syntax, x: str) -> None:
         if not isinstance(node, c.NameOf) or node.text in self.defined:
@@ -243,27 +246,6 @@ class ValueMatcher(Matcher):
         if node.text in self.read:  # a template that reads it takes it for an axis
             self.reject(f"{x}.__class__ is not Axis")
         return self.bind(node.text, x)
-
-    def compiled(self, node: c.Syntax, leaves: list[c.Syntax]) -> Build:
-        """Return an index expression as a function of its leaves, which are noted in the order of the text."""
-        node = c.bare(node)
-        if isinstance(node, c.Number):
-            return lambda _: node.value
-        if isinstance(node, c.NameOf) and isinstance(CONSTANTS.get(node.text), bool):
-            return lambda _: CONSTANTS[node.text]
-        if isinstance(node, c.Operation) and node.op not in ("in", "not in"):
-            a, b = self.compiled(node.a, leaves), self.compiled(node.b, leaves)
-            return lambda given: operate(node.op, a(given), b(given))
-        if isinstance(node, c.Prefix):
-            inner, change = self.compiled(node.a, leaves), negate if node.op == "-" else invert
-            return lambda given: change(inner(given))
-        if isinstance(node, c.NameOf | c.Subscript | c.Apply) and not (
-            isinstance(node, c.Subscript) and any(isinstance(item, c.Run) for item in node.items)
-        ):
-            place = len(leaves)
-            leaves.append(node)
-            return lambda given: given[place]
-        raise self.error("an index in a pattern is arithmetic over axes and values, or `x[is..]` takes any", node)
 
 
 # The class and constants that the head of a pattern requires.
@@ -295,26 +277,6 @@ def begins_at(rule: Rule, term: Term) -> bool:
 # Functions that generated matchers call.
 def is_leaf(value: Any) -> bool:
     return isinstance(value, Axis | Term)
-
-
-def leaves_of(value: Any) -> list[Any]:
-    """Return the axes and values of an index expression, in the order in which its text has them."""
-    if is_leaf(value):
-        return [value]
-    if value.__class__ is Sum:
-        return [leaf for atom, _ in value.terms for leaf in leaves_of(atom)]
-    if value.__class__ is Binary:
-        return leaves_of(value.a) + leaves_of(value.b)
-    return leaves_of(value.a) if value.__class__ is Not else []
-
-
-def makes(build: Build, leaves: Sequence[Any], value: Any) -> bool:
-    """Return whether an expression over these leaves equals the value."""
-    try:
-        found = build(leaves)
-    except (DplcError, ArithmeticError, TypeError):
-        return False
-    return found.__class__ is value.__class__ and bool(found == value)
 
 
 def orders_of(rest: list[Any], number: int) -> Any:
