@@ -10,14 +10,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...ir import expr as e
-from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.monoid_texts import NAMES
 from ...ir.monoids import Monoid, monoid
+from ...ir.names import unused
+from ...ir.substitute import substitute
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
+from ...ir.text.parse import parse
+from ...ir.text.print_statements import print_expr
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, SplitTemplate, steps
@@ -90,32 +94,39 @@ def _word(name: str, span: Span, behind: str = r"\b") -> Span:
 BASE = "base"  # of a monoid's definitions: what its elements are compared with
 
 
-class Recurrence(NamedTuple):
-    """Recurrence of a monoid with a leading part and a sum that is relative to the leading part.
+# One chunk: `m` and `s` are the parts, `x` the elements, `o0` .. what else is scaled. Without lanes, `c` is `x` and
+# `total` is `p`.
+CHUNK = """\
+    c <- {leading}(c, x)                        # lanes
+    Combine(c, {leading}, over=lanes)
+    top = {leading}(m, c)
+    base = {base}
+    gap = {gap}
+    fix = {factor}(gap)
+    m <- {leading}(m, top)
+    below = {below}
+    p = {weight}(below)
+    total <- {total}(total, p)                  # lanes
+    Combine(total, {total}, over=lanes)
+    Scale(s, fix)
+    s <- {total}(s, total)
+"""
 
-    leading: the function that combines two leading parts; an element is its own leading part. base: the value of the
-    leading part m that elements are compared with. total: the function that combines two sums. gap and factor: the
-    factor of the sum so far, where m1 is the leading part so far. below and weight: the weight of x in the sum.
-    """
 
-    leading: str
-    base: e.Call
-    total: str
-    gap: e.Call
-    factor: e.Call
-    below: e.Call
-    weight: e.Call
-
-
-def recurrence(one: Monoid) -> Recurrence | None:
-    """Return the recurrence of a monoid, or None if it is not a sum relative to a leading part."""
+def recurrence(one: Monoid) -> dict[str, str] | None:
+    """Return the functions and expressions of CHUNK, or None for a monoid that is not a sum relative to its lead."""
     lift: dict[str, Any] = {definition.dst: definition.val for definition in one.lift}  # type: ignore[attr-defined]
     combine: dict[str, Any] = {definition.dst: definition.val for definition in one.combine}  # type: ignore[attr-defined]
     if len(one.parts) != 2 or BASE not in lift.keys() & combine.keys():
         return None
     (m, total), factor, weight = one.parts, combine[one.parts[1]].args[0].args[1], lift[one.parts[1]].args[0]
-    gap, below = combine[factor.args[0].name], lift[weight.args[0].name]
-    return Recurrence(combine[m].fn, combine[BASE], combine[total].fn, gap, factor, below, weight)
+    said = {
+        "base": substitute(combine[BASE], {m: e.Var("top")}),
+        "gap": substitute(combine[factor.args[0].name], {f"{m}1": e.Var(m)}),
+        "below": lift[weight.args[0].name],
+    }
+    functions = {"leading": combine[m].fn, "total": combine[total].fn, "factor": factor.fn, "weight": weight.fn}
+    return functions | {name: print_expr(value) for name, value in said.items()}
 
 
 def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
@@ -126,87 +137,56 @@ def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
         for node in statements:
             inner: Any = getattr(node, "body", None)
             if isinstance(node, eq.FoldAssign):
-                yield from _Steps(node, taken).steps()
+                yield from _steps(node, taken)
             else:
                 yield dataclasses.replace(node, body=tuple(block(inner))) if inner else node  # type: ignore[call-arg]
 
     return tuple(block(body))
 
 
-class _Steps:
-    """The statements of one fold. taken: the names that the rule uses; added to."""
+def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
+    """Return the statements of a fold. taken: the names that the rule uses; added to.
 
-    def __init__(self, node: eq.FoldAssign, taken: set[str]):
-        self.node, self.taken, self.at = node, taken, node.span
+    Raises DplcError for a monoid that is no such sum.
+    """
+    at, name = node.span, node.monoid
+    if name not in NAMES:
+        raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
+    one = monoid(name)
+    form = recurrence(one)
+    if form is None:
+        known = " or ".join(f"`{other}`" for other in NAMES if recurrence(monoid(other)) is not None)
+        notes = (f"such is {known}: its sum is scaled when the leading part changes",)
+        raise DplcError(f"`{name}` is no sum relative to a leading part", at, notes)
+    if len(node.parts) != len(one.parts):
+        what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
+        raise DplcError(what, at)
+    given = {**dict(zip(one.parts, node.parts, strict=True)), one.operands[0]: node.value}
+    given |= {f"o{n}": other for n, other in enumerate(node.scaled)}
+    lines = [line for line in CHUNK.splitlines() if node.lanes is not None or "lanes" not in line]
+    lines += [f"    Scale(o{n}, fix)" for n in range(len(node.scaled))]
+    if isinstance(node.target, s.NameOf):
+        given["p"] = node.target
+    else:
+        lines.append("    target = p")
+        given["target"] = node.target
+    new = ["top", BASE, "gap", "fix", "below", *({"p"} - given.keys())]
+    if node.lanes is not None:
+        new += ["c", "total"]
+        given["lanes"] = node.lanes
+    for word in new:
+        taken.add(free := unused(word, taken))
+        given[word] = s.NameOf(at, free)
+    if node.lanes is None:
+        given |= {"c": node.value, "total": given["p"]}
+    (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""]).format(**form)))
+    return substituted(located(read.body, at), given, words=False)  # type: ignore[attr-defined, no-any-return]
 
-    def steps(self) -> Iterator[s.Syntax]:
-        """Yield the statements. Raises DplcError for a monoid that is no such sum."""
-        node, at, name = self.node, self.at, self.node.monoid
-        if name not in NAMES:
-            raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
-        one = monoid(name)
-        form = recurrence(one)
-        if form is None:
-            known = " or ".join(f"`{other}`" for other in NAMES if recurrence(monoid(other)) is not None)
-            notes = (f"such is {known}: its sum is scaled when the leading part changes",)
-            raise DplcError(f"`{name}` is no sum relative to a leading part", at, notes)
-        if len(node.parts) != len(one.parts):
-            what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
-            raise DplcError(what, at)
-        (m, total), x, lead = node.parts, one.operands[0], one.parts[0]
-        chunk = node.value
-        if node.lanes is not None:
-            chunk = yield from self._shared("c", form.leading, node.value)
-        top = yield from self._value("top", s.Apply(at, form.leading, (m, chunk)))
-        base = yield from self._value(BASE, self._call(form.base, {lead: top}))
-        gap = yield from self._value("gap", self._call(form.gap, {f"{lead}1": m, BASE: base}))
-        fix = yield from self._value("fix", s.Apply(at, form.factor.fn, (gap,)))
-        yield self._into(m, form.leading, top)
-        below = yield from self._value("below", self._call(form.below, {x: node.value, BASE: base}))
-        own = isinstance(node.target, s.NameOf)
-        weight = node.target if own else self._new("p")
-        yield s.Assign(at, weight, s.Apply(at, form.weight.fn, (below,)))
-        added = weight
-        if node.lanes is not None:
-            added = yield from self._shared("total", form.total, weight)
-        yield self._scale(total, fix)
-        yield self._into(total, form.total, added)
-        for other in node.scaled:
-            yield self._scale(other, fix)
-        if not own:
-            yield s.Assign(at, node.target, weight)
 
-    def _shared(self, name: str, fn: str, value: s.Syntax) -> Any:
-        """Yield the statements that combine the lanes; return the name of the result."""
-        new = self._new(name)
-        yield self._into(new, fn, value)
-        lanes = s.Keyword(self.at, "over", self.node.lanes or new)
-        yield s.Statement(self.at, s.Apply(self.at, "Combine", (new, s.NameOf(self.at, fn), lanes)))
-        return new
-
-    def _value(self, name: str, value: s.Syntax) -> Any:
-        new = self._new(name)
-        yield s.Assign(self.at, new, value)
-        return new
-
-    def _into(self, target: s.Syntax, fn: str, value: s.Syntax) -> s.Syntax:
-        return s.AccumulateInto(self.at, target, s.Apply(self.at, fn, (target, value)))
-
-    def _scale(self, target: s.Syntax, factor: s.Syntax) -> s.Syntax:
-        return s.Statement(self.at, s.Apply(self.at, "Scale", (target, factor)))
-
-    def _call(self, value: Any, known: Mapping[str, s.Syntax]) -> s.Syntax:
-        """Return a definition of the monoid as syntax, with other syntax for its names."""
-        if isinstance(value, e.Call):
-            return s.Apply(self.at, value.fn, tuple(self._call(argument, known) for argument in value.args))
-        return known[value.name] if isinstance(value, e.Var) else s.Number(self.at, value)
-
-    def _new(self, name: str) -> s.NameOf:
-        """Return a name that the rule does not use yet."""
-        while name in self.taken:
-            name += "1"
-        self.taken.add(name)
-        return s.NameOf(self.at, name)
+def located(value: Any, span: Span) -> Any:
+    """Return syntax with one span in all of its parts."""
+    moved = rebuilt(value, lambda part: located(part, span))
+    return dataclasses.replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
 
 
 # Declarations with parameters that rules of one file share.

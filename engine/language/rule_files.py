@@ -26,9 +26,9 @@ from ...ir.text import parse as parser
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from . import elaborate, splits
-from .elaborate import elaborated
+from .elaborate import elaborated, located
 from .spelling import INDENT, block
-from .typed_slots import rebuilt, substituted
+from .typed_slots import substituted
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExamp
     lines = block(program, 1)
     for edit in edits:
         lines = list(_edited(lines, edit))
-    return _at(_read(lines, node), node.span)  # type: ignore[no-any-return]
+    return located(_read(lines, node), node.span)  # type: ignore[no-any-return]
 
 
 def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
@@ -162,12 +162,6 @@ def _program(text: str) -> s.Nodes:
     assert isinstance(found, s.ExamplesOf)
     program: s.Nodes = found.examples[0].before
     return program
-
-
-def _at(value: Any, span: Span) -> Any:
-    """Return syntax with the span of the example."""
-    moved = rebuilt(value, lambda part: _at(part, span))
-    return dataclasses.replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
 
 
 # A cache of parsed and elaborated built-in rules. Reading it takes a fifth of the time of parsing.
