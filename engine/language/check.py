@@ -207,25 +207,19 @@ SETTINGS = {
 
 
 def examples_enough(subject: CheckedRule) -> Findings:
-    """Check that a rule has an example that fires, and one refusal per `require`."""
+    """Check that a rule has an example that fires, and one refusal per `require`.
+
+    Rules that share a group of guards share its refusals.
+    """
     rule = subject.rule
     if subject.local:
         return  # reached through the examples of the rules that use it
-    examples = list(rule.examples) or _of_family(subject)
-    if not any(isinstance(example.gives, tuple) for example in examples):
+    if not any(isinstance(example.gives, tuple) for example in subject.rules.examples_at(rule.span)):
         yield subject.finding("no example shows it fire", rule.span, (), 'add `example "title"` .. `gives` ..', WARNING)
-    refusals = [example.gives for example in examples if isinstance(example.gives, str)]
     for guard in rule.guards:
-        if guard.kind == "require" and not any(text in guard.reason for text in refusals):
+        if guard.kind == "require" and not subject.rules.shows_refusal(guard):
             what = f'no example is refused because "{guard.reason}"'
             yield subject.finding(what, guard.span, (), f'add an example that `gives no "{guard.reason}"`', WARNING)
-
-
-def _of_family(subject: CheckedRule) -> list[s.Example]:
-    """Return the examples of all members of the family: members differ in names only."""
-    family = subject.rule.family
-    members = subject.rules.rules.values() if family is not None else ()
-    return [example for member in members if member.family == family for example in member.examples]
 
 
 def refusals_known(subject: CheckedRule) -> Findings:
@@ -339,7 +333,7 @@ def known_calls(subject: CheckedRule) -> Findings:
     known = (*subject.facts, *FUNCTIONS)
     for asked in subject.expressions:
         for call in calls(asked.node):
-            if call.fn in known or call.fn in asked.scope or call.fn in VALUE_CLASSES or call.fn == "_":
+            if call.fn in (*known, *asked.scope, *VALUE_CLASSES, "_"):
                 continue
             elsewhere = sorted(level for level, name in FACTS if name == call.fn)
             notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()

@@ -174,6 +174,16 @@ class RuleSet:
         self._arrange()
         self.digest = _digest("\0".join(f.source.text for f in self.files))
 
+    def examples_at(self, span: Span) -> list[s.Example]:
+        """Return the examples of each rule that was declared, or has a guard, at a place. Members of families share both."""
+        near = [rule for rule in self.rules.values() if rule.span.source is span.source]
+        return [e for r in near if span in (r.span, *(guard.span for guard in r.guards)) for e in r.examples]
+
+    def shows_refusal(self, guard: s.Guard) -> bool:
+        """Return whether the guard rejects an example, also of another rule if the guard is of a group."""
+        texts = [example.gives for example in self.examples_at(guard.span)]
+        return any(isinstance(text, str) and text in guard.reason for text in texts)
+
     def in_force(self, declared: Iterable[D]) -> tuple[D, ...]:
         """Return the declarations that are for every device, or for that of the set."""
         return tuple(d for d in declared if d.device is None or device_named(d.device) == self.device)

@@ -104,23 +104,30 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) 
 def _unnoticed(
     rules: RuleSet, broken: Rule, result: Result, whole: list[RuleVerdict], without: list[RuleVerdict]
 ) -> Result:
-    """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it."""
+    """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it.
+
+    The example may be of any rule in the file, for rules of a file share guards.
+    """
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
     result = replace(result, legal=max(0, legal))
     stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
     if stopped[1] > stopped[0]:
         return replace(result, how="refused", problem=CHANGES_DTYPE)
-    _, failures = run_examples(Engine(rules, check=True), [broken])
+    near = [rule for rule in rules.rules.values() if rule.file == broken.file]
+    _, failures = run_examples(Engine(rules, check=True), near)
     fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
     return replace(result, how="example", problem=fires[0].problem) if fires else result
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
-    """Return the rule set with one rule in another form."""
-    files = []
-    for file in rules.files:
-        kept = tuple(broken if rule.name == broken.name else rule for rule in file.rules)
-        files.append(replace(file, rules=kept))
+    """Return the rule set with one rule in another form. A guard that it lost is out of all rules that share it."""
+    lost = {guard.span for guard in rules.rules[broken.name].guards} - {guard.span for guard in broken.guards}
+
+    def changed(rule: Rule) -> Rule:
+        kept = tuple(clause for clause in rule.clauses if clause.span not in lost)
+        return broken if rule.name == broken.name else rule if kept == rule.clauses else replace(rule, clauses=kept)
+
+    files = [replace(file, rules=tuple(map(changed, file.rules))) for file in rules.files]
     made = RuleSet(files)
     made.digest = f"{rules.digest} {id(broken)} {hash(repr(broken.rewrite))} {hash(repr(broken.clauses))}"
     return made
@@ -211,9 +218,8 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
     for rule in rules:
         if "local" in rule.attributes or rule.family is not None:
             continue
-        shown = [example.gives for example in rule.examples if isinstance(example.gives, str)]
         for guard in rule.guards:
-            if any(text in guard.reason for text in shown) or _refused(engine, rule, guard, programs, target):
+            if engine.rules.shows_refusal(guard) or _refused(engine, rule, guard, programs, target):
                 continue
             what = f'no known program is refused because "{guard.reason}"'
             note = f"{len(programs[rule.level])} programs of examples were tried"

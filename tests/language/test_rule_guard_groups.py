@@ -57,6 +57,25 @@ def test_a_rule_by_itself_has_the_guards() -> None:
     assert shown == change(TWO, "guards apart(rest, a)\n", lines)
 
 
+SHOWN = """\
+example "a loop after it"
+    a <- add(a, v)
+    for k in 0..4 free:
+        y[k] = v
+gives no "more than values"
+example "the sum is read"
+    a <- add(a, v)
+    b = copy(a)
+gives no "it reads the sum"
+
+rule two"""
+
+
+@pytest.mark.parametrize(("text", "lacks"), [(SHARED, 4), (change(SHARED, "\nrule two", SHOWN), 0)])
+def test_an_example_of_one_rule_shows_the_guards_of_both(text: str, lacks: int) -> None:
+    assert report(text, ()).count("no example is refused because") == lacks
+
+
 MISTAKES = [
     pytest.param(
         change(SHARED, "guards apart(rest, a)\nrewrite\n    rest", "guards apar(rest, a)\nrewrite\n    rest"),

@@ -153,6 +153,46 @@ def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_p
     assert re.search(r"\d of 3 mutants caught: \d wrong", out)
 
 
+SHARED = """
+guards one_axis(ks, c):
+    require disjoint(ks, axes(c))                    else "the factor varies"
+    require size(ks) == 1                            else "several axes are summed"
+
+@approx
+rule factor_out on tensor
+match
+    p = multiply(x, c)
+    y = Reduce(add, ks.., p)
+guards one_axis(ks, c)
+rewrite
+    t = Reduce(add, ks.., x)
+    y = multiply(t, c)
+example "two axes"
+    graph g(x: f32[i:4, k:8, l:2], c: f32[i:4]) -> y: f32[4]:
+        p[i:4, k:8, l:2] = multiply(x[i, k, l], c[i])
+        y[i] = Reduce(add, k, l, p)
+gives no "several axes are summed"
+
+@approx
+rule divisor_out on tensor
+match
+    p = divide(x, c)
+    y = Reduce(add, ks.., p)
+guards one_axis(ks, c)
+rewrite
+    t = Reduce(add, ks.., x)
+    y = divide(t, c)
+"""
+
+
+def test_a_guard_of_a_group_is_dropped_for_all_its_rules(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The example of one rule then fires, whichever rule the mutant is of."""
+    file = tmp_path / "mine.rw"
+    file.write_text(SHARED)
+    code, out, _ = call(capsys, str(file), "--guards", "--examples", "25")
+    assert code == 0 and "4 of 4 mutants caught: 2 wrong, 2 by an example alone" in out
+
+
 def test_a_part_of_the_rules(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[list[str]] = []
     monkeypatch.setattr(command, "require", lambda rules, only: ())
