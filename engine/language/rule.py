@@ -175,7 +175,7 @@ class RuleSet:
         self.digest = _digest("\0".join(f.source.text for f in self.files))
 
     def examples_at(self, span: Span) -> list[s.Example]:
-        """Return the examples of each rule that was declared, or has a guard, at a place. Members of families share both."""
+        """Return the examples of rules that stand, or have a guard, at a place. Members of families share both."""
         near = [rule for rule in self.rules.values() if rule.span.source is span.source]
         return [e for r in near if span in (r.span, *(guard.span for guard in r.guards)) for e in r.examples]
 
