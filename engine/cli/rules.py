@@ -338,8 +338,11 @@ def format_files(flags: Flags) -> None:
 # ---- test --accept
 
 
-AWAITED = f"{INDENT}pass"  # a graph may have another level than the result of a rule
-_EXAMPLE = re.compile(r'example "[^"]*" *(?:\([^)]*\))? *$')
+AWAITED = f"{INDENT}pass"
+_EXAMPLE = re.compile(  # an example with indented or empty lines, and a `gives` with or without such lines
+    r'^example "[^"]*" *(?:\([^)]*\))? *\n(?P<program>(?: .*\n|\n)+?)(?:gives *\n(?P<given>(?: .*\n|\n)*?))?(?=\S|\Z)',
+    re.MULTILINE,
+)
 
 
 Place = tuple[Path, int]  # a file, and the line of an example in it
@@ -375,45 +378,31 @@ def accept(failures: Iterable[Failure], missing: Mapping[Place, Span]) -> int:
 
 
 def fill(path: Path) -> dict[Place, Span]:
-    """Give each example without a program in its `gives` one that `accept` compares with.
+    """Write `pass` where an example has no program in its `gives`, which `accept` replaces.
 
-    The program is that of the example itself, or `pass` if it is a graph. Returns the original locations of these
-    examples. Raises DplcError if the file has other errors.
+    Returns the original locations of these examples. Raises DplcError if the file has other errors.
     """
     source = Source(str(path), path.read_text(encoding="utf-8-sig"))
-    lines, out = source.text.splitlines(), list[str]()
     missing: dict[Place, Span] = {}
-    place = 0
-    while place < len(lines):
-        out.append(lines[place])
-        place += 1
-        if not _EXAMPLE.match(out[-1]):
-            continue
-        line, head = place, len(out)
-        program, place = _indented(lines, place)
-        out += program
-        gives = lines[place] if place < len(lines) else ""
-        if gives.startswith("gives ") or not any(line.strip() for line in program):
-            continue  # a refusal, or no program to take
-        place += gives.rstrip() == "gives"
-        given, place = _indented(lines, place)
-        if not any(line.strip() for line in given):
-            missing[path, head] = Span(source, line, 0, line, len(lines[line - 1]))
-            given = [AWAITED] if any(line.startswith(f"{INDENT}graph ") for line in program) else program
-        out += ["gives", *given]
+    added = 0
+
+    def filled(found: re.Match[str]) -> str:
+        nonlocal added
+        refusal = source.text.startswith("gives ", found.end())
+        if refusal or not found["program"].strip() or (found["given"] or "").strip():
+            return found[0]
+        line = source.text.count("\n", 0, found.start()) + 1
+        missing[path, line + added] = Span(source, line, 0, line, len(source.line(line)))
+        example = found[0][: found.end("program") - found.start()].rstrip()
+        space = found[0][len(found[0].rstrip()) + 1 :]
+        text = f"{example}\ngives\n{AWAITED}\n{space}"
+        added += text.count("\n") - found[0].count("\n")
+        return text
+
+    text = _EXAMPLE.sub(filled, source.text.rstrip() + "\n")
     if missing:
-        write_file(path, "\n".join(out) + "\n", ANY_FILE)
+        write_file(path, text, ANY_FILE)
     return missing
-
-
-def _indented(lines: list[str], place: int) -> tuple[list[str], int]:
-    """Return the indented lines from an index on without trailing empty lines, and the index of the next line."""
-    end = place
-    while end < len(lines) and (lines[end].startswith(" ") or not lines[end].strip()):
-        end += 1
-    while end > place and not lines[end - 1].strip():
-        end -= 1
-    return lines[place:end], end
 
 
 def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
