@@ -212,10 +212,10 @@ class Document:
             try:
                 return [*found, *(error for error in self._checks(source) if not _misses(error, unread))]
             except DplcError as error:
-                told = error.errors if isinstance(error, Diagnostics) else [error]
-            new = [one for one in told if all((one.what, one.span) != (e.what, e.span) for e in found)]
+                raised = error.errors if isinstance(error, Diagnostics) else [error]
+            new = [one for one in raised if all((one.what, one.span) != (e.what, e.span) for e in found)]
             found += [one for one in new if not _misses(one, unread)]
-            right = tuple(one for one in self.declarations if not any(_stands_in(error, one) for error in told))
+            right = tuple(one for one in self.declarations if not any(_stands_in(error, one) for error in raised))
             if len(right) == len(self.declarations):
                 return found
             unread |= {getattr(one, "name", "") for one in self.declarations if one not in right}
@@ -241,8 +241,8 @@ class Document:
             chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
             found += self._check(self.rules.rules[rule.name], chunk, context)
         self._order()
-        told = {(error.span, error.what): error for error in found}  # members of a family share their text
-        return told.values()
+        distinct = {(error.span, error.what): error for error in found}  # members of a family share their text
+        return distinct.values()
 
     def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:
         """Return the declarations of the rule file, or those of the file of its examples."""
@@ -735,10 +735,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a run: a label for the lens, a line for the user (`said`), and the errors to show."""
+    """Result of a run: a label for the lens, a message for the user, and the errors to show."""
 
-    said: str
-    told: str = ""
+    message: str
+    label: str = ""
     wrong: tuple[DplcError, ...] = ()
     counts: Counts | None = None
 
@@ -750,9 +750,9 @@ def examples(request: Request, document: Document, tell: Tell) -> Answer:
     if not count and title is not None:
         raise DplcError(f'`{rule}` has no example "{title}"')
     held = count - len(failures)
-    told = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
+    label = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
     what = f'example "{title}"' if title is not None else f"{count} examples"
-    return Answer(f"{what}{f' of `{rule}`' if rule else ''}: {told}", told, tuple(one.error() for one in failures))
+    return Answer(f"{what}{f' of `{rule}`' if rule else ''}: {label}", label, tuple(one.error() for one in failures))
 
 
 def check(request: Request, document: Document, tell: Tell) -> Answer:
@@ -762,7 +762,7 @@ def check(request: Request, document: Document, tell: Tell) -> Answer:
     chosen = _rules(document, request.rule)
     verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
     said = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
-    told = said[0] if len(said) == 1 else f"{sum(one.result == 'ok' for one in verdicts)} ok"
+    label = said[0] if len(said) == 1 else f"{sum(one.result == 'ok' for one in verdicts)} ok"
     wrong = []
     for wrong_one, name in ((one.wrong, one.rule) for one in verdicts if one.wrong is not None):
         program = (f"  {line}" for line in wrong_one.subject.text.splitlines())
@@ -770,7 +770,7 @@ def check(request: Request, document: Document, tell: Tell) -> Answer:
         span = document.rules.rules[name].span
         wrong.append(DplcError(f"rule `{name}` is wrong: {wrong_one.problem}", span, notes))
     lines = (f"rule `{one.rule}`: {text}" for one, text in zip(verdicts, said, strict=True))
-    return Answer("\n".join(lines), told, tuple(wrong))
+    return Answer("\n".join(lines), label, tuple(wrong))
 
 
 def firings(request: Request, document: Document, tell: Tell) -> Answer:

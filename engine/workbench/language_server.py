@@ -124,22 +124,22 @@ class Server(LanguageServer):
 
     def publish(self, uri: str) -> None:
         """Send the diagnostics of a document to the editor: its own, and those of runs in it or beside it."""
-        ran = (told for file in self.files.values() for found in file.wrong.values() for told in found)
-        shown = {told.message: told for where, told in ran if where == uri}
+        ran = (one for file in self.files.values() for found in file.wrong.values() for one in found)
+        shown = {one.message: one for where, one in ran if where == uri}
         diagnostics = [*self.files[uri].problems, *shown.values()]
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
 
     def _problems(self, document: Document, text: str) -> list[DplcError]:
         """Return the errors of a document. Examples are checked with their rules."""
         document.set_examples(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
-        told = document.problems(text)
+        problems = document.problems(text)
         rules = rules_file(document.path)
-        if rules != document.path and not told and rules.is_file():
+        if rules != document.path and not problems and rules.is_file():
             whole = Document(rules)
             whole.set_examples(text)
-            told = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
-            told = [one for one in told if one.span is not None and one.span.source.name == document.name]
-        return told
+            problems = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
+            problems = [one for one in problems if one.span is not None and one.span.source.name == document.name]
+        return problems
 
     def text_of(self, path: Path) -> str | None:
         """Return the text of a file if it is open in the editor, else None."""
@@ -164,9 +164,9 @@ class Server(LanguageServer):
                 answer = await ask(Request(*key, rules, whole, examples, self.suite), tell)
         finally:
             self.running.discard((uri, key))
-        said = answer if isinstance(answer, str) else answer.said
+        message = answer if isinstance(answer, str) else answer.message
         if isinstance(answer, Answer) and file.document.text == text:
-            file.labels[key], file.wrong[key] = answer.told, []
+            file.labels[key], file.wrong[key] = answer.label, []
             for one in answer.wrong:
                 name = one.span.source.name if one.span is not None else ""
                 file.wrong[key].append((path_of(name).as_uri(), diagnostic(one, name, "", "dplc run")))
@@ -175,7 +175,7 @@ class Server(LanguageServer):
         for known in self.files:
             self.publish(known)
         if aloud:
-            self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, said))
+            self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, message))
         asked = self.client_capabilities.workspace
         if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
             await self.workspace_code_lens_refresh_async(None)
@@ -245,7 +245,7 @@ async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
     uri = given.text_document.uri
     SERVER.check(uri, whole=True)
     file = SERVER.files[uri].document.file
-    right = all(told.severity != lsp.DiagnosticSeverity.Error for told in SERVER.files[uri].problems)
+    right = all(problem.severity != lsp.DiagnosticSeverity.Error for problem in SERVER.files[uri].problems)
     if right and file is not None and any(rule.examples for rule in file.rules):
         await SERVER.run(uri, ("examples", None, None), aloud=False)
 

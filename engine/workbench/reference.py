@@ -449,9 +449,9 @@ def _on_statements(name: str, lines: Sequence[str], level: str, title: str) -> s
         guard = f'require {extent} > 1                                    else "{REASON}"\n'
         if small != list(lines):
             refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n'
-    told = {"name": name, "level": level, "title": title, "guard": guard, "refusal": refusal}
+    slots = {"name": name, "level": level, "title": title, "guard": guard, "refusal": refusal}
     body = _indented(pattern)
-    return STATEMENT_RULE.format(pattern=body, template=body, program=_indented(lines), **told)
+    return STATEMENT_RULE.format(pattern=body, template=body, program=_indented(lines), **slots)
 
 
 def _indented(lines: Sequence[str]) -> str:
