@@ -384,19 +384,16 @@ def _to_the_user() -> int:
     return level
 
 
-class FixedLengths(DplcError):
-    """Error for a graph that compiles for one length, but not for all of a range."""
+@dataclass(eq=False)
+class NotForAll(Exception):
+    """Error for a graph that does not compile for a range of lengths.
 
-
-class NotCompiled(Exception):
-    """Error for a graph that compiles for no length.
-
-    problem: the reason; node: the name of the op that causes it, if it is one.
+    compiles: whether it compiles for one length; node: the name of the op that causes it if it does not.
     """
 
-    def __init__(self, problem: DplcError, node: str | None):
-        super().__init__(problem.what)
-        self.problem, self.node = problem, node
+    problem: DplcError
+    compiles: bool
+    node: str | None = None
 
 
 class GraphPart:
@@ -478,18 +475,18 @@ class GraphPart:
         if lengths is not None:
             try:
                 return self._for_all(lengths, args, options)
-            except NotCompiled as error:
-                bad = next((node for node in ops(self.graph) if node.name == error.node), None)
-                return self._eager(self.graph, error.problem, bad)
-            except FixedLengths as problem:
-                self._fixed(problem)
+            except NotForAll as error:
+                if not error.compiles:
+                    bad = next((node for node in ops(self.graph) if node.name == error.node), None)
+                    return self._eager(self.graph, error.problem, bad)
+                self._fixed(error.problem)
                 self.lengths = None
         elif self.lengths is not None:
             self._fixed(DplcError("a length is outside of the range that one program serves"))
         return split_off_views(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """Return one function for a range of every length. Raises FixedLengths, NotCompiled."""
+        """Return one function for a range of every length. Raises NotForAll."""
 
         def computed(piece: GraphModule) -> Function:
             graph = lengths.of_tensors(piece, args)
@@ -501,7 +498,7 @@ class GraphPart:
         except Narrower as asked:
             if lengths.narrow(asked.size, args):
                 return self._for_all(lengths, args, options)
-            raise FixedLengths(asked.what, asked.span, asked.notes) from None
+            raise NotForAll(asked, True) from None
 
     def _compiled(
         self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
@@ -523,21 +520,20 @@ class GraphPart:
     def _sized(
         self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
     ) -> Function:
-        """Return a function for ranges of lengths. Raises Narrower, FixedLengths, NotCompiled."""
+        """Return a function for ranges of lengths. Raises Narrower, NotForAll."""
         try:
             return self._counted(graph, self._compiled(graph, args, options, dynamic))
         except Narrower:
             raise
-        except DplcError as error:
-            problem = error
-        try:
-            self._compiled(graph, args, options)
-        except UsageError:
-            raise
-        except DplcError:
-            bad = node_at(graph, problem.span)
-            raise NotCompiled(problem, bad and bad.name) from None
-        raise FixedLengths(problem.what, problem.span, problem.notes, problem.hint)
+        except DplcError as problem:
+            try:
+                self._compiled(graph, args, options)
+            except UsageError:
+                raise
+            except DplcError:
+                bad = node_at(graph, problem.span)
+                raise NotForAll(problem, False, bad and bad.name) from None
+            raise NotForAll(problem, True) from None
 
     def _counted(self, graph: GraphModule, made: Compiled) -> Function:
         """Return a compiled part; the same part in eager if the counts are for compiles that do not run."""
