@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+
 import pytest
 import torch
 from drawing import draws
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dplc
+from dplc.engine.torch_backend import EagerWarning
 
 
 def _written(v: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
@@ -118,6 +122,16 @@ def test_elements_are_written_where_a_tensor_says(what: str, way: str) -> None:
         if wanted.requires_grad:
             mine, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, wanted))
             torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("function", (lambda v, i, x: v[i] * x, lambda v, i, x: (v * 1).add_(1)[:, i] * x))
+def test_elements_read_in_a_graph_with_gradients_are_compiled(function: Callable[..., torch.Tensor]) -> None:
+    v, x, at = torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=True), torch.tensor(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", EagerWarning)
+        found = torch.compile(function, backend="dplc", fullgraph=True)(v, at, x)
+    mine, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, function(v, at, x)))
+    torch.testing.assert_close(mine, theirs)
 
 
 def test_a_buffer_is_written_where_a_tensor_says() -> None:
