@@ -197,7 +197,7 @@ def _fired(decision: Decision) -> str:
 def searching(run: SearchRun) -> str:
     """Return the progress of a search as a line."""
     best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
-    return f"{best}, {run.programs} programs, {run.pruned} refused, {run.failed} failed"
+    return f"{best}, {run.programs} programs, {run.refused} refused, {run.failed} failed"
 
 
 def _report(flags: Flags, found: Programmed) -> None:
@@ -220,7 +220,7 @@ def _said(found: Programmed) -> str:
     lines = [
         f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
         f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
-        f"{run.pruned} refused, {run.failed} failed, {run.again} seen before"
+        f"{run.refused} refused, {run.failed} failed, {run.repeated} seen before"
         + (", interrupted" if run.interrupted else ""),
     ]
     if len(found.space.ways) > 1:

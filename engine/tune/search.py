@@ -432,9 +432,9 @@ class SearchRun:
     has not ended. before: the entry of the store for each kernel before the search.
 
     best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
-    independent of the other kernels. curve: (try, programs, seconds) of every improvement. pruned: rejected by the
-    limits before anything was built; failed: rejected or wrong later; again: known programs. since: programs since the
-    last improvement.
+    independent of the other kernels. curve: (try, programs, seconds) of every improvement. refused: rejected by the
+    limits before anything was built; failed: rejected or wrong later; repeated: known programs. since: programs since
+    the last improvement.
     """
 
     space: ProgramSpace
@@ -446,9 +446,9 @@ class SearchRun:
     default: Score = field(init=False)
     tries: int = 0
     programs: int = 0
-    pruned: int = 0
+    refused: int = 0
     failed: int = 0
-    again: int = 0
+    repeated: int = 0
     seconds: float = 0.0
     interrupted: bool = False
     best: tuple[float, ProgramCandidate] | None = None
@@ -475,6 +475,12 @@ class SearchRun:
     def gain(self) -> float:
         """Time of the default divided by the best time, 1 if one of them is unknown."""
         return gain(self.default.seconds, self.best and self.best[0])
+
+    def record(self) -> dict[str, Any]:
+        """Return the search as data. The times of the curve are in microseconds."""
+        names = "tries", "programs", "refused", "failed", "repeated", "seconds", "interrupted"
+        curve = [[tries, programs, seconds * 1e6] for tries, programs, seconds in self.curve]
+        return {"search": self.options.search, **{name: getattr(self, name) for name in names}, "curve": curve}
 
     def attempt(self, candidate: ScheduleCandidate, score: Score) -> Attempt:
         found_by = self.options.search, self.options.seed, self.tries
@@ -546,12 +552,12 @@ class SearchRun:
                 del leaders[LEADERS:]
         key = candidate.key
         if key in self._known:
-            self.again += 1
+            self.repeated += 1
         else:
             self.programs += 1
             self.since += 1
             self._known.add(key)
-            self.pruned += score.status == "refused"
+            self.refused += score.status == "refused"
             self.failed += score.status not in ("ok", "refused")
             if score.seconds is not None and (self.best is None or score.seconds < self.best[0]):
                 self.since, self.best = 0, (score.seconds, candidate)

@@ -93,15 +93,6 @@ class TuningOutcome:
         }  # fmt: skip
 
 
-def record_of(run: SearchRun) -> dict[str, Any]:
-    """Return a search for `--json`."""
-    return {
-        "search": run.options.search, "tries": run.tries, "programs": run.programs, "refused": run.pruned,
-        "failed": run.failed, "repeated": run.again, "seconds": run.seconds, "interrupted": run.interrupted,
-        "curve": [[tries, programs, microseconds(seconds)] for tries, programs, seconds in run.curve],
-    }  # fmt: skip
-
-
 def microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e6
 
@@ -206,7 +197,7 @@ class Programmed:
     def record(self) -> dict[str, Any]:
         """Return the result for `--json`."""
         return {
-            **record_of(self.run), "basis": self.default.basis, "candidate": self.space.ways[self.way],
+            **self.run.record(), "basis": self.default.basis, "candidate": self.space.ways[self.way],
             "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(),
             "default_us": microseconds(self.default.seconds), "tuned_us": microseconds(self.score.seconds),
             "gain": self.gain, "checked": self.checked, "kept": self.kept,

@@ -424,13 +424,9 @@ def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:
         for start, leaders in run.fastest.items()
         if start in log.kernels
     ]
-    return {
-        "search": run.options.search, "basis": run.default.basis, "tries": run.tries, "programs": run.programs,
-        "refused": run.pruned, "failed": run.failed, "again": run.again, "seconds": seconds,
-        "limit": run.limit, "default": _micro(default), "running": True,
-        "best": _micro(run.best[0] if run.best else None),
-        "curve": [[tries, _micro(found)] for tries, _, found in run.curve],
-        "tree": log.root.record(default), "kernels": kernels,
+    return run.record() | {
+        "basis": run.default.basis, "seconds": seconds, "limit": run.limit, "default": _micro(default), "running": True,
+        "best": _micro(run.best[0] if run.best else None), "tree": log.root.record(default), "kernels": kernels,
     }  # fmt: skip
 
 

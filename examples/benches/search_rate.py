@@ -49,7 +49,7 @@ def rate(search: str, tries: int, assemble: bool) -> str:
     figures = f"{run.programs / spent:6.1f} programs a CPU second ({run.tries / spent:.1f} tries)"
     if assemble:
         figures += f", {run.programs / wall:.1f} a second by the clock"
-    about = f"{run.programs} programs, {run.pruned} refused, {wall:.1f} s, best {best:.2f} us predicted"
+    about = f"{run.programs} programs, {run.refused} refused, {wall:.1f} s, best {best:.2f} us predicted"
     return f"{search:10} {figures}, {about}"
 
 

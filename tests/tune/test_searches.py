@@ -46,9 +46,9 @@ def small() -> tuple[Space, Known, SearchRun]:
 
 def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, SearchRun]) -> None:
     _, known, run = small
-    assert run.programs == run.tries - run.again and run.programs > 200
+    assert run.programs == run.tries - run.repeated and run.programs > 200
     assert run.best is not None and run.best[0] == min(s.seconds for s in known.scores.values() if s.seconds)
-    assert len(known.scores) == run.programs - run.pruned + (run.failed == -1)
+    assert len(known.scores) == run.programs - run.refused + (run.failed == -1)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -114,7 +114,7 @@ def test_an_interrupt_keeps_what_was_found(small: tuple[Space, Known, SearchRun]
 def test_what_cannot_be_launched_is_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     found, known = space(MATMUL, "blockify_launch", "register_tile"), Known()
     run = search(found, known, "random", 3, Budget(tries=40))
-    assert run.pruned > 0 and known.asked == run.programs - run.pruned
+    assert run.refused > 0 and known.asked == run.programs - run.refused
 
 
 def test_limits_name_what_is_too_much() -> None:
@@ -176,7 +176,7 @@ def test_only_what_may_win_is_assembled(small: tuple[Space, Known, SearchRun], m
     monkeypatch.setattr("dplc.engine.tune.evaluators.assemble", spills)
     # of seed 4 no two programs have one text, which would be assembled once
     run = search(found, AssemblingEvaluator(), "random", 4, Budget(tries=20))
-    assert run.best is None and run.pruned == run.programs == len(asked)  # all of them spill
+    assert run.best is None and run.refused == run.programs == len(asked)  # all of them spill
 
 
 @pytest.mark.parametrize("name", [*SHIPPED, "exhaustive"])
@@ -223,7 +223,7 @@ def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
     )
     for name in SHIPPED:
         run = search(found, Known(), name, 0, Budget(tries=12))
-        assert run.best is not None and run.best[1].way == 0 and run.pruned >= 1
+        assert run.best is not None and run.best[1].way == 0 and run.refused >= 1
     assert found.problems == {1: "no such thing"}
 
 

@@ -494,8 +494,8 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
         "effects": [{"title": MARKUP, "values": [{"value": MARKUP, "tried": 1, "without": 0, "best": MARKUP, "mean": "1"}]}],
     }  # fmt: skip
     tuning = {
-        "search": MARKUP, "basis": MARKUP, "tries": 1, "programs": 1, "refused": 0, "failed": 0, "again": 0,
-        "seconds": 1.0, "limit": 2, "default": 1.0, "best": 1.0, "running": True, "curve": [[1, 1.0]],
+        "search": MARKUP, "basis": MARKUP, "tries": 1, "programs": 1, "refused": 0, "failed": 0, "repeated": 0,
+        "seconds": 1.0, "limit": 2, "default": 1.0, "best": 1.0, "running": True, "curve": [[1, 1, 1.0]],
         "tree": {**node, "below": [node]}, "kernels": [kernel],
     }  # fmt: skip
     spelling = {"chosen": True, "text": MARKUP}

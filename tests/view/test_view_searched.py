@@ -44,9 +44,9 @@ def test_tuning_is_what_the_search_says(tmp_path: Path, capsys: pytest.CaptureFi
     said = command(capsys, "tune", "-c", TEXT, *arguments)
     assert run["default"] == pytest.approx(said["default_us"]) and run["best"] == pytest.approx(said["tuned_us"])
     assert [kernel["name"] for kernel in run["kernels"]] == [kernel["kernel"] for kernel in said["kernels"]]
-    tried = run["curve"][-1][1]  # what is settled on is put together of the fastest kernels, as perhaps no try was
+    tried = run["curve"][-1][2]  # what is settled on is put together of the fastest kernels, as perhaps no try was
     assert run["best"] <= tried * (1 + 1e-9) and run["basis"] == "predicted"
-    assert run["curve"] == sorted(run["curve"], key=lambda point: (point[0], -point[1]))
+    assert run["curve"] == sorted(run["curve"], key=lambda point: (point[0], -point[2]))
     tree = run["tree"]
     assert tree["tried"] == run["tries"] and tree["best"] == pytest.approx(run["default"] / tried, rel=1e-3)
     assert all(sum(child["tried"] for child in node["below"]) <= node["tried"] for node in leaves(tree))

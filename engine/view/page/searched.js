@@ -8,7 +8,7 @@ function tuningView(main) {
   if (run.error) { main.append(make("pre", {}, run.error)); return; }
   main.append(
     make("p", {}, make("b", {}, `${micro(run.default)} by default, ${micro(run.best)} tuned`), `, ${run.basis} for ${data.target.name}. ` +
-      `${run.search}: ${run.tries} tries, ${run.programs} programs, ${run.refused} refused by limits, ${run.failed} failed, ${run.again} seen before, ${run.seconds.toFixed(1)} s.`),
+      `${run.search}: ${run.tries} tries, ${run.programs} programs, ${run.refused} refused by limits, ${run.failed} failed, ${run.repeated} seen before, ${run.seconds.toFixed(1)} s.`),
     make("h2", {}, "Best so far"), curve(run),
     make("h2", {}, "Decisions"),
     make("p", { class: "quiet" }, "Candidates that decided alike so far share a branch; of what followed without a choice only firings are named. A reward is the default's time over theirs: the best, and the geometric mean."),
@@ -19,12 +19,12 @@ function tuningView(main) {
 function curve(run) {
   const WIDE = 760, HIGH = 180, LEFT = 70, LOW = 24;
   if (!run.curve.length) return make("p", { class: "quiet" }, "No candidate can be launched.");
-  const top = Math.max(...run.curve.map(([, us]) => us)) * 1.05;
+  const top = Math.max(...run.curve.map(([, , us]) => us)) * 1.05;
   const x = (tries) => LEFT + ((WIDE - LEFT - 10) * tries) / Math.max(run.tries, 1);
   const y = (us) => (HIGH - LOW) * (1 - us / top);
   let path = "";
-  run.curve.forEach(([tries, us], place) => { path += place ? `H${x(tries).toFixed(1)}V${y(us).toFixed(1)}` : `M${x(tries).toFixed(1)} ${y(us).toFixed(1)}`; });
-  const picture = draw("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `Best time over tries: ${run.curve.map(([tries, us]) => `${micro(us)} after ${tries}`).join(", ")}` });
+  run.curve.forEach(([tries, , us], place) => { path += place ? `H${x(tries).toFixed(1)}V${y(us).toFixed(1)}` : `M${x(tries).toFixed(1)} ${y(us).toFixed(1)}`; });
+  const picture = draw("svg", { width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `Best time over tries: ${run.curve.map(([tries, , us]) => `${micro(us)} after ${tries}`).join(", ")}` });
   for (const part of [0.25, 0.5, 0.75, 1])
     picture.append(draw("path", { class: "grid", d: `M${LEFT} ${y(top * part)}H${WIDE}` }), draw("text", { x: 0, y: y(top * part) + 12 }, micro(top * part)), draw("text", { x: x(run.tries * part) - 24, y: HIGH - 6 }, String(Math.round(run.tries * part))));
   picture.append(draw("path", { class: "best", d: `${path}H${x(run.tries)}` }));
