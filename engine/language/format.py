@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import InternalError, Source
@@ -191,24 +191,15 @@ _TOKEN = re.compile(r'(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P
 
 
 @dataclass
-class OwnComment:
-    """A comment on a line of its own. blank: there is a blank line above it."""
-
-    text: str
-    column: int
-    blank: bool
-
-
-@dataclass
 class LogicalLine:
     """Logical line as the parser reads it.
 
-    before: the comments above; lines: the number of physical lines. The comment at its end has a field of its own.
+    before: the comments above it with their indentation, and an empty text for blank lines; beside: the comment at its
+    end; lines: the number of physical lines.
     """
 
     text: str
-    before: list[OwnComment] = field(default_factory=list)
-    blank: bool = False
+    before: list[str]
     beside: str = ""
     lines: int = 1
 
@@ -227,11 +218,12 @@ def formatted(source: Source) -> str:
         own = [next(taken) for _ in texts]
         apart = bool(out) and (long or len(own) - _docs_in(own) > 1)
         long = len(own) - _docs_in(own) > 1
-        _separate(own[0], apart)
+        if apart and own[0].before[:1] != [""]:
+            own[0].before.insert(0, "")
         for before, text in enumerate(texts):
             _put(out, own[before], text)
-    out += [text for remark in last for text in ([""] if remark.blank and out else []) + [remark.text]]
-    text = "\n".join(out) + "\n" if out else ""
+    text = "\n".join([*out, *map(str.strip, last)]).strip("\n")
+    text += "\n" if text else ""
     if text != source.text and plain(parse(Source(source.name, text))) != plain(declarations):
         raise InternalError(f"{source.name}: formatting would change what it says")
     return text
@@ -241,28 +233,13 @@ def _docs_in(lines: Sequence[LogicalLine]) -> int:
     return sum(line.text.startswith("##") for line in lines)
 
 
-def _separate(line: LogicalLine, apart: bool) -> None:
-    """Put a blank line before or after a declaration of several lines.
-
-    The blank line goes above the comments of the line, unless the comments already have one.
-    """
-    first = line.before[0] if line.before else line
-    if apart and not any(remark.blank for remark in line.before) and not line.blank:
-        first.blank = True
-    elif apart:
-        first.blank = first.blank or first is not line
-
-
 def _put(out: list[str], line: LogicalLine, text: str) -> None:
     """Add a line with its comments and blank lines."""
     lead = len(text) - len(text.lstrip())
     above = len(out[-1]) - len(out[-1].lstrip()) if out and out[-1] else lead
     for remark in line.before:
-        if remark.blank and out:
-            out.append("")
-        out.append(" " * min((lead, above), key=lambda column: abs(column - remark.column)) + remark.text)
-    if line.blank and out:
-        out.append("")
+        own = len(remark) - len(remark.lstrip())
+        out.append(remark and " " * min((lead, above), key=lambda column: abs(column - own)) + remark.strip())
     if line.text.startswith("##"):
         said = line.text[2:].rstrip()
         text = "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
@@ -300,52 +277,34 @@ def _break(line: str, least: int) -> int:
 # The lines and comments of the author.
 
 
-def logical_lines(text: str) -> tuple[list[LogicalLine], list[OwnComment]]:
+def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
     """Return the logical lines of a text with their comments, and the comments after the last line."""
     found: list[LogicalLine] = []
-    remarks: list[OwnComment] = []
-    depth, blank = 0, False
-    for code, comment, column in _physical(text):
-        if depth == 0 and not code:
-            if comment:
-                remarks.append(OwnComment(comment, column, blank))
-            blank = not comment
+    remarks: list[str] = []
+    depth = 0
+    for line in text.splitlines():
+        lead = line[: len(line) - len(line.lstrip())]
+        tokens = [] if line.strip().startswith("##") else list(_TOKEN.finditer(line))  # documentation is code
+        said = next((token for token in tokens if token.lastgroup == "comment"), None)
+        code, comment = (line[: said.start()], said[0].rstrip()) if said is not None else (line, "")
+        if depth == 0 and not code.strip():
+            if comment or remarks[-1:] != [""]:
+                remarks.append(comment and lead + comment)
             continue
-        if code:
-            if depth == 0 and not (code.startswith(("because", "else")) and found):
-                found.append(LogicalLine(code, remarks, blank))
-                remarks, blank = [], False
+        if code.strip():
+            if depth == 0 and not (found and code.lstrip().startswith(("because", "else"))):
+                found.append(LogicalLine(code.strip(), remarks))
             else:
                 found[-1].lines += depth > 0
-                _within(found[-1], remarks)
-                remarks, blank = [], False
-        kinds = [match.lastgroup for match in _TOKEN.finditer(code)] if not code.startswith("##") else []
+                found[-1].before += filter(None, remarks)
+            remarks = []
+        kinds = [token.lastgroup for token in tokens]
         depth += kinds.count("open") - kinds.count("close")
-        if comment and code and depth == 0:
+        if comment and code.strip() and depth == 0:
             found[-1].beside = f"{found[-1].beside} {comment}".strip()
         elif comment:
-            _within(found[-1], [OwnComment(comment, column, False)])
+            found[-1].before.append(lead + comment)
     return found, remarks
-
-
-def _within(line: LogicalLine, remarks: list[OwnComment]) -> None:
-    """Move comments inside of a line above it, below its blank line."""
-    if remarks:
-        remarks[0].blank, line.blank = line.blank, False
-    line.before += remarks
-
-
-def _physical(text: str) -> Iterator[tuple[str, str, int]]:
-    """Yield the lines of a text: code, comment, and the column of the first of them. Documentation is code."""
-    for line in text.splitlines():
-        bare = line.strip()
-        column = len(line) - len(line.lstrip())
-        if bare.startswith("##"):
-            yield bare, "", column
-            continue
-        comment = next((match for match in _TOKEN.finditer(line) if match.lastgroup == "comment"), None)
-        code = line[: comment.start()] if comment is not None else line
-        yield code.strip(), comment[0].rstrip() if comment is not None else "", column
 
 
 def _as_written(value: Any) -> Any:
