@@ -11,7 +11,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
-from ...ir.program import Block, Kernel, Stmt
+from ...ir.program import Block, Kernel
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
 from ...ir.tile import (
     Combine,
@@ -25,6 +25,7 @@ from ...ir.tile import (
 )
 from ...ir.verify.kernel import problems
 from ..rewrite.statements.driver import wellformed
+from ..rewrite.statements.site import places, splice
 from .outcome import Dice, constant, numeral
 from .whole_programs import TooLarge, completed, needs, observed, scoped, sized
 
@@ -109,29 +110,18 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
 # ---- other changes, one statement each
 
 
-def _everywhere(body: Block, edit: Callable[[Any], Any], place: list[int]) -> Block:
-    """Edit one of the statements in pre-order, at the index that the last argument holds.
-
-    The edit returns another statement, several or none. The index is counted down during the walk.
-    """
-    out: list[Any] = []
-    for statement in body:
-        here = place[0] == 0
-        place[0] -= 1
-        if not here and hasattr(statement, "body"):
-            statement = replace(statement, body=_everywhere(statement.body, edit, place))
-        made = edit(statement) if here else statement
-        out.extend(made if isinstance(made, tuple) else (made,))
-    return tuple(out)
-
-
 def _statement(kernel: Kernel, dice: Dice, edit: Callable[[Any], Any], kinds: tuple[type, ...]) -> Kernel:
-    """Return the kernel with one statement of some kinds edited."""
-    every = list(nodes(kernel.body, Stmt))
-    places = [n for n, statement in enumerate(every) if isinstance(statement, kinds)]
-    if not places:
+    """Return the kernel with one statement of some kinds edited: to another statement, several or none."""
+    found = sorted((*path, at) for path, block, at in places(kernel, None) if isinstance(block[at], kinds))
+    if not found:
         return kernel
-    return replace(kernel, body=_everywhere(kernel.body, edit, [dice.pick(places)]))
+    *path, at = dice.pick(found)
+    block: Any = kernel.body
+    for step in path:
+        block = block[step].body
+    made = edit(block[at])
+    made = made if isinstance(made, tuple) else (made,)
+    return replace(kernel, body=splice(kernel.body, tuple(path), at, at + 1, made))
 
 
 def other_role(kernel: Kernel, dice: Dice) -> Kernel:
