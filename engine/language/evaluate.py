@@ -343,8 +343,6 @@ class Expressions:
                 return found if -LARGEST < found < LARGEST else _bounded(node, found)
             if left.__class__ is tuple and right.__class__ is tuple and op == "+":
                 return _bounded(node, left + right)
-            if isinstance(left, (set, frozenset)):
-                return left - right if op == "-" else left | right
             try:
                 found = combine(left, right)
             except MISTAKES as error:

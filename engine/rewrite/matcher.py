@@ -51,16 +51,12 @@ class Writer:
         return f"{letter}{self.count}"
 
     def constant(self, value: Any) -> str:
-        """Return the name of an object in the scope of the generated function."""
-        key = (value.__class__, repr(value) if isinstance(value, float) else value)
-        if key not in self._constants:
-            name = self._constants[key] = f"c{len(self._constants)}"
-            self.scope[name] = value
-        return self._constants[key]
+        """Return the name of an object in the scope of the generated function.
 
-    def object(self, value: Any) -> str:
-        """Return the name of an object that is compared by identity, as rule syntax is: comparing spans is slow."""
-        key = (object, id(value))  # of what lives as long as the scope
+        Objects other than texts and numbers are told apart by identity: to compare rule syntax with its spans is slow.
+        """
+        plain = value.__class__ in (str, int, float, bool)
+        key = (value.__class__, repr(value)) if plain else (object, id(value))
         if key not in self._constants:
             name = self._constants[key] = f"c{len(self._constants)}"
             self.scope[name] = value
@@ -160,7 +156,7 @@ class Matcher(Writer, abc.ABC):
         """Give this attempt up if the condition holds."""
         if self.told and expected is None and self.here is not None:
             expected, found = self.here
-        report = f"near({self.matched}, {self.object(expected)}, {found}); " if self.told and expected else ""
+        report = f"near({self.matched}, {self.constant(expected)}, {found}); " if self.told and expected else ""
         self.put(f"if {condition}: {report}{self.fail}")
 
     @contextlib.contextmanager

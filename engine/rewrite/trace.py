@@ -236,7 +236,7 @@ def _term(value: Any) -> str:
 
 def show(value: Any) -> str:
     """Return a value of a rule as text: numbers, names, lists, statements."""
-    if isinstance(value, tuple | set | frozenset):
+    if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ")"
     if isinstance(value, Node):
         return first_line(value) if "body" in type(value).by_name or hasattr(value, "dst") else print_value(value)

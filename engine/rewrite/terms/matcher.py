@@ -315,14 +315,7 @@ class AtTerm(Evidence):
     def guard(self, rule: Rule, guard: c.Guard, depth: int, env: Environment) -> None:
         self.site.refuse(rule, guard, self.term, env)
 
-    def domain(self, *_: Any) -> None:
-        pass
-
-    def refuse(self, *_: Any) -> None:
-        pass
-
-    def undecided(self, *_: Any) -> None:
-        pass
+    domain = refuse = undecided = staticmethod(lambda *_: None)  # type: ignore[assignment]
 
 
 def executor_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanExecutor, dict[str, Any]]:
@@ -362,10 +355,6 @@ class TermRuleWriter(ValueMatcher):
             "fold": compose.fold,
         }  # fmt: skip
 
-    def keep(self, value: Any) -> str:
-        """Return the generated name of an object of the rule."""
-        return self.constant(value) if value.__class__ in (str, int, float, bool) else self.object(value)
-
     # ---- the function
     def write(self) -> CompiledTermRule:
         self.open("def attempt(t, site):")
@@ -378,7 +367,7 @@ class TermRuleWriter(ValueMatcher):
             result = self.template()
             if self.noted:
                 self.put("site.bound = env")
-            same = f"site.unchanged({self.keep(self.rule)}, t); " if self.noted else ""
+            same = f"site.unchanged({self.constant(self.rule)}, t); " if self.noted else ""
             self.put(f"if {result} is t: {same}{self.fail}")
             self.put(f"return {result}")
         else:
@@ -409,12 +398,12 @@ class TermRuleWriter(ValueMatcher):
     def clauses(self) -> None:
         if not self.asks:
             return
-        site = f", {self.keep(SITE)}: site, {self.keep('target')}: site.target}}"
+        site = f", {self.constant(SITE)}: site, {self.constant('target')}: site.target}}"
         self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
         if self.rule.clauses or self.rule.parameters:
             executor, pinned = executor_of(self.rule, self.parameters)
-            told = f"{self.keep(AtTerm)}(site, t)" if self.noted else "None"
-            self.put(f"env = {self.keep(executor.first(self.noted))}(env, {self.keep(pinned)}, {told})")
+            told = f"{self.constant(AtTerm)}(site, t)" if self.noted else "None"
+            self.put(f"env = {self.constant(executor.first(self.noted))}(env, {self.constant(pinned)}, {told})")
             self.put(f"if env is None: {self.fail}")
             self.kinds |= {clause.name: "let" for clause in self.rule.clauses if isinstance(clause, c.LetClause)}
 
@@ -435,7 +424,7 @@ class TermRuleWriter(ValueMatcher):
         """Return the text that builds a value, or a piece of one."""
         match term:
             case c.NumberTerm():
-                return self.keep(term.value)
+                return self.constant(term.value)
             case c.NameTerm() | c.AxisTerm():
                 return self.look(term.name, term, local)
             case c.RunTerm():
@@ -443,13 +432,13 @@ class TermRuleWriter(ValueMatcher):
             case c.MappedTerm():
                 return f"remap({self.build(term.x, local)}, dict({self.look(term.map, term, local)}))"
             case c.ReduceTerm():
-                fn = self.keep(term.fn) if term.fn in FUNCTIONS else self.look(term.fn, term, local)
+                fn = self.constant(term.fn) if term.fn in FUNCTIONS else self.look(term.fn, term, local)
                 return f"reduce({fn}, ({self.listed(term.over, local)},), {self.build(term.x, local)})"
             case c.FoldTerm():
-                part = self.keep(term.part) if term.part in PARTS else local[term.part]
+                part = self.constant(term.part) if term.part in PARTS else local[term.part]
                 return f"fold({part}, ({self.listed(term.over, local)},), ({self.listed(term.args, local)},))"
             case c.CastTerm(dtype=c.NameOf(text=dtype)):
-                return f"cast({self.build(term.x, local)}, {self.keep(dtype)})"
+                return f"cast({self.build(term.x, local)}, {self.constant(dtype)})"
             case c.CaseTerm():
                 return f"case({self.listed((c.term_of(term.cond), term.a, term.b), local)})"
             case c.IndexTerm():
@@ -465,7 +454,7 @@ class TermRuleWriter(ValueMatcher):
 
     def look(self, name: str, term: c.ValueTerm, local: dict[str, str]) -> str:
         if self.kinds.get(name) == "let":
-            return f"env[{self.keep(name)}]"
+            return f"env[{self.constant(name)}]"
         if name not in local:
             what = f"rule `{self.rule.name}`: unbound variable `{name}`"
             raise DplcError(what, term.span, (), did_you_mean(name, local))
@@ -473,7 +462,7 @@ class TermRuleWriter(ValueMatcher):
 
     def function_named(self, term: c.FunctionTerm, local: dict[str, str]) -> str:
         if term.known:
-            return self.keep(term.fn)
+            return self.constant(term.fn)
         if self.kinds.get(term.fn) == "name":
             return local[term.fn]
         hint = did_you_mean(term.fn, (*FUNCTIONS, *c.OPERATIONS))
