@@ -176,8 +176,12 @@ class RuleSet:
 
     def examples_at(self, span: Span) -> list[s.Example]:
         """Return the examples of rules that stand, or have a guard, at a place. Members of families share both."""
-        near = [rule for rule in self.rules.values() if rule.span.source is span.source]
-        return [e for r in near if span in (r.span, *(guard.span for guard in r.guards)) for e in r.examples]
+        return [
+            example
+            for rule in self.rules.values()
+            if rule.span.source.name == span.source.name and span in (rule.span, *(guard.span for guard in rule.guards))
+            for example in rule.examples
+        ]
 
     def shows_refusal(self, guard: s.Guard) -> bool:
         """Return whether the guard rejects an example, also of another rule if the guard is of a group."""
