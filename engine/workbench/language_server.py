@@ -347,12 +347,8 @@ def initialize(given: lsp.InitializeParams) -> None:
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-def opened(given: lsp.DidOpenTextDocumentParams) -> None:
-    SERVER.check(given.text_document.uri)
-
-
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
-def changed(given: lsp.DidChangeTextDocumentParams) -> None:
+def changed(given: lsp.DidOpenTextDocumentParams | lsp.DidChangeTextDocumentParams) -> None:
     SERVER.check(given.text_document.uri)
 
 
