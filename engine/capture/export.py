@@ -38,7 +38,7 @@ from ...ir.node import REQUIRED, Value
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
-from .decompositions import UNASKED, by_types, decomposed, table
+from .decompositions import UNASKED, by_types, decompose, decomposed, table
 from .dynamic_shapes import (
     Dynamic,
     GuardLocations,
@@ -315,7 +315,7 @@ def _undecomposed(program: Any, root: Root, sized: bool) -> Exported:
     if any(map(_mutable, _nodes(program))):
         with torch.no_grad(), _quiet(), preserve_node_meta(), by_types():
             try:
-                program = program.run_decompositions({})
+                program = decompose(program, {})
             except Exception as error:
                 raise explain(error, None) from None
     return _exported(program, root, sized)
@@ -428,7 +428,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         switching_autocast(program.graph_module)
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     try:
-        functional = program.run_decompositions(formulas)
+        functional = decompose(program, formulas)
     except DplcError as error:
         raise DplcError(error.what, places.of_error(error), hint=error.hint) from None
     except AssertionError:  # torch's own, of what it cannot make functional

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_impls import op_implementations_dict
 
 import dplc
+from dplc.engine.capture import decompositions
+from dplc.engine.capture.capture import capture
 from dplc.engine.capture.decompositions import BY_SIZES, COMPOSITES, FORMULAS, RESIZES, table
 from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
@@ -125,3 +128,25 @@ def test_a_resize_of_lengths_that_may_stay_is_refused() -> None:
     for length in (4, 9):
         x = torch.randn(1, 1, 3, length)
         torch.testing.assert_close(compiled(x), f(x))
+
+
+def test_what_pytorch_prepares_for_an_op_is_taken_again_while_its_kernels_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared: list[set[Any]] = []
+    prepare = decompositions._prepare
+    monkeypatch.setattr(decompositions, "_prepare", lambda ops: prepared.append(set(ops)) or prepare(ops))
+    linear = torch.ops.aten.linear.default
+    kernels, implementations = dict(linear.py_kernels), dict(op_implementations_dict)
+
+    def steps(x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x.clone().add_(1), torch.ones(2, 3))
+
+    first, second = (capture(steps, (torch.ones(4, 3),)) for _ in range(2))
+    assert "linear" in str(first.graph) and str(first.graph) == str(second.graph)
+    assert not prepared[-1]
+    assert linear.py_kernels == kernels and op_implementations_dict == implementations
+
+    monkeypatch.setitem(linear.py_kernels, torch._C.DispatchKey.XLA, linear)
+    capture(steps, (torch.ones(4, 3),))
+    assert prepared[-1] == {linear}
