@@ -108,7 +108,7 @@ def close(got: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize("name", REGIONS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_region_without_gradients_leaves_nothing_to_eager(name: str) -> None:
     function, shares = REGIONS[name], dplc.Shares()
     with torch.no_grad():
@@ -120,6 +120,7 @@ def test_region_without_gradients_leaves_nothing_to_eager(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a model in bf16", "regions in regions", "a checkpoint", "checkpoints in checkpoints"]
 )
+@pytest.mark.sampled(2)
 def test_region_with_gradients_leaves_nothing_to_eager(name: str) -> None:
     function, shares, found = REGIONS[name], dplc.Shares(), []
     for call in (torch.compile(function, backend="dplc", options={"shares": shares}), function):

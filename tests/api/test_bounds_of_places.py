@@ -42,6 +42,7 @@ CASES: dict[str, tuple[Function, list[int], list[int], int]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(6)
 def test_places(name: str) -> None:
     function, right, wrong, worst = CASES[name]
     compiled = dplc.compile(function, (ROWS, torch.zeros(4, dtype=torch.int64)), device="emulator")

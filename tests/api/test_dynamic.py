@@ -71,6 +71,7 @@ ALONG: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], int
 
 
 @pytest.mark.parametrize("name", ALONG)
+@pytest.mark.sampled(4)
 def test_reductions_over_a_size(name: str) -> None:
     """Also under the checker: no access leaves its buffer, no thread races, whatever the length."""
     function, make, place = ALONG[name]
@@ -108,6 +109,7 @@ def expected(function: Any, *inputs: Any) -> Sequence[Any]:
 
 
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.sampled(5)
 def test_one_program_is_right_at_every_length(name: str) -> None:
     make, width = ROWS[name]
     function = seeded(make)
@@ -121,6 +123,7 @@ def test_one_program_is_right_at_every_length(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.sampled(5)
 def test_checked_runs_find_nothing(name: str) -> None:
     make, width = ROWS[name]
     program = compiled(seeded(make), torch.randn(37, width))
@@ -285,6 +288,7 @@ def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line:
 
 
 @pytest.mark.parametrize("name", ["s", "i", "x", "top", "m", "acc"])
+@pytest.mark.sampled(3)
 def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
     """Axes, values, shared tiles and accumulators have names of their own, beside an input that is called like the size."""
     size = dplc.Dim(name, 1, 300, hint=64)

@@ -35,7 +35,7 @@ VALUES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_a_length_is_a_value(name: str) -> None:
     function = VALUES[name]
     program = dplc.compile(

@@ -31,6 +31,7 @@ def compared(module: nn.Module, *given: object, **named: object) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.sampled(2)
 def test_layers(name: str) -> None:
     torch.manual_seed(3)
     compared(LAYERS[name](), torch.randn(3, 5, 16))
@@ -47,6 +48,7 @@ def test_masks() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+@pytest.mark.sampled(2)
 def test_attention(options: dict[str, bool]) -> None:
     torch.manual_seed(5)
     module, x = nn.MultiheadAttention(16, 4, batch_first=True), torch.randn(2, 7, 16)

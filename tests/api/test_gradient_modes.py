@@ -102,7 +102,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("outer", ["none", "no_grad", "inference_mode"])
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_gradient_modes_agree_with_aot_eager(name: str, outer: str) -> None:
     """The mode after the call, and of every result whether it requires a gradient, its value, and its gradient."""
     mode = MODES.get(outer, nullcontext)

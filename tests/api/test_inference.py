@@ -43,6 +43,7 @@ def test_the_mode_is_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.sampled(2)
 def test_what_training_does_is_refused_by_name(name: str) -> None:
     module, x, message = REFUSED[name]
     with pytest.raises(dplc.DplcError, match=message) as caught:

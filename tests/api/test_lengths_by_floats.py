@@ -29,6 +29,7 @@ def compiled(function: Callable[[Any], Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", GROWN)
+@pytest.mark.sampled(2)
 def test_images_grow_by_a_factor(name: str) -> None:
     program = compiled(GROWN[name])
     for n in (8, 9, 33, 71, 255, 256):
@@ -60,7 +61,7 @@ GRID = torch.linspace(-1.1, 1.1, 50).reshape(1, 5, 5, 2)
 
 @pytest.mark.parametrize("rows", [(), None], ids=["one program", "rows"])
 @pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_float_made_of_a_length_is_a_value(name: str, rows: Any) -> None:
     function = FLOATS[name]
     program = dplc.compile(function, (torch.randn(1, 2, 16),), dynamic={"x": {2: RANGE}}, rows=rows)

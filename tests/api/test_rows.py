@@ -202,6 +202,7 @@ def test_tensor_maps_have_the_lengths_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 17, 40, 200])
+@pytest.mark.sampled(2)
 def test_a_ring_may_have_fewer_chunks_than_slots(n: int) -> None:
     """One program for 1..4096: its first copies ask whether the chunk exists, and what is computed of its end is zero."""
 

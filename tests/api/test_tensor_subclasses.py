@@ -110,6 +110,7 @@ def quantised(kind: str, trained: bool = False) -> nn.Sequential:
 
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(3)
 def test_subclass_weights_are_right_in_inference(kind: str, frozen: bool) -> None:
     """By torch.compile, with gradients off, and on where no parameter wants one; all of it is compiled."""
     model = quantised(kind)
@@ -121,6 +122,7 @@ def test_subclass_weights_are_right_in_inference(kind: str, frozen: bool) -> Non
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(3)
 def test_subclass_weights_are_right_in_training(kind: str, trained: bool) -> None:
     model = quantised(kind, trained)
     x = X.clone().requires_grad_()

@@ -140,6 +140,7 @@ DRAWN = {"dropout": lambda x: torch.dropout(x, 0.5, True) + x, "random": lambda 
 
 
 @pytest.mark.parametrize("name", [*VIEWS, *DRAWN])
+@pytest.mark.sampled(5)
 def test_what_is_no_function_of_values(name: str) -> None:
     """Changes, shared memory, strides and random numbers are PyTorch's; nothing but what draws runs in eager."""
     function = {**VIEWS, **DRAWN}[name]
@@ -298,6 +299,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("name", CUT)
+@pytest.mark.sampled(2)
 def test_the_rest_is_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, x, share, pieces = CUT[name]
     made = []

@@ -38,6 +38,7 @@ VALUES: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
+@pytest.mark.sampled(4)
 def test_a_float_is_a_value_of_one_compile(name: str, compiles: list[Any]) -> None:
     function, given = VALUES[name]
     compiled = torch.compile(function, backend="dplc", dynamic=True)
@@ -91,6 +92,7 @@ FIXED: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", FIXED)
+@pytest.mark.sampled(2)
 def test_a_float_that_dplc_fixes_is_told_once(name: str, compiles: list[Any]) -> None:
     """A float that torch fixes is in torch's own logs."""
     function = FIXED[name]

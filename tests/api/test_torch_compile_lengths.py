@@ -54,6 +54,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(4)
 def test_one_compile_serves_every_length(name: str, compiles: list[Any]) -> None:
     make, given = PROGRAMS[name]
     function = make()

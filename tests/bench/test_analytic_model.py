@@ -165,6 +165,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(3)
 def test_the_counts_agree_with_the_counters(name: str) -> None:
     """Of the block that the counting followed, access by access."""
     function, *shapes = CASES[name]

@@ -64,7 +64,7 @@ helper(torch.randn(3))""", "shape '[7]' is invalid", "x.view(7)"),
 
 
 @pytest.mark.parametrize(("text", "says", "under"), BAD_TEXTS, ids=[text[:40] for text, _, _ in BAD_TEXTS])
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(9)
 def test_a_bad_text(text: str, says: str, under: str | None) -> None:
     with pytest.raises(DplcError) as caught:
         capture_text(text)
@@ -166,6 +166,7 @@ BAD_FUNCTIONS = [
 @pytest.mark.parametrize(
     ("function", "count", "says", "under"), BAD_FUNCTIONS, ids=[says for _, _, says, _ in BAD_FUNCTIONS]
 )
+@pytest.mark.sampled(7)
 def test_a_bad_function(function: Any, count: int, says: str, under: str | None) -> None:
     with pytest.raises(DplcError) as caught:
         capture(function, tuple(torch.randn(3) for _ in range(count)))

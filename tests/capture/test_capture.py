@@ -104,6 +104,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs"), CASES.values(), ids=CASES.keys())
+@pytest.mark.sampled(14)
 def test_a_function_means_what_torch_says(function: Any, args: Any, kwargs: Any) -> None:
     captured = capture(function, args, kwargs)
     assert_means(captured, function(*args, **kwargs))

@@ -77,6 +77,7 @@ def resizes(rank: int) -> Iterator[tuple[list[int] | None, list[float] | None]]:
 
 
 @pytest.mark.parametrize("name", [*RESIZES, "upsample_bicubic2d"])
+@pytest.mark.sampled(5)
 def test_a_resize_gives_the_elements_of_eager(name: str) -> None:
     op, rank = getattr(torch.ops.aten, name).vec, int(name[-2])
     flags = [] if "nearest" in name else [[False], [True]]

@@ -39,6 +39,7 @@ INDEXED = {
 
 
 @pytest.mark.parametrize("what", INDEXED)
+@pytest.mark.sampled(7)
 def test_an_element_at_a_place_that_is_computed(what: str) -> None:
     function, v = INDEXED[what], torch.randn(6, 3, 4)
     compiled = dplc.compile(function, (v, torch.tensor(2)))
@@ -47,7 +48,7 @@ def test_an_element_at_a_place_that_is_computed(what: str) -> None:
         torch.testing.assert_close(compiled(v, at), function(v, at))
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
 def test_any_axis_of_any_shape_by_any_integer(shape: list[int], data: st.DataObject) -> None:
     dim = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -108,7 +109,7 @@ def _added(v: torch.Tensor, i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("way", ("compile", "torch.compile", "gradients"))
 @pytest.mark.parametrize("what", WRITTEN)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_elements_are_written_where_a_tensor_says(what: str, way: str) -> None:
     function, v, x = WRITTEN[what], torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=way == "gradients")
     compiled = None

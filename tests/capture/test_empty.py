@@ -76,11 +76,13 @@ def test_reductions_of_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PIECES)
+@pytest.mark.sampled(7)
 def test_pieces_without_elements(name: str) -> None:
     check(*PIECES[name])
 
 
 @pytest.mark.parametrize("name", READERS)
+@pytest.mark.sampled(10)
 def test_what_reads_them(name: str) -> None:
     check(*READERS[name])
 

@@ -38,6 +38,7 @@ def mapped_twice(a: Tensor, b: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("program", [of_recurrence, mapped, mapped_twice])
+@pytest.mark.sampled(2)
 def test_they_compile_whole(program: Any) -> None:
     a, b = torch.rand(2, 4, 3), torch.randn(2, 4, 3)
     torch._dynamo.reset()
@@ -72,7 +73,7 @@ TRANSFORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_transforms_of_torch_func_are_right(name: str) -> None:
     """Values and gradients are those of eager; only a write leaves an op to eager."""
     torch._dynamo.reset()

@@ -20,13 +20,13 @@ EXPRESSIONS = tuple(text.strip() for text in UNARY if text.strip())
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 def test_expressions_of_one_tensor(expression: str) -> None:
     for shape in some(SHAPES, 2):
         check_lowering(capture_text(f"x = torch.randn{shape}\n{expression}"))
 
 
-@settings(max_examples=draws(40))
+@settings(max_examples=draws(20))
 @given(st.sampled_from(EXPRESSIONS), st.lists(st.sampled_from((1, 2, 3, 5, 7)), min_size=1, max_size=4))
 def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> None:
     try:
@@ -37,6 +37,6 @@ def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> No
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 def test_whole_expressions(name: str) -> None:
     check_lowering(capture_text(WHOLE[name]))

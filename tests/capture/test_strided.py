@@ -113,7 +113,7 @@ def quiet(fresh_dynamo: None) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", READ)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_memory_read_by_strides_is_right_under_torch_compile(name: str, quiet: None) -> None:
     """With a gradient, whose graph AOTAutograd traces: the value and the gradient."""
     x = whole().requires_grad_()
@@ -127,7 +127,7 @@ def test_memory_read_by_strides_is_right_under_torch_compile(name: str, quiet: N
 
 
 @pytest.mark.parametrize("name", ["a slice", "a transpose", "a scatter", "view_then_memory"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_arguments_that_lie_otherwise_in_memory_are_right(name: str, quiet: None) -> None:
     """By one compiled function."""
     compiled = torch.compile(READ[name], backend="dplc")

@@ -45,6 +45,7 @@ def test_a_thousand_combinations_are_not_too_many() -> None:
 @pytest.mark.parametrize(
     "written", ["x.index_fill(0, i, 2.0)", "x.index_add(0, i.abs(), x[:3])", "x.index_put((i, i.abs()), x[0, 0])"]
 )
+@pytest.mark.sampled(2)
 def test_places_are_looked_at_where_sizes_are_numbers(written: str, ok: Command, dplc: Command) -> None:
     """What an op takes for a place ends with the length: 5 is one of 7 rows, and none of 4."""
     text = "x = torch.randn(dim(s, 4..40), 9); i = torch.tensor([0, 5, {}]); " + written

@@ -46,7 +46,7 @@ kernel g(sums: f32[6]) -> y: f32[6]:
 
 @pytest.mark.parametrize("level", ["torch", "tensor", "loop", "tile", "kernel"])
 @pytest.mark.parametrize("text", PROGRAMS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_a_dump_goes_on_to_the_same_cuda(ok: Command, tmp_path: Path, text: str, level: str) -> None:
     path = tmp_path / "program.ir"
     path.write_text(ok("compile", "-c", text, "--ir", level).out)

@@ -48,6 +48,7 @@ HELD = (  # a rule of each kind, where it fires, and what one of its guards saw 
 
 
 @pytest.mark.parametrize(("rule", "text", "told"), HELD)
+@pytest.mark.sampled(4)
 def test_a_firing_tells_the_guards_that_held_with_their_values(ok: Command, rule: str, text: str, told: str) -> None:
     out = ok("rules", "why", rule, "-c", text).out
     _, *guards = out.split(f" {rule} at ")[1].split("\n")

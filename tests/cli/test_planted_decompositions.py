@@ -36,7 +36,7 @@ def wrong(formula: Any, *arguments: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", PLANTED)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_run_finds_a_wrong_decomposition(name: str, dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     packet, _, overload = name.partition(".")
     op, known = getattr(getattr(torch.ops.aten, packet), overload), decompositions._own()

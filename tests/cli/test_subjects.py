@@ -137,6 +137,7 @@ def test_every_command_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.sampled(15)
 def test_every_option_applies_or_is_an_error(command: str, subjects: dict[str, str], invoke: Invoke) -> None:
     for kind in set(KINDS) - {"dump"}:
         base = line_with(command, kind, subjects)

@@ -18,6 +18,7 @@ TAKEN_OUT = (("blockify_launch",), ("register_tile",), ("blockify_launch", "regi
 
 @pytest.mark.parametrize("names", TAKEN_OUT)
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.sampled(5)
 def test_the_kernel_is_right_and_a_launch(ok: Command, tmp_path: Path, program: str, names: tuple[str, ...]) -> None:
     rules = tmp_path / "without.rw"
     rules.write_text("".join(f"without {name}\n" for name in names))

@@ -276,6 +276,7 @@ def test_a_device_compile_error_shows_the_line(rms_norm: CudaKernel) -> None:
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.sampled(2)
 def test_nvcc_stands_in_for_nvrtc(rms_norm: CudaKernel, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "find_nvrtc", lambda: None)
     used = assemble(device_text([rms_norm]), arch).kernels["rms_norm"]

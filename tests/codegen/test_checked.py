@@ -176,7 +176,7 @@ def boxed(body: str, order: int) -> KernelRun:
 
 @pytest.mark.parametrize("order", [0, 1, 2])
 @pytest.mark.parametrize("error", BOX_ERRORS)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_errors_with_boxes(error: str, order: int) -> None:
     body, message = BOX_ERRORS[error]
     with pytest.raises(EmulatorError, match=message):

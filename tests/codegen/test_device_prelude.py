@@ -185,7 +185,7 @@ def fragments_of_bytes() -> CudaKernel:
 
 @needs_device_compiler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_120"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_every_function_assembles(arch: str) -> None:
     kernels = every_function() + ([] if arch in ("sm_80", "sm_89") else [box_kernel()])
     kernels += [] if arch == "sm_80" else [fragments_of_bytes()]

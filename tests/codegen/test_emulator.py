@@ -256,6 +256,7 @@ assert np.array_equal(y, np.arange(64) ^ 5), y
 '''
 
 
+@pytest.mark.slow
 def test_the_portable_stack_switch_works_too() -> None:
     tests = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", PORTABLE], capture_output=True, text=True, check=False, cwd=tests)

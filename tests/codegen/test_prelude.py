@@ -53,7 +53,7 @@ def test_single_elements_of_every_dtype(make_kernel: MakeKernel, dtype: DtypeNam
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 def test_vectors_of_every_dtype_and_width(make_kernel: MakeKernel, dtype: DtypeName, bits: int) -> None:
     per_access = bits // 8 // DTYPES[dtype].item_bytes
     if per_access == 0:
@@ -76,7 +76,7 @@ def test_vectors_of_every_dtype_and_width(make_kernel: MakeKernel, dtype: DtypeN
 
 @pytest.mark.parametrize("width", [4, 8, 16])
 @pytest.mark.parametrize("suffix", ["", "_if", "_zfill", "_if_zfill"])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_asynchronous_copies_of_every_kind(make_kernel: MakeKernel, width: int, suffix: str) -> None:
     flags = "true, " * suffix.count("_")
     body = f"""
@@ -173,7 +173,7 @@ INTEGER = {
 
 @pytest.mark.parametrize("dtype", ["i32", "i64"])
 @pytest.mark.parametrize("form", INTEGER)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_integer_functions(make_kernel: MakeKernel, form: str, dtype: DtypeName) -> None:
     numbers = np.array([-9, -4, -3, -1, 1, 2, 3, 8], DTYPES[dtype].numpy)
     a, b = (grid.ravel() for grid in np.meshgrid(numbers, numbers))

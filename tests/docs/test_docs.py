@@ -76,6 +76,7 @@ def test_standard_terms_have_a_definition() -> None:
     assert [term for term in re.split(r",\s+", TERMS) if term.casefold() not in glossary] == []
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     printed_by(DOCS / "generate.py")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

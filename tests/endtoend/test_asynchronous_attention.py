@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_attention(name: str) -> None:
     f, rows, columns, dtype, block, wanted = CASES[name]
     inputs = heads(rows, columns, dtype)

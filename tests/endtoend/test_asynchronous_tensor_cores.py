@@ -38,7 +38,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("form", "shape", "block", "atom"), CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int], atom: str) -> None:
     inputs = operands(form, *shape)
     made = compiled(product(form), inputs, *block, None)
@@ -47,7 +47,7 @@ def test_products(form: str, shape: tuple[int, int, int], block: tuple[int, int]
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_epilogues(name: str) -> None:
     inputs = operands("nt", 100, 128, 256, torch.float16 if "f16" in name else torch.bfloat16)
     made = compiled(EPILOGUES[name], inputs, 64, 128, None)
@@ -130,6 +130,7 @@ def gated(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("device", "rules", "kernels"), [("h200", None, 2), ("h200", SINGLE_WARPS, 1), ("a100", None, 1)]
 )
+@pytest.mark.sampled(2)
 def test_two_products_that_flow_together(device: str, rules: str | None, kernels: int) -> None:
     """Groups of four warps multiply one product in a kernel; single warps multiply both."""
     dice = torch.Generator().manual_seed(0)

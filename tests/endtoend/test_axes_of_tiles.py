@@ -67,7 +67,7 @@ def check(text: str, device: str, one_pass: bool) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_right_in_checked_mode(name: str) -> None:
     check(CASES[name], "h200", True)
 

@@ -51,7 +51,7 @@ def space(name: str) -> CheckedSpace:
 
 @pytest.mark.parametrize("number", range(POINTS))
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_a_random_schedule(name: str, number: int) -> None:
     torch.set_num_threads(1)
     for again in range(DRAWN):

@@ -42,7 +42,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("form", "shape", "block", "ways"), CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products_of_clusters(
     form: str, shape: tuple[int, int, int], block: tuple[int, int], ways: int, tmp_path: Path
 ) -> None:
@@ -115,7 +115,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     with pytest.raises(EmulatorError) as found:
         kernels.launched(name, ARRAYS)

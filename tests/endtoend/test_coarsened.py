@@ -35,7 +35,7 @@ LARGE = (
 
 
 @pytest.mark.parametrize("text", STRIPS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_coarsened_kernel_is_right(text: str) -> None:
     is_right(text)
 

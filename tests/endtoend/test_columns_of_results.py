@@ -30,7 +30,7 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("dtype", ["", ",dtype=torch.bfloat16"], ids=["f32", "bf16"])
 @pytest.mark.parametrize("b, n, m", [(2, 67, 131), (1, 1031, 9), (3, 64, 32)])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_column_of_results_is_right(name: str, dtype: str, b: int, n: int, m: int) -> None:
     is_right(COLUMNS[name].format(b=b, n=n, m=m, t=dtype))
 
@@ -42,13 +42,13 @@ def test_a_column_that_no_registers_hold_is_right() -> None:
     is_right(text)
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.sampled_from(sorted(COLUMNS)), st.integers(1, 3), st.integers(1, 150), st.integers(1, 70))
 def test_it_is_right_at_any_size(name: str, b: int, n: int, m: int) -> None:
     is_right(COLUMNS[name].format(b=b, n=n, m=m, t=""))
 
 
-@settings(max_examples=draws(3), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.sampled_from([2, 4, 8, 16]), st.integers(33, 140), st.integers(1, 70))
 def test_it_is_right_with_any_lanes_and_teams(lanes: int, teams: int, n: int, m: int) -> None:
     text = COLUMNS["softmax"].format(b=2, n=n, m=m, t="")
@@ -60,7 +60,7 @@ def test_it_is_right_with_any_lanes_and_teams(lanes: int, teams: int, n: int, m:
     "F.softmax(torch.randn(4096, 1024), 0)", "F.softmax(torch.randn(8, 256, 56, 56), 1)", "F.softmax(torch.randn(512, 4096), 0)",
     "x = torch.randn(2048, 2048); x / x.sum(0)",
 ])  # fmt: skip
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_column_is_read_once_by_whole_sectors(text: str, device: str) -> None:
     (kernel,) = compiled(text, device=device).kernels
     counts = instruction_counts(kernel)

@@ -87,7 +87,7 @@ def test_training() -> None:
     close(own.layer.weight.grad, model.layer.weight.grad)
 
 
-@settings(max_examples=draws(4))  # each is a compile
+@settings(max_examples=draws(2))  # each is a compile
 @given(st.integers(1, 140), st.integers(1, 3), st.sampled_from(("backward", "forward", "ortho")), st.booleans())
 def test_transforms_of_any_length(n: int, rows: int, norm: str, back: bool) -> None:
     def function(z: Any) -> Any:

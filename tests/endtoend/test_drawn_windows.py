@@ -54,7 +54,7 @@ def convolutions(draw: st.DrawFn, groups: st.SearchStrategy[int]) -> Window:
 
 
 HALVES = ", dtype=torch.bfloat16"
-FEW = settings(max_examples=draws(5), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=draws(3), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def check(window: Window) -> None:

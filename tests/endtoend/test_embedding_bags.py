@@ -53,7 +53,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_bags(name: str) -> None:
     function, args = CASES[name]
     want, got = function(*args), dplc.compile(function, args)(*args)

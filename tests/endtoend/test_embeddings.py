@@ -73,7 +73,7 @@ CASES = [pytest.param(text, id=name, marks=() if name in ALWAYS else pytest.mark
 
 
 @pytest.mark.parametrize("text", CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_net(text: str) -> None:
     torch.set_num_threads(1)
     captured = capture_text(text)

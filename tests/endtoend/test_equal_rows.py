@@ -56,14 +56,14 @@ def left(name: str, x: Any, explore: bool = False) -> float:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 def test_nothing_is_left(name: str, length: int) -> None:
     assert left(name, rows(length)) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_nothing_is_left_of_halves(name: str, dtype: Any) -> None:
     assert left(name, rows(100, dtype)) == 0
 
@@ -75,7 +75,7 @@ def test_nothing_is_left_of_a_long_row(name: str) -> None:
 
 @pytest.mark.parametrize("length", [7, 100])
 @pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_exploration_leaves_nothing_either(name: str, length: int) -> None:
     assert left(name, rows(length), explore=True) == 0
 

@@ -20,7 +20,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("text", CASES)
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(18)
 def test_expression(text: str) -> None:
     captured = capture_text(text)
     compilation = Compiler(toolchain(), target()).compile(captured)

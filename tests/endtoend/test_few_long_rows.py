@@ -39,7 +39,7 @@ ROWS_AGAIN = (  # and the rows themselves: partial results, their sum, and the r
 
 
 @pytest.mark.parametrize("text", TWO_LAUNCHES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_few_results_of_long_rows_take_two_launches(text: str) -> None:
     first, second = map(instruction_counts, compiled(text).kernels)
     assert second.dram < first.dram / 20  # bytes
@@ -47,6 +47,7 @@ def test_few_results_of_long_rows_take_two_launches(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ROWS_AGAIN)
+@pytest.mark.sampled(2)
 def test_halves_are_swept_as_often_as_floats(text: str) -> None:
     floats = text.replace(".bfloat16()", "").replace(".half()", "")
     assert len(compiled(text).kernels) == len(compiled(floats).kernels) == 3
@@ -65,7 +66,7 @@ def rows() -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", ["ties", "nan", "alike", "inf", "-inf"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_places_are_those_of_pytorch(name: str, dtype: torch.dtype) -> None:
     x = rows()[name].to(dtype)
 

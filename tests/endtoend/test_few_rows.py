@@ -23,7 +23,7 @@ CAUSAL = ",is_causal=True"
     ],
     ids=lambda sizes: f"{sizes['h']}x{sizes['m']}x{sizes['n']}x{sizes['e']}{sizes['c']}",
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_attention_of_few_rows_is_right(sizes: dict[str, object]) -> None:
     is_right(SCORES.format(**sizes))
 
@@ -40,7 +40,7 @@ def test_a_block_that_is_alone_has_two_warps_and_no_columns_to_spare() -> None:
 @pytest.mark.parametrize(
     "text", ["torch.randn(1, 3, 37, 23).repeat_interleave(4, 1)", "torch.randn(7, 129).repeat_interleave(2, 0)"]
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_rows_that_repeat_are_right(text: str) -> None:
     is_right(text)
 

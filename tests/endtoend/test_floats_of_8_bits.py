@@ -65,6 +65,7 @@ def compiled(inputs: list[torch.Tensor], device: str, f: Function = scaled, **si
 
 @pytest.mark.parametrize("right", DTYPES, ids=["e4m3", "e5m2"])
 @pytest.mark.parametrize("left", DTYPES, ids=["e4m3", "e5m2"])
+@pytest.mark.sampled(2)
 def test_every_pair_of_dtypes_is_multiplied_by_tensor_cores(left: torch.dtype, right: torch.dtype) -> None:
     inputs = operands((64, 48, 96), left, right)
     made = compiled(inputs, "rtx5090")
@@ -74,7 +75,7 @@ def test_every_pair_of_dtypes_is_multiplied_by_tensor_cores(left: torch.dtype, r
 
 # ragged in all three; primes; a long sum; one atom
 @pytest.mark.parametrize("shape", [(40, 24, 64), (97, 131, 67), (48, 40, 1024), (16, 8, 64)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products(shape: Shape) -> None:
     inputs = operands(shape, E4M3, E4M3)
     for f, own in ((scaled, inputs), (across, transposed(inputs))):
@@ -83,7 +84,7 @@ def test_products(shape: Shape) -> None:
         judged(made, own, f)
 
 
-@settings(max_examples=draws(3), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.tuples(*(st.integers(1, 50) for _ in "mnk")), st.sampled_from(DTYPES), st.sampled_from(["a100", "rtx5090"]))
 def test_any_shape(shape: Shape, left: torch.dtype, device: str) -> None:
     inputs = operands(shape, left, E4M3)
@@ -134,7 +135,7 @@ def test_a_product_is_one_kernel_at_any_size() -> None:
 
 
 @pytest.mark.parametrize(("shape", "side"), [((64, 128, 512), 64), ((50, 72, 528), 64)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_four_warps_multiply_out_of_shared_memory(shape: Shape, side: int) -> None:
     inputs = operands(shape, E4M3, E4M3)
     made = compiled(inputs, "h200", side=side)

@@ -46,7 +46,7 @@ def outputs(text: str, dtype: str = "f32") -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("text", "dtype"), [*CASES, *EVERY])
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 def test_expression(text: str, dtype: str) -> None:
     captured = capture_text(text, dtype=dtype)
     compilation = Compiler(toolchain(), target()).compile(captured)
@@ -74,7 +74,7 @@ def check_program(source: str, shapes: list[tuple[int, ...]], dtype: torch.dtype
     assert accepted(results, references, eager), f"{source}\noff by {errors(results, references)}"
 
 
-@settings(deadline=None, max_examples=draws(8), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=draws(4), suppress_health_check=list(HealthCheck))
 @given(torch_programs(), st.sampled_from(HALVES))
 def test_random_programs(program: tuple[str, list[tuple[int, ...]]], dtype: torch.dtype) -> None:
     check_program(*program, dtype)

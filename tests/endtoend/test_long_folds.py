@@ -27,7 +27,7 @@ MACHINE = ("torch.randint(0, 9, (4096, 4096)).sum()", "(torch.randn(4096, 4096) 
 
 
 @pytest.mark.parametrize("text", FOLDS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_long_fold_is_right(text: str) -> None:
     is_right(text)
 

@@ -86,7 +86,7 @@ SUBJECTS = {
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_one_kernel_reads_the_rows_once(name: str) -> None:
     compilation = compiled(SUBJECTS[name])
     assert len(compilation.plan.kernels) == 1
@@ -96,6 +96,7 @@ def test_one_kernel_reads_the_rows_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ragged, bias", "split", "nn"])
+@pytest.mark.sampled(2)
 def test_nothing_is_found_in_checked_mode(name: str) -> None:
     checker = CheckingExecutor(("all",))
     assert error(compiled(SUBJECTS[name]), checker) < GATE
@@ -121,7 +122,7 @@ def test_the_row_is_prepared_in_shared_memory() -> None:
         ((4096, 1024, 4096), 2),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_the_device_decides(shape: tuple[int, int, int], kernels: int) -> None:
     """One kernel where it is predicted to be faster than two; in every block of a wide product it is not."""
     text = norm_linear(*shape)
@@ -140,6 +141,7 @@ def test_another_reader_of_the_norm_keeps_it() -> None:
     ("arch", "share", "store"),  # ten outputs along a side are one for each lane in turn
     [("sm_80", 0.82, "STG.32"), ("sm_90a", 0.85, "STG.128"), ("sm_120", 0.82, "STG.128")],
 )
+@pytest.mark.sampled(2)
 def test_what_the_assembler_makes_of_it(arch: str, share: float, store: str) -> None:
     kernel = compiled(norm_linear(512, 2048, 2048), arch, folded=TOGETHER).cuda_kernels[0]  # a second may add parts
     assembly = assemble(device_text([kernel]), target(arch).arch)
@@ -192,6 +194,6 @@ def test_a_vector_streams_the_matrix(name: str) -> None:
         "nn.Linear(130, 66)(torch.randn(1, 130))",
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_matvecs_are_right(text: str) -> None:
     assert error(compiled(text)) < GATE

@@ -18,7 +18,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products_of_parts_are_right(text: str) -> None:
     is_right(text)
 

@@ -41,7 +41,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_pieces(text: str) -> None:
     captured = capture_text(text)
     compiled = Compiled(Compiler(toolchain(), target()).compile(captured), "emulator")

@@ -116,7 +116,7 @@ ALL = ORDERS | WRITES | PLACES | LOSSES
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 def test_as_eager(name: str) -> None:
     function, inputs = ALL[name]
     compiled = dplc.compile(function, inputs, device="emulator", db=False, trace=False)

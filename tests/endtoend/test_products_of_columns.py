@@ -17,7 +17,7 @@ PRODUCTS = (
 
 
 @pytest.mark.parametrize("text", PRODUCTS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_product_of_columns_is_right(text: str) -> None:
     is_right(text)
 

@@ -23,6 +23,7 @@ NORM = "F.batch_norm(torch.randn({shape}), None, None, torch.randn({c}), torch.r
     ],
     ids=str,
 )
+@pytest.mark.sampled(3)
 def test_a_channel_is_read_by_vectors(shape: tuple[int, ...], dtype: str, widths: list[int]) -> None:
     text = NORM.format(shape=", ".join(map(str, shape)), c=shape[1])
     partial = compiled(text, dtype=dtype).tile[0]

@@ -21,7 +21,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize("text", ROWS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_a_sum_of_rows_is_right(text: str) -> None:
     is_right(text)
 

@@ -76,7 +76,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_what_runs_by_chunks_is_right(text: str) -> None:
     is_right(text)
 
@@ -89,7 +89,7 @@ def test_what_runs_by_chunks_is_right(text: str) -> None:
     ("torch.cummax(torch.randn(6000), 0)", 2), ("torch.logcumsumexp(torch.randn(3001), 0)", 1), ("torch.logcumsumexp(torch.randn(9, 2000, 8), 1)", 1),
     ("torch.logcumsumexp(torch.randn(20011), 0)", 3),
 ])  # fmt: skip
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_what_stands_before_is_never_looked_at_again(text: str, launches: int) -> None:
     """Whatever folds so far is a Scan; no comparison of two places is left."""
     made = compiled(text)

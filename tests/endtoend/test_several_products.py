@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Function, torch.dtype, tuple[tuple[int, ...], ...], int]]
 
 @pytest.mark.parametrize("arch", ["sm_80", "h200", "rtx5090"])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_every_product_is_one_of_tensor_cores(name: str, arch: str) -> None:
     f, dtype, shapes, products = CASES[name]
     given = inputs(dtype, *shapes)
@@ -88,7 +88,7 @@ def test_two_products_of_a_tile_have_four_warps_where_shared_memory_is_small() -
 
 
 @pytest.mark.parametrize("shapes", [((65, 77), (130, 77), (130, 77)), ((32, 256), (64, 256), (64, 256))])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_they_are_right(shapes: tuple[tuple[int, ...], ...]) -> None:
     given = inputs(torch.float32, *shapes)
     pins = {"blockify_launch": {"BM": 32, "BN": 64}}

@@ -23,7 +23,7 @@ def text(layout: str, m: int, k: int, n: int) -> str:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("rows", "columns"), [(64, 48), (48, 64), (32, 96), (96, 96), (16, 192), (192, 32)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_every_order_of_operands_is_right(layout: str, rows: int, columns: int) -> None:
     sides = {"blockify_launch": {"BM": rows, "BN": columns}}
     is_right(text(layout, 96, 64, 192), sides)
@@ -32,7 +32,7 @@ def test_every_order_of_operands_is_right(layout: str, rows: int, columns: int) 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("rows", "columns"), [(64, 80), (80, 32), (48, 112), (112, 64), (160, 32), (16, 208)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_sides_to_search_are_right(layout: str, rows: int, columns: int) -> None:
     sides = {"blockify_launch": {"BM": rows, "BN": columns}}
     is_right(text(layout, 101, 67, 227), sides)
@@ -40,13 +40,13 @@ def test_sides_to_search_are_right(layout: str, rows: int, columns: int) -> None
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("rows", "columns"), [(80, 160), (80, 80), (128, 80), (64, 112)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_threads_with_ten_or_fourteen_outputs_along_a_side_are_right(layout: str, rows: int, columns: int) -> None:
     is_right(text(layout, 167, 37, 227), {"blockify_launch": {"BM": rows, "BN": columns}})
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(80, 80), (64, 80), (128, 80), (64, 112)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_two_products_of_odd_tiles_are_right(rows: int, columns: int) -> None:
     program = "x = torch.randn(101, 67); F.silu(F.linear(x, torch.randn(131, 67))) * F.linear(x, torch.randn(131, 67))"
     is_right(program, {"blockify_launch": {"BM": rows, "BN": columns}})
@@ -84,7 +84,7 @@ def test_a_tile_that_is_alone_has_four_warps(layout: str) -> None:
 @pytest.mark.parametrize(
     ("sides", "each"), [((64, 112), (8, 7)), ((112, 64), (7, 8)), ((80, 80), (10, 5)), ((64, 80), (8, 5))]
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_halved_threads_of_odd_tiles_are_right(layout: str, sides: tuple[int, int], each: tuple[int, int]) -> None:
     pins = {
         "blockify_launch": {"BM": sides[0], "BN": sides[1]},

@@ -103,7 +103,7 @@ def test_rows_that_see_more_and_more_columns_make_smaller_blocks(rows: int) -> N
         (20, 256, True, "gb10", 128),  # whose shared memory holds one
     ),
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_blocks_of_rows(heads: int, rows: int, causal: bool, device: str, expected: int) -> None:
     assert rows_of_block(compiled(attention(heads, rows, causal), device)) == expected
 

@@ -44,7 +44,7 @@ def check(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", SAMPLE)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_sample_is_right_at_every_length(program: str) -> None:
     check(program)
 

@@ -36,7 +36,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(("text", "multiprocessors", "warps", "teams"), CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_teams_fill_a_multiprocessor(
     text: str, multiprocessors: int, warps: int | None, teams: int, tmp_path: Path
 ) -> None:

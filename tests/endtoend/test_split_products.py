@@ -28,7 +28,7 @@ def test_blocks_share_long_sums_of_few_tiles(rows: int, columns: int, depth: int
         "torch.randn(64, 1136) @ torch.randn(1136, 64)",
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_shared_sum_is_right(text: str) -> None:
     assert ways(text) > 1
     is_right(text)

@@ -35,14 +35,14 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("dtype", ["", BF16], ids=["f32", "bf16"])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_both_are_right_in_one_launch(name: str, dtype: str) -> None:
     text = PAIRS[name].format(m=37, n=131, k=67, t=dtype)
     assert len(compiled(text).launched) == 1
     is_right(text)
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.sampled_from(sorted(PAIRS)), st.integers(1, 70), st.integers(1, 140), st.integers(1, 70))
 def test_both_are_right_at_any_size(name: str, m: int, n: int, k: int) -> None:
     is_right(PAIRS[name].format(m=m, n=n, k=k, t=""))

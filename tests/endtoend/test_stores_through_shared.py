@@ -63,7 +63,7 @@ PRODUCTS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ..
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 @pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
     f, shapes = PRODUCTS[name]
     compiled = right(f, *drawn(dtype, *shapes))
@@ -74,7 +74,7 @@ def test_results_leave_in_whole_vectors(name: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("device", ["a100", "rtx5090"])
 @pytest.mark.parametrize("size", [512, 1024, 4096])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_no_bank_is_waited_for(size: int, device: str) -> None:
     inputs = tuple(torch.empty(size, size, dtype=BF16) for _ in "xy")
     compiled = made(torch.matmul, *inputs, device=device)
@@ -120,6 +120,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sampled(3)
 def test_faults_are_found(name: str) -> None:
     x, y = drawn(BF16, (70, 32), (32, 72))
     compiled = made(lambda x, y: x @ y, x, y)
@@ -135,6 +136,7 @@ def test_faults_are_found(name: str) -> None:
 
 @assembled
 @pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
+@pytest.mark.sampled(2)
 def test_the_assembler_stores_16_bytes(device: str) -> None:
     x, y = (torch.empty(1000, 1024, dtype=BF16), torch.empty(1024, 1024, dtype=BF16))
     compiled = made(lambda x, y: torch.relu(x @ y), x, y, device="a100")

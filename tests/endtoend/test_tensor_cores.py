@@ -47,13 +47,13 @@ def products(compiled: dplc.Compiled) -> int:
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_products(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     assert products(right(product("nn"), *operands("nn", shape, dtype)))
 
 
 @pytest.mark.parametrize("form", FORMS[1:])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_orders_of_operands(form: str) -> None:
     for shape in ((96, 64, 64), (97, 131, 67)):
         assert products(right(product(form), *operands(form, shape, torch.bfloat16)))
@@ -66,7 +66,7 @@ def bytes_of(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 # whole tiles; ragged in all three; primes; a sum of a single atom, which is no loop of atoms; a long sum; one atom
 @pytest.mark.parametrize("shape", [*SHAPES[:3], (16, 8, 64), (48, 40, 1024), (19, 9, 67), (33, 24, 31)], ids=str)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_bytes_are_summed_exactly(shape: tuple[int, int, int]) -> None:
     x, y = bytes_of(*shape)
     compiled = dplc.compile(torch._int_mm, (x, y), target="h200", device="emulator", db=False)
@@ -116,7 +116,7 @@ EPILOGUES = {
 
 
 @pytest.mark.parametrize("name", EPILOGUES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_epilogues_run_on_fragments(name: str) -> None:
     compiled = right(EPILOGUES[name], *operands("nn", (80, 72, 96), torch.bfloat16))
     assert products(compiled) == 1
@@ -138,7 +138,7 @@ def test_not_a_number_and_infinity_stay_in_their_rows() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_checked_mode_finds_nothing(form: str) -> None:
     inputs = operands(form, (40, 48, 96), torch.bfloat16)
     compiled = dplc.compile(product(form), inputs, target="h200", device="emulator", db=False)
@@ -191,7 +191,7 @@ ATTENTION: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[i
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_attention_is_one_kernel_of_fragments(name: str) -> None:
     f, rows, columns, dtype = ATTENTION[name]
     compiled = right(f, *heads(rows, columns, dtype))
@@ -247,7 +247,7 @@ def test_rows_that_are_hidden_whole_and_infinities() -> None:
 
 
 @pytest.mark.parametrize("name", ["ragged", "causal", "heads of 72", "of 100, f16", "of 45"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_attention_in_checked_mode(name: str) -> None:
     f, rows, columns, dtype = ATTENTION[name]
     inputs = heads(rows, columns, dtype)
@@ -260,7 +260,7 @@ def test_attention_in_checked_mode(name: str) -> None:
 
 @pytest.mark.parametrize("length", [128, 1024, 16384])
 @pytest.mark.parametrize("device", ["a100", "h200", "rtx5090"])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_attention_is_one_kernel_at_every_length(device: str, length: int) -> None:
     inputs = tuple(torch.empty(1, 32, length, 128, dtype=torch.bfloat16) for _ in "qkv")
     compiled = dplc.compile(sdpa, inputs, target=device, device="emulator", db=False)

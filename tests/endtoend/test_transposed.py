@@ -56,13 +56,13 @@ def run_right(compilation: Compilation) -> None:
 
 
 @pytest.mark.parametrize("text", TURNED)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_transposed_copy_is_right(text: str) -> None:
     is_right(text)
 
 
 @pytest.mark.parametrize("text", TURNED[:-1])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_it_goes_through_a_shared_tile(text: str) -> None:
     assert any(summary(kernel.body).stages for kernel in compiled(text).tile)
 

@@ -34,12 +34,12 @@ def text_of(scores: str, weighed: str, dtype: str = "", **sizes: int) -> str:
 
 @pytest.mark.parametrize("weighed", WEIGHED)
 @pytest.mark.parametrize("scores", SCORES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_what_is_weighed_may_need_its_score(scores: str, weighed: str) -> None:
     is_right(text_of(scores, weighed, b=2, i=13, j=11, d=4, e=64))
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.sampled_from(sorted(SCORES)), st.sampled_from(sorted(WEIGHED)), st.sampled_from(["", ",dtype=torch.bfloat16"]),
        st.integers(1, 3), st.integers(1, 37), st.integers(1, 70), st.sampled_from([1, 3, 16, 64]), st.sampled_from([7, 32, 64, 96]))  # fmt: skip
 def test_it_is_right_at_any_size(scores: str, weighed: str, dtype: str, b: int, i: int, j: int, d: int, e: int) -> None:

@@ -19,6 +19,7 @@ SIZES = (
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "x".join(map(str, sizes.values())))
+@pytest.mark.sampled(2)
 def test_channels_last_are_right(sizes: dict[str, int]) -> None:
     is_right(LAST.format(**sizes))
 
@@ -41,7 +42,7 @@ GATHERED = (
 
 @pytest.mark.parametrize("dtype", ["", ", dtype=torch.bfloat16"], ids=["f32", "bf16"])
 @pytest.mark.parametrize("text", GATHERED)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_windows_are_gathered_and_right(text: str, dtype: str) -> None:
     made = text.format(d=dtype)
     stages = [stage for kernel in compiled(made).tile for stage in summary(kernel.body).stages]

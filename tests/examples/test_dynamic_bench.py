@@ -27,6 +27,7 @@ def check(name: str, dtype: str, lengths: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), SAMPLE)
+@pytest.mark.sampled(4)
 def test_rows_are_near_a_compile_for_each_length(name: str, dtype: str) -> None:
     check(name, dtype, LENGTHS)
 

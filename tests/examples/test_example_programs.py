@@ -57,6 +57,7 @@ def test_the_bench_of_rewrites() -> None:
     assert record["rows"][0]["firings"] == 1000
 
 
+@pytest.mark.slow
 def test_the_bench_of_the_emulator(tmp_path: Path) -> None:
     """On a copy with small kernels, which are compared with float64 in checked mode, too."""
     text = (ROOT / "examples/benches/emulator.py").read_text()
@@ -103,7 +104,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.parametrize("line", commands())
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_a_command_of_a_readme(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

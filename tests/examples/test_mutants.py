@@ -118,6 +118,7 @@ def test_a_run_that_is_killed_leaves_no_fault_behind(tree: Path) -> None:
     assert "3 survives" in run(tree) and small.read_text() == CODE
 
 
+@pytest.mark.slow
 def test_the_nearest_files_are_enough_and_more_are_tried_before_a_fault_survives(tree: Path) -> None:
     """Near is what imports the module; another folder's file that notices the fault by the way is tried later."""
     (tree / "ir/other.py").write_text("from dplc.ir.small import untested\n\n\ndef eight():\n    return untested(4)\n")

@@ -24,7 +24,7 @@ def expressed(device: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("device", MOST)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_the_model_stays_as_near_to_what_was_measured(device: str) -> None:
     made = expressed(device)
     assert len(made) >= 16  # points that a schedule of today can express

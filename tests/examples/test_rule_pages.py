@@ -20,7 +20,7 @@ def test_there_are_fifty_mistakes() -> None:
 
 
 @pytest.mark.parametrize(("title", "text", "said"), MISTAKES, ids=[title for title, _, _ in MISTAKES])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_the_editor_says_of_a_mistake_what_the_page_says(title: str, text: str, said: str) -> None:
     found = [error.render() for error in Document(Path("mine.rw")).problems(text) if "no example" not in error.what]
     assert "\n".join(found) == said.rstrip("\n")

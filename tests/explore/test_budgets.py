@@ -119,7 +119,7 @@ EFFORTS = st.builds(
 )
 
 
-@settings(max_examples=draws(8), deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.integers(0, 10**9), BUDGETS, EFFORTS)
 def test_stopped_anywhere_what_was_found_is_right(seed: int, budget: SaturationBudget, effort: Effort) -> None:
     dice = random.Random(seed)
@@ -181,7 +181,7 @@ def test_blocks_that_differ_in_size_share_an_e_graph() -> None:
     assert (regions, structures) == (5, 5) and graphs <= 3
 
 
-@settings(max_examples=draws(8), deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.integers(0, 10**9))
 def test_equal_summaries_are_equal_kernels(seed: int) -> None:
     known: dict[Any, str] = {}

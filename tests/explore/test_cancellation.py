@@ -62,7 +62,7 @@ def errors(have: list[Any], want: list[Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_no_candidate_loses_what_the_program_keeps(name: str) -> None:
     made = explored(PROGRAMS[name], top=8)
     found = made.candidates()

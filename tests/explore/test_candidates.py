@@ -40,7 +40,7 @@ def by_rules_is_never_better(made: Exploration) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_candidates_are_right_and_never_worse(name: str) -> None:
     made = explored(PROGRAMS[name])
     by_rules_is_never_better(made)
@@ -66,7 +66,7 @@ def check_seed(seed: int) -> None:
         assert_right(graph, candidate, data_for(graph, seed))
 
 
-@settings(max_examples=draws(8), deadline=None)
+@settings(max_examples=draws(4), deadline=None)
 @given(st.integers(0, 10**9))
 def test_random_programs(seed: int) -> None:
     check_seed(seed)

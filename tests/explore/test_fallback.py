@@ -46,11 +46,12 @@ def assert_explored(made: Exploration) -> None:
 
 
 @pytest.mark.parametrize("text", MANY_AXES)
+@pytest.mark.sampled(5)
 def test_reductions_over_many_axes(text: str) -> None:
     assert_explored(explored(text))
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @given(st.data())
 def test_folds_of_any_axes_of_any_rank(data: Any) -> None:
     shape = data.draw(st.lists(st.sampled_from((2, 3)), min_size=1, max_size=6))

@@ -30,6 +30,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(2)
 def test_pooling_is_one_kernel(name: str) -> None:
     candidate, _ = checked(*CASES[name])
     assert candidate.kernels == 1

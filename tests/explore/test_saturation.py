@@ -76,6 +76,7 @@ def same(a: Any, b: Any, computed: dict[Any, Any]) -> bool:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(6)
 def test_every_spelling_of_a_class_means_the_same(name: str) -> None:
     for problem in problems(PROGRAMS[name]):
         assert wrong_spellings(saturate(problem, exported(tools()))) == []

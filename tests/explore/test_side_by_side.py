@@ -37,6 +37,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(2)
 def test_projections_are_one_kernel(name: str) -> None:
     shape, widths, norm, bias = CASES[name]
     torch.manual_seed(0)

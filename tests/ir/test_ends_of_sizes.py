@@ -43,7 +43,7 @@ def values(e: Any) -> list[Any]:
 TERMS = st.tuples(st.integers(-5, 5), st.lists(st.sampled_from(SIZES), max_size=3), st.sampled_from((1, 1, 3, 16)))
 
 
-@settings(max_examples=draws(60), deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(st.lists(TERMS, min_size=1, max_size=4))
 def test_ends_hold_at_every_binding(terms: Any) -> None:
     e = total(*(product(n, floordiv(product(*sizes), by)) for n, sizes, by in terms))

@@ -52,7 +52,7 @@ sums = st.recursive(
 )
 
 
-@settings(max_examples=draws(80), deadline=None)
+@settings(max_examples=draws(40), deadline=None)
 @given(sums, st.sampled_from(("//", "%", "<", "<=", ">", ">=", "==", "!=", "+", "-")), sums, st.integers(1, 24))
 def test_values_stay(a: Any, op: str, b: Any, n: int) -> None:
     right = n if op in ("//", "%") else b
@@ -65,7 +65,7 @@ def test_values_stay(a: Any, op: str, b: Any, n: int) -> None:
         assert low <= expected <= high
 
 
-@settings(max_examples=draws(60), deadline=None)
+@settings(max_examples=draws(30), deadline=None)
 @given(sums, sums)
 def test_substitution_is_reading_elsewhere(a: Any, b: Any) -> None:
     moved = substitute(a, {A: b})

@@ -87,7 +87,7 @@ tile_kernels = st.builds(Kernel, names, many_params, some_params, tiles.map(lamb
 programs = st.lists(loop_kernels | tile_kernels, min_size=1, max_size=2).map(tuple)
 
 
-@settings(max_examples=draws(100), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_what_is_printed_is_read_back_as_the_same_nodes(program):
     text = print_program(program, "tile")

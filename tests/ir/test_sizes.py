@@ -93,6 +93,7 @@ def test_an_index_that_leaves_what_a_size_says_is_found(level: str, index: str, 
 
 @pytest.mark.parametrize("level", ["torch", "tensor", "loop", "tile", "kernel"])
 @pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.sampled(8)
 def test_one_text_is_right_at_many_lengths(tmp_path: Path, program: str, level: str) -> None:
     """From Tile IR on it is one schedule for all of them."""
     path = tmp_path / "program.ir"
@@ -202,7 +203,7 @@ SCHEDULES = {  # of a size that stands in guards of a ring's copies, in strides 
 
 @pytest.mark.parametrize("level", ["tile", "kernel"])
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, name: str, level: str) -> None:
     program, old, new, lengths = SCHEDULES[name]
     path = tmp_path / "program.ir"

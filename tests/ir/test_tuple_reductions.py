@@ -58,7 +58,7 @@ kernel f(x: f32[3, 1]) -> y: f32[3], z: f32[3]:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(OVER_PARTS)])
-@settings(max_examples=draws(20), deadline=None)
+@settings(max_examples=draws(10), deadline=None)
 @given(data=elements)
 def test_a_step_is_an_element_lifted_and_combined(name: str, data: list[tuple[float, float]]) -> None:
     known = monoid(name)
@@ -75,7 +75,7 @@ def test_a_step_is_an_element_lifted_and_combined(name: str, data: list[tuple[fl
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=draws(10), deadline=None)
+@settings(max_examples=draws(5), deadline=None)
 @given(data=elements)
 def test_the_laws_of_a_monoid(name: str, data: list[tuple[float, float]]) -> None:
     known = monoid(name)

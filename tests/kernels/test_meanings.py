@@ -124,7 +124,7 @@ def changes(kernel: Kernel, memory: Memory, source: str, output: str, element: i
 PASSES: tuple[Callable[..., None], ...] = (algebra, groups, sharing, aliasing)
 
 
-@pytest.mark.parametrize("first", range(0, draws(50), 50))
+@pytest.mark.parametrize("first", range(0, draws(25), 50))
 @pytest.mark.parametrize("check", PASSES)
 def test_meanings_stay(check: Callable[..., None], first: int) -> None:
     for seed in range(first, first + 50):
@@ -186,7 +186,7 @@ def ranges_of_a_product(dice: random.Random) -> tuple[TensorGraph, FusionDecisio
     return graph, FusionDecisions(Dataflow(values), set(values), [values])
 
 
-@pytest.mark.parametrize("first", range(0, draws(40), 40))
+@pytest.mark.parametrize("first", range(0, draws(20), 40))
 def test_ranges_of_one_product_share_a_kernel(first: int) -> None:
     together = 0
     for seed in range(first, first + 40):

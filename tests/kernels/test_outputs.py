@@ -32,6 +32,7 @@ from dplc.ir.tensor import Elementwise, Input, Output, Reduce, Remap, TensorGrap
 @pytest.mark.parametrize(
     ("channels", "groups", "sides"), [(6, 3, (5, 7)), (6, 2, (1, 4)), (4, 4, (3, 3)), (5, 1, (2, 1))]
 )
+@pytest.mark.sampled(8)
 def test_groups_are_read_once_whatever_follows(after: Any, channels: int, groups: int, sides: tuple[int, int]) -> None:
     torch.manual_seed(channels)
     x, r, w = torch.randn(2, channels, *sides), torch.randn(2, channels, *sides), torch.randn(channels)
@@ -43,7 +44,7 @@ def test_groups_are_read_once_whatever_follows(after: Any, channels: int, groups
     assert len(made.compilation.kernels) == 1
 
 
-@settings(max_examples=draws(10), deadline=None)
+@settings(max_examples=draws(5), deadline=None)
 @given(outer=st.integers(1, 3), pieces=st.integers(1, 4), inner=st.integers(1, 7), cut=st.integers(1, 3))
 def test_rows_that_are_cut_anew(outer: int, pieces: int, inner: int, cut: int) -> None:
     """A row of pieces * inner * cut elements, after its softmax, as rows of other lengths."""

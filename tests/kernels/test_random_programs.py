@@ -34,13 +34,13 @@ def check(seed: int, tile: int | None, steps: tuple[str, ...] = STEPS) -> int:
     return len(plan.kernels)
 
 
-@settings(max_examples=draws(50), deadline=None)
+@settings(max_examples=draws(25), deadline=None)
 @given(st.integers(0, 10**9), st.sampled_from(TILES))
 def test_kernels_mean_what_the_program_means(seed: int, tile: int | None) -> None:
     check(seed, tile)
 
 
-FIRSTS = range(0, draws(100), 100)
+FIRSTS = range(0, draws(50), 100)
 
 
 @pytest.mark.parametrize("first", FIRSTS)
@@ -57,7 +57,7 @@ def test_programs_that_look_rows_up(first: int) -> None:
         check(seed, TILES[seed % len(TILES)], GATHERING)
 
 
-@settings(max_examples=draws(15), deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 @given(st.integers(0, 10**9))
 def test_kernels_read_back(seed: int) -> None:
     from dplc.ir.diagnostic import Source

@@ -142,14 +142,14 @@ def statements(made: Any) -> int:
 
 
 @pytest.mark.parametrize("program", SHAPES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_time_steps_of_several_kernels_are_right(program: Callable[[Tensor, int], Tensor]) -> None:
     made = judged(lambda u: program(u, 5), torch.randn(SHAPES[program]))
     assert made.compilation.plan.kernels
 
 
 @pytest.mark.parametrize("program", SHAPES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_time_steps_grow_linearly(program: Callable[[Tensor, int], Tensor]) -> None:
     few, more = (compiled(program, steps) for steps in (6, 12))
     assert statements(more) <= 2.6 * statements(few)
@@ -157,6 +157,7 @@ def test_time_steps_grow_linearly(program: Callable[[Tensor, int], Tensor]) -> N
 
 
 @pytest.mark.parametrize(("program", "readers"), [(line, 3), (padded_back, 2), (joined, 3)])
+@pytest.mark.sampled(2)
 def test_sides_of_selections_share_values_that_both_need(
     program: Callable[[Tensor, int], Tensor], readers: int
 ) -> None:

@@ -86,7 +86,7 @@ def texts() -> list[Any]:
 
 
 @pytest.mark.parametrize("text", texts())
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(8)
 def test_the_text_of_a_file_reads_back(text: str) -> None:
     declarations = parse(Source("given.rw", text))
     once = format_file(declarations)
@@ -96,7 +96,7 @@ def test_the_text_of_a_file_reads_back(text: str) -> None:
 
 
 def test_rules_of_a_rule_set_read_back() -> None:
-    for path in some(list(rule_paths(BUILT_IN)), 20):
+    for path in some(list(rule_paths(BUILT_IN)), 10):
         rules = read_rules(Source(path.name, path.read_text())).rules
         again = read_rules(Source(path.name, "\n".join(map(format_rule, rules)))).rules
         assert list(map(contents, again)) == list(map(contents, rules))

@@ -60,7 +60,7 @@ def survives(text: str) -> None:
         assert error.render()
 
 
-@settings(max_examples=draws(30), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_tokens(data: st.DataObject) -> None:
     tokens = TOKEN.findall(data.draw(st.sampled_from(SEEDS)))
@@ -80,7 +80,7 @@ def test_changed_tokens(data: st.DataObject) -> None:
     survives("".join(tokens))
 
 
-@settings(max_examples=draws(20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_changed_characters(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(SEEDS))[:1500]
@@ -122,7 +122,7 @@ parsed = functools.cache(lambda: [parse(Source("seed.rw", seed)) for seed in SEE
 all_expressions = functools.cache(lambda: [found for declarations in parsed() for found in expressions(declarations)])
 
 
-@settings(max_examples=draws(20), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=draws(10), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_exchanged_expressions(data: st.DataObject) -> None:
     """Text that mostly parses, and means nothing: what the checks themselves must bear."""

@@ -31,7 +31,7 @@ def check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_whole(name: str) -> None:
     check(name)
 

@@ -142,7 +142,7 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: (at / "constants.safetensors").write_bytes(b""), "the artefact is damaged"),
     ],
 )
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_damage_is_told(model: CompiledModel, tmp_path: Path, damage: Callable[[Path], Any], said: str) -> None:
     """Whether the digests are as they were, or somebody made them fit."""
     made = tmp_path / "made"

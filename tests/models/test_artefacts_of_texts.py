@@ -47,6 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("text", CASES)
+@pytest.mark.sampled(3)
 def test_one_folder_serves_every_length(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, (sizes, runs) = str(tmp_path / "made"), CASES[text]
     rows = () if text == LINEAR else ("--rows", "none")
@@ -116,7 +117,7 @@ def _examples(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[dict[s
         (_examples(lambda e: e[0].update(shape=["t", 16])), "`t` is no extent"),
     ],
 )
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_damage_is_told(change: Callable[[dict[str, Any]], Any], said: str, written: Path, tmp_path: Path) -> None:
     folder = tmp_path / "made"
     shutil.copytree(written, folder)

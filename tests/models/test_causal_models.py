@@ -38,7 +38,7 @@ def check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEW)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_logits_and_cache(name: str) -> None:
     check(name)
 
@@ -69,6 +69,7 @@ def source(name: str) -> ModelSource:
 
 
 @pytest.mark.parametrize("name", MET)
+@pytest.mark.sampled(2)
 def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: Path) -> None:
     model = causal_configs.model(name)
     model.save_pretrained(tmp_path)

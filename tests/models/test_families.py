@@ -46,7 +46,7 @@ def check(name: str, folder: Path, chunk: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "whisper"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_an_encoder(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 

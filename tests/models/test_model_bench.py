@@ -69,6 +69,7 @@ def test_a_wrong_result_is_not_timed(subject: Artefact, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("there", "wished", "assembled"), [(True, True, True), (False, True, False), (True, False, False)]
 )
+@pytest.mark.sampled(2)
 def test_nothing_is_assembled_without_an_assembler(
     subject: Artefact, monkeypatch: pytest.MonkeyPatch, there: bool, wished: bool, assembled: bool
 ) -> None:

@@ -136,7 +136,7 @@ def killed(folder: Path, step: int, exchange: bool) -> None:
 
 @pytest.mark.parametrize("exchange", [True, False])
 @pytest.mark.parametrize("step", [2, 3, 4, 5, 6, 8])
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_a_kill_loses_nothing(tmp_path: Path, step: int, exchange: bool) -> None:
     """At every step of the exchange: the old one or the new one is there, whole."""
     write(tmp_path / "made", "old")

@@ -32,7 +32,7 @@ class Everything:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_a_store_that_decides_is_told(
     command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

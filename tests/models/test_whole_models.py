@@ -16,7 +16,7 @@ from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_mode
 from dplc.engine.models.sources import build, find
 from dplc.engine.ruleset import toolchain
 
-LAYERS = min(draws(7), 28)
+LAYERS = min(draws(4), 28)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 
 

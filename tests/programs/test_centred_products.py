@@ -108,7 +108,7 @@ graph f(x: f32[33, 16], y: f32[16, 7], w: i64[16]) -> z: f32[33, 7]:
 """
 
 
-@settings(max_examples=draws(4), deadline=None)
+@settings(max_examples=draws(2), deadline=None)
 @example(RECIPROCAL, "sm_80")
 @example(BEYOND, "h200")
 @given(programs(), st.sampled_from(("sm_80", "h200")))

@@ -76,7 +76,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_what_drawn_programs_found(name: str) -> None:
     """As the rules decide, and explored, for both targets."""
     *lines, last = (line.strip() for line in FOUND[name].strip().splitlines())

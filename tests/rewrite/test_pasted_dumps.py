@@ -38,6 +38,7 @@ def pasted(level: str, unit: Kernel) -> str:
 
 
 @pytest.mark.parametrize("text", [*SAMPLE, *SLOW])
+@pytest.mark.sampled(3)
 def test_a_pasted_kernel_matches_itself(text: str, tmp_path: Path) -> None:
     found = Compiler(toolchain(), target()).compile(capture_text(text))
     stages = {"loop": found.plan.kernels, "tile": found.tile, "kernel": found.kernels}

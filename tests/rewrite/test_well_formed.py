@@ -23,6 +23,7 @@ PROGRAMS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ..
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.sampled(3)
 def test_every_result_of_a_built_in_rule_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledRule, "checked", property(lambda rule: True))
     function, shapes = PROGRAMS[name]

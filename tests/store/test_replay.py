@@ -63,7 +63,7 @@ def compiled(
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_a_replay_is_exact(tools: Toolchain, path: Path, seed: int) -> None:
     made = remembered(tools, path, *SHAPES, seed=seed)
     compilation = compiled(tools, path, product, *SHAPES)
@@ -216,6 +216,7 @@ NUMBERS = (  # what is overridden, and whether a schedule of a product is still 
 
 
 @pytest.mark.parametrize(("override", "replayed"), NUMBERS)
+@pytest.mark.sampled(4)
 def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
     tools: Toolchain, path: Path, tmp_path: Path, override: str, replayed: bool
 ) -> None:

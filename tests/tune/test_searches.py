@@ -52,6 +52,7 @@ def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, 
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.sampled(2)
 def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Space, Known, SearchRun]) -> None:
     found, known, whole = small
     runs = [search(found, known, name, 7, Budget(tries=40)) for _ in range(2)]

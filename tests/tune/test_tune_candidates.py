@@ -282,7 +282,7 @@ NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(
         ((), NEW, False),  # nobody has offered it to the search
     ],
 )
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
     tmp_path: Path, edits: Any, more: str, kept: bool
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_way_that_could_not_be_built_says_why() -> None:
 
 @pytest.mark.parametrize("top", ["1", "4"])
 @pytest.mark.parametrize("sizes", [(), ("--grid", "m=60,100")], ids=["one", "many"])
+@pytest.mark.sampled(2)
 def test_a_program_that_a_rule_makes_wrong_is_no_success(
     top: str, sizes: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ CHECKED = [rule.name for rule in RULES.rules.values() if rule.level in LEVELS an
 
 
 @pytest.mark.parametrize("name", CHECKED)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_own_examples_reach_a_rule(name: str) -> None:
     rule, checker = RULES.rules[name], CHECKERS.of("tile")
     assert any(checker.check(rule, subject).firings for subject in checker.examples([rule]))

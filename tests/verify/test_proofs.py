@@ -112,6 +112,7 @@ def test_what_is_right_is_proved(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
+@pytest.mark.sampled(3)
 def test_what_is_wrong_is_refuted_and_shown_on_a_program(what: str, tmp_path: Path) -> None:
     rules, rule = loaded(tmp_path, WRONG[what])
     verdict = check_rule(rule, Checkers(rules), CheckOptions(examples=0, borrow=False))
@@ -130,6 +131,7 @@ vector_reduce collapse merge_axes
 
 
 @pytest.mark.parametrize("name", PROVED.split())
+@pytest.mark.sampled(7)
 def test_built_in_index_rules_are_proved(name: str) -> None:
     proof = prove(built_in().rule(name))
     assert proof.result == "proved", proof

@@ -134,7 +134,7 @@ FAMILIES = sorted(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 def test_members_of_a_family_are_reached_by_its_examples(name: str) -> None:
     """Where an op of the same rule takes more dimensions, so do the programs; otherwise nothing would be drawn."""
     checker = TorchChecker(built_in())

@@ -80,6 +80,7 @@ def verdict(folder: Path, text: str, seed: int = 0, examples: int = 40) -> RuleV
 
 
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.sampled(2)
 def test_an_element_that_is_no_number_hides_no_other(tmp_path: Path, seed: int) -> None:
     """Of two negative numbers the product has a logarithm; half of all products have none."""
     assert verdict(tmp_path, LOG, seed).result == "wrong"
@@ -87,6 +88,7 @@ def test_an_element_that_is_no_number_hides_no_other(tmp_path: Path, seed: int) 
 
 @pytest.mark.parametrize("text", [ONE_LENGTH, ONE_FACTOR, EXTENT], ids=["a length", "a factor", "a divisor"])
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.sampled(3)
 def test_the_numbers_of_guards_are_drawn(tmp_path: Path, text: str, seed: int) -> None:
     assert verdict(tmp_path, text, seed).result == "wrong"
 

@@ -210,7 +210,7 @@ def test_a_column_can_be_hidden(browser: Any, compiled: Compile, tmp_path: Path)
 
 @pytest.mark.parametrize("width", [1500, 420])
 @pytest.mark.parametrize("view", ["program", "timeline", "kernels", "fusion"])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_nothing_overflows(browser: Any, compiled: Compile, tmp_path: Path, view: str, width: int) -> None:
     opened(browser, tmp_path / "page.html", record_of(compiled, "attention"))
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}

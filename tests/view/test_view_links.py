@@ -31,7 +31,7 @@ def followed(found: list[Column], place: int, line: int, to: int) -> set[int]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_the_text_of_every_column_is_the_dump(name: str, compiled: Compile) -> None:
     compilation = compiled(PROGRAMS[name][0])
     found = linked(compiled, PROGRAMS[name][0])
@@ -45,7 +45,7 @@ def test_the_text_of_every_column_is_the_dump(name: str, compiled: Compile) -> N
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_functions_lead_to_the_lines_that_asked_for_them(name: str, compiled: Compile) -> None:
     text, expected = PROGRAMS[name]
     found = linked(compiled, text)
@@ -59,7 +59,7 @@ def test_functions_lead_to_the_lines_that_asked_for_them(name: str, compiled: Co
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_no_line_is_without_a_source_but_barriers(name: str, compiled: Compile) -> None:
     for column in linked(compiled, PROGRAMS[name][0])[2:]:
         for line, up in zip(column.lines, column.up, strict=True):
@@ -69,7 +69,7 @@ def test_no_line_is_without_a_source_but_barriers(name: str, compiled: Compile) 
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_every_op_that_computes_leads_to_cuda(name: str, compiled: Compile) -> None:
     found = linked(compiled, PROGRAMS[name][0])
     cuda = len(found) - 1
@@ -115,7 +115,7 @@ def test_rules_that_shaped_a_line_changed_it(compiled: Compile) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 def test_a_value_names_the_torch_rule_that_made_it(name: str, compiled: Compile) -> None:
     """All that came of an op, not its result alone; whatever algebra made of it since."""
     compilation = compiled(PROGRAMS[name][0])

@@ -54,6 +54,7 @@ def test_a_compiled_function_shows_its_kernels() -> None:
     assert "<script" not in shown and "&lt;" in shown  # the CUDA's `<` stays text
 
 
+@pytest.mark.slow
 def test_a_notebook_runs_it() -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[dev]'")
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")

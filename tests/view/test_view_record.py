@@ -53,7 +53,7 @@ def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("case", read_suite(SUITE).cases, ids=lambda case: case.name)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_the_trace_of_cases_of_the_suite_is_that_of_json(case: BenchCase) -> None:
     tools, machine = toolchain(), target()
     compilation = Compiler(tools, machine, Trace()).compile(subject_of(read_suite(SUITE), case).capture())

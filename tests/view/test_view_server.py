@@ -82,6 +82,7 @@ def test_the_page_answers_who_has_the_token(server: PageServer) -> None:
         ("/parameters?rule=tileify", {}),
     ],
 )
+@pytest.mark.sampled(5)
 def test_nobody_else_gets_an_answer(server: PageServer, path: str, headers: dict[str, str]) -> None:
     values = {"token": server.token, "port": str(server.server_port)}
     filled = {name: value.format(**values) for name, value in headers.items()}

@@ -25,6 +25,7 @@ FORMS = ("nn", "nt", "tn", "tt")
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sampled(4)
 def test_it_is_right_in_both_modes(form: str, dtype: str) -> None:
     arrays = operands(form, 128, dtype)
     kernel = lower(read(product(form, 128, dtype))[0], "h200")
@@ -43,6 +44,7 @@ def test_other_numbers_of_columns(n: int) -> None:
 
 @needs_device_compiler
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sampled(2)
 def test_the_assembler_leaves_the_queue_as_it_is(form: str) -> None:
     """No product waits for the one before it (C7510), no register is spilled."""
     kernel = lower(read(product(form, 128))[0], "h200")
@@ -109,7 +111,7 @@ def test_without_a_fault_it_is_right(kernels: FaultyKernels) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     must_find(kernels, name, FAULTS[name], ARRAYS, wanted("nt", ARRAYS))
 

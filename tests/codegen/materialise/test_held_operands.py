@@ -31,6 +31,7 @@ def held(form: str = "nt", n: int = 64, dtype: str = "bf16") -> str:
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize(("form", "n"), [("nn", 128), ("nt", 48), ("tn", 64)])
+@pytest.mark.sampled(3)
 def test_it_is_right_in_both_modes(form: str, n: int, dtype: str) -> None:
     arrays, (kernel,) = operands(form, n, dtype), read(held(form, n, dtype))
     assert problems(kernel) == ()

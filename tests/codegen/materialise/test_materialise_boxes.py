@@ -46,6 +46,7 @@ kernel staged(x: f32[{m}, {n}]) -> y: f32[32, 32]:
 
 @pytest.mark.parametrize("swizzle", ["", ", swizzle=128"])
 @pytest.mark.parametrize("origin", ["0, 0", "-5, -3", "20, 17", "40, 0", "-40, 3"])
+@pytest.mark.sampled(5)
 def test_what_lies_outside_is_zero(check, origin: str, swizzle: str) -> None:
     check(COPY.format(m=40, n=44, origin=origin, fields=swizzle), x=uniform(40, 44))
 
@@ -71,6 +72,7 @@ kernel ring(x: f32[60, {size}]) -> y: f32[15, {size}]:
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["f32", "i32", "i64"])
+@pytest.mark.sampled(8)
 def test_ranks_and_dtypes(check, rank: int, dtype: str) -> None:
     """The shared tile leaves dimensions out, takes some from the middle, and hangs over the last element."""
     shape = (3, 2, 5, 4, 12)[5 - rank :]
@@ -137,6 +139,7 @@ kernel mm(x: f32[30, 96], w: f32[96, 64]) -> y: f32[30, 64]:
 
 @pytest.mark.parametrize(("one", "two"), [("TMA", "TMA"), ("TMA", "ASYNC"), ("ASYNC", "TMA"), ("TMA", "SYNC")])
 @pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.sampled(4)
 def test_kinds_of_copies_mix(check, one: str, two: str, depth: int) -> None:
     swizzles = {
         "swizzle_one": ", swizzle=64" if one == "TMA" else "",
@@ -263,6 +266,7 @@ CHANGES: dict[str, tuple[type[Any], Any]] = {
 
 
 @pytest.mark.parametrize("title", CHANGES)
+@pytest.mark.sampled(7)
 def test_mutants(title: str) -> None:
     (kernel,) = lowering_oracle.read(ring())
     ir = materialise(kernel, target("sm_90a"))

@@ -17,7 +17,7 @@ def floats(*shape: int) -> np.ndarray:
     (1, 8, 32), (3, 4, 64), (2, 3, 3), (1, 128, 2), (1, 512, 1),
 ])  # fmt: skip
 @pytest.mark.parametrize("fn", ["add", "maximum"])
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 def test_thread_axes(check, extents, fn):
     """The axis folded stands between others: lanes only, exchange only, or both."""
     a, b, c = extents

@@ -68,6 +68,7 @@ def halves(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("form", ["nn", "nt"])
 @pytest.mark.parametrize("jn", [1, 2, 4])
+@pytest.mark.sampled(3)
 def test_staged_operands_come_by_ldmatrix(check: Check, form: str, jn: int) -> None:
     arrays = {"A": halves(64, 32), "B": halves(*((32, 8 * jn) if form == "nn" else (8 * jn, 32)), seed=1)}
     (kernel,) = check(staged(form, jn=jn), gate=2e-3, **arrays)

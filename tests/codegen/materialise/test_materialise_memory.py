@@ -33,7 +33,7 @@ kernel staged(x: {dtype}[{m}, {n}]) -> y: {dtype}[32, 32]:
     "", ", pad=4", ", pad=1", ", lanes=4, xor=(31, 1)", ", xor=(2, 1, 0)", ", xor=(3, 31, 4)", ", swizzle=128",
 ])  # fmt: skip
 @pytest.mark.parametrize("shape", [(33, 36), (20, 27)])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_layouts(check, via, fields, shape):
     """Chunks and single words, padded, flipped and ragged: cells beyond the source are zero."""
     m, n = shape
@@ -42,6 +42,7 @@ def test_layouts(check, via, fields, shape):
 
 @pytest.mark.parametrize("unroll", ["", " unroll=48"])
 @pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
+@pytest.mark.sampled(3)
 def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
     """Rows of more than eight chunks, in a shared tile behind another, or of a pitch that is no power of two."""
     check(
@@ -134,6 +135,7 @@ kernel mm(x: f32[32, {k}], w: f32[{k}, 32]) -> y: f32[32, 32]:
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("k", [96, 100, 90])
+@pytest.mark.sampled(5)
 def test_rings(check, depth, k):
     kernels = check(matmul(depth, fields=", xor=(31, 1), lanes=2", k=k), x=floats(32, k), w=floats(k, 32))
     assert "_if" in kernels[0].text  # predicated, never branched around
@@ -180,6 +182,7 @@ kernel permuted(w: f32[40, 16]) -> y: f32[32, 16]:
     "0..24 reduce", "0..24 by 3 reduce", "0..24 reduce unroll=4", "0..24 reduce unroll=24", "3..24 by 7 reduce unroll=3",
     "0..24 serial", "5..6 reduce", "4..4 reduce", "t..24 by 8 reduce", "t*3..t*3 + 3 reduce",
 ])  # fmt: skip
+@pytest.mark.sampled(5)
 def test_loops(check, loop):
     check(
         f"""

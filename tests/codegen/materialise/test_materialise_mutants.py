@@ -169,7 +169,7 @@ def mutants(ir: Kernel, cls: type[Any], change: Change) -> Iterator[Kernel]:
 
 @pytest.mark.parametrize("title", CHANGES)
 @pytest.mark.parametrize("subject", SUBJECTS)
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 def test_statements(subject, title):
     (kernel,) = read(SUBJECTS[subject])
     ir = materialise(kernel, target("sm_80"))
@@ -210,6 +210,7 @@ addresses_linear = expressions.linear
 
 
 @pytest.mark.parametrize("title", BREAKS)
+@pytest.mark.sampled(5)
 def test_lowering(monkeypatch, title):
     owner, name, broken, subject = BREAKS[title]
     (kernel,) = read({**SUBJECTS, "ragged": RING.replace("96", "90")}[subject])

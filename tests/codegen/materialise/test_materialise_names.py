@@ -65,7 +65,7 @@ def drawn(kernels: tuple[Kernel, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=draws(15), deadline=None)
+@settings(max_examples=draws(8), deadline=None)
 @given(st.sampled_from(PROGRAMS), st.integers(0, 10**6))
 def test_values_called_as_what_is_made(program: str, seed: int) -> None:
     """Kernel IR of the renamed program verifies, and means what the program meant."""

@@ -23,7 +23,7 @@ def floats(*shape: int) -> np.ndarray:
     (2, 3, 3), (1, 96, 2), (1, 512, 1),
 ])  # fmt: skip
 @pytest.mark.parametrize("fn", ["add", "maximum"])
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_thread_axes(check, extents, fn):
     """The axis stands between others: lanes only, exchange only, or both."""
     a, b, c = extents
@@ -44,6 +44,7 @@ kernel running(x: f32[{a}, {b}, {c}]) -> y: f32[{a}, {b}, {c}]:
     ("q, t, v", "q*256 + t*4 + v"), ("t, q, v", "t*16 + q*4 + v"), ("q, v, t", "q*256 + v*64 + t"), ("v, t, q", "v*256 + t*4 + q"),
     ("t, v", "t*4 + v"), ("q, t", "q*64 + t"), ("q, v", "q*4 + v"), ("v, q", "v*4 + q"),
 ])  # fmt: skip
+@pytest.mark.sampled(4)
 def test_registers(check, over, place):
     """Registers before, between and behind threads; what the axes leave out is scanned for each of its values."""
     check(

@@ -34,6 +34,7 @@ def recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("extents", [
     (64, 1, 1), (1, 7, 1), (1, 32, 1), (3, 32, 1), (4, 8, 1), (2, 64, 1), (1, 16, 4), (2, 8, 8), (1, 12, 5), (3, 4, 64), (1, 96, 2),
 ])  # fmt: skip
+@pytest.mark.sampled(6)
 def test_thread_axes(extents):
     """The axis stands between others: lanes only, exchange only, or both."""
     i, t, j = extents
@@ -55,6 +56,7 @@ kernel steps(a: f32[{i}, {t}, {j}], b: f32[{i}, {t}, {j}]) -> y: f32[{i}, {t}, {
 @pytest.mark.parametrize("over, place", [
     ("q, t, v", "q*256 + t*4 + v"), ("t, q, v", "t*16 + q*4 + v"), ("q, v, t", "q*256 + v*64 + t"), ("v, t, q", "v*256 + t*4 + q"),
 ])  # fmt: skip
+@pytest.mark.sampled(2)
 def test_registers(over, place):
     """Registers before, between and behind threads."""
     a, b = factors(1024), factors(1024)

@@ -70,7 +70,7 @@ def some(kernel: CudaKernel, count: int | None) -> tuple[int, ...] | None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 def test_agrees(name):
     reference, count = SCHEDULES[name]
     kernels = [lower(unit, "sm_90a") for unit in units(name)]
@@ -138,7 +138,7 @@ def assembled(arch: str) -> Assembly:
 @COMPILER
 @pytest.mark.parametrize(("number", "arch"), list(enumerate(("sm_80", "sm_90a", "sm_120"))))
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_assembled(name, number, arch):
     """What the target texts reach: no spills, registers, widths, and the share of useful instructions."""
     assembly = assembled(arch)

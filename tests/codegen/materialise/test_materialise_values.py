@@ -231,6 +231,7 @@ kernel total(x: f32[7, 5]) -> y: f32[1], z: f32[7]:
 @pytest.mark.parametrize(
     "name", ["float", "int", "blockIdx", "exp2f", "ldg128", "tid", "smem", "thread", "x__y", "max"]
 )
+@pytest.mark.sampled(5)
 def test_awkward_names(check, name):
     """Names of C++, of CUDA, of the prelude and of the lowering itself, as buffers and as values."""
     check(

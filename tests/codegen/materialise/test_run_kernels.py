@@ -109,6 +109,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
+@pytest.mark.sampled(6)
 def test_programs_mean_what_their_tiles_mean(title: str) -> None:
     from dplc.engine.capture.capture import capture_text
     from dplc.engine.compiler import Compiler

@@ -45,7 +45,7 @@ INTEGER = [f.name for f in FUNCTIONS.values() if f.kind not in (CAST, FLOAT) and
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fn", FLOATING)
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(9)
 def test_floating(check, fn, dtype):
     function = FUNCTIONS[fn]
     dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
@@ -59,7 +59,7 @@ def test_floating(check, fn, dtype):
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("fn", INTEGER)
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(10)
 def test_integer(check, dtype, fn):
     function = FUNCTIONS[fn]
     dtypes = ["b8", dtype, dtype] if function.kind == SELECT else [dtype] * function.arity
@@ -95,7 +95,7 @@ def test_bool(check, fn):
 
 @pytest.mark.parametrize("source", SUPPORTED)
 @pytest.mark.parametrize("target", SUPPORTED)
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 def test_casts(check, source, target):
     values = 300 * UNBOUNDED[0] if source in FLOATS else RNG.integers(-999, 999, 64)
     values = RNG.random(64) < 0.5 if source == "b8" else values.astype(DTYPES[source].numpy)

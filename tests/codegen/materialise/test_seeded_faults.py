@@ -162,7 +162,7 @@ def test_without_a_fault_they_are_right(name: str, kernels: FaultyKernels) -> No
 
 
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 def test_every_fault_is_found(name: str, kernels: FaultyKernels) -> None:
     which = name.partition(":")[0]
     must_find(kernels, name, FAULTS[name], ARRAYS[which], WANTED[which])

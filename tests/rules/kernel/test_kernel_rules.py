@@ -57,6 +57,7 @@ def guards(block: Any, times: int) -> int:
 
 
 @pytest.mark.parametrize("rule", FIRES)
+@pytest.mark.sampled(2)
 def test_fires_and_keeps_the_meaning(rule: str) -> None:
     text, what = FIRES[rule]
     arrays, units = compiled(text)

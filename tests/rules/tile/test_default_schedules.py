@@ -24,7 +24,7 @@ SMALL = replace(MACHINE, multiprocessors=1)
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_loop_meaning_is_numpys(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -34,7 +34,7 @@ def test_loop_meaning_is_numpys(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 def test_schedule_keeps_the_meaning(name: str) -> None:
     nest = NESTS[name]
     inputs = nest.inputs()
@@ -44,7 +44,7 @@ def test_schedule_keeps_the_meaning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NESTS)
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(4)
 def test_schedule_verifies_and_reads_back(name: str) -> None:
     nest = NESTS[name]
     assert [verify_loop.problems(kernel) for kernel in nest.kernels] == [()] * len(nest.kernels)
@@ -57,7 +57,7 @@ def test_schedule_verifies_and_reads_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NESTS if "matmul" in name])
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_a_busy_device_keeps_the_meaning(name: str) -> None:
     """Few multiprocessors are filled by large tiles, of several warps and with few slices of k."""
     nest = NESTS[name]

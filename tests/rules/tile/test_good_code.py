@@ -80,7 +80,7 @@ def kernels(text: str, device: str = HOPPER, rules: str | None = None) -> tuple[
     [(NN, 0.90, 128), (NT, 0.89, 128), (LARGE, 0.90, 1024), (RAGGED, 0.88, 128), (SKINNY, 0.86, 128)],
     ids=["nn", "nt", "large", "ragged", "skinny"],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_matmuls(text: str, share: float, blocks: int) -> None:
     made = kernels(text)[0]
     assert made.listing.share("FFMA") >= share
@@ -92,7 +92,7 @@ def test_matmuls(text: str, share: float, blocks: int) -> None:
 @assembled
 @pytest.mark.parametrize("device", ARCHITECTURES)
 @pytest.mark.parametrize("text", [NN, NT, SKINNY], ids=["nn", "nt", "skinny"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_no_spills_anywhere(text: str, device: str) -> None:
     made = kernels(text, device)
     assert not any(kernel.spills for kernel in made)
@@ -101,7 +101,7 @@ def test_no_spills_anywhere(text: str, device: str) -> None:
 
 @assembled
 @pytest.mark.parametrize("text", ROWS)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_rows_are_short(text: str) -> None:
     (made,) = kernels(text)
     assert len(made.listing.opcodes) <= ROWS[text] * 4 / 3
@@ -177,7 +177,7 @@ PRODUCTS = {
 @assembled
 @pytest.mark.parametrize("device", SINGLE_WARPS)
 @pytest.mark.parametrize("text", PRODUCTS.values(), ids=PRODUCTS.keys())
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 def test_products_on_tensor_cores(text: str, device: str) -> None:
     (made,) = kernels(text, device)
     hot = made.listing.hot

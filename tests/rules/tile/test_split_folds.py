@@ -71,7 +71,7 @@ def made(text: str, **choices: dict[str, int]) -> tuple[tuple[Kernel, ...], dict
 
 
 @pytest.mark.parametrize("text", NESTS.values(), ids=NESTS.keys())
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 def test_blocks_share_a_row(text: str) -> None:
     units, inputs, wanted = made(text, split_fold={"S": 3})
     assert [unit.name for unit in units] == ["f_partial", "f"]

@@ -97,7 +97,7 @@ def read(text: str, threads: int) -> tuple[Kernel, ...]:
 
 
 @pytest.mark.parametrize(("text", "threads"), CASES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 def test_partial_tuples_become_one(text: str, threads: int) -> None:
     program, dice = read(text, threads), np.random.default_rng(0)
     assert read_program(print_program(program))[1] == program
