@@ -69,26 +69,43 @@ def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
 
     other: called for operands that are the steps of a recurrence, which no function of the index expresses.
     """
-    return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other).alike(terms)
+    return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other).whole(terms)
+
+
+class _Unknown(Exception):
+    """Raised for operands that are to be stacked first."""
 
 
 class _Stacking:
-    """Stacking of terms along one axis. known: the results so far."""
+    """Stacking of terms along one axis. known: the results so far. Terms may be deeper than the stack of Python."""
 
     def __init__(self, axis: Axis, other: Other):
         self.axis, self.other = axis, other
         self.known: dict[Terms, Term | None] = {}
 
+    def whole(self, terms: Terms) -> Term | None:
+        """Return the term of which all terms are instances, or None. Their operands are stacked before them."""
+        waiting = [terms]
+        while waiting:
+            operands = waiting[-1]
+            recurrent = len(waiting) > 1 and (steps(operands) or steps(operands[::-1]))
+            try:
+                self.known[operands] = self.other(operands) if recurrent else self.alike(operands)
+                waiting.pop()
+            except _Unknown as unknown:
+                waiting.append(unknown.args[0])
+        return self.known[terms]
+
     def of(self, terms: Terms) -> Term | None:
-        """Return the stacked operands, or None."""
+        """Return the stacked operands, or None. Raises _Unknown."""
         if all(term is terms[0] for term in terms):
             return terms[0]
         if terms not in self.known:
-            self.known[terms] = self.other(terms) if steps(terms) or steps(terms[::-1]) else self.alike(terms)
+            raise _Unknown(terms)
         return self.known[terms]
 
     def alike(self, terms: Terms) -> Term | None:
-        """Return the term of which all terms are instances, or None."""
+        """Return the term of which all terms are instances, or None. Raises _Unknown for operands."""
         read = self._read(terms)
         if read is not None:
             return read

@@ -89,3 +89,17 @@ def test_a_chain_longer_than_the_stack_of_python() -> None:
     captured = capture(recurrence, [torch.rand(1, 510, 4), torch.randn(1, 510, 4)])
     values = Compiler(tools, tools.on(target("h200"))).values(captured)
     assert [len(out.axes) for out in values.graph.outs] == [2]
+
+
+def test_values_of_a_chain_longer_than_the_stack_of_python_are_stacked() -> None:
+    """They are no recurrence: neighbours are compared down to where the first of them ends."""
+
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        made = [x]
+        for _ in range(300):
+            made.append(torch.tanh(made[-1] * 0.5 + x))
+        return torch.stack(made[-2:], 1)
+
+    tools = toolchain()
+    (out,) = Compiler(tools, tools.on(target("h200"))).values(capture(chain, [torch.randn(4, 8)])).graph.outs
+    assert len(out.axes) == 3
