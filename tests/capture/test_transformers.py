@@ -15,7 +15,7 @@ from dplc.ir.interp.torch import run
 transformers = pytest.importorskip("transformers")
 
 SMALL: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4,
     "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
 }  # fmt: skip
 
