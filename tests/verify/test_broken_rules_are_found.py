@@ -45,7 +45,9 @@ def test_a_broken_rule_is_found(broken: Broken, tmp_path: Path, record_property:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "parameters"), [(RING, "ring", {"N=2", "N=3"}), (AHEAD, "ring_ahead", set())], ids=["ring", "ahead"]
+    ("text", "name", "parameters"),
+    [(RING, "ring", {"N=2", "N=3"}), (AHEAD, "ring_ahead", set())],
+    ids=["ring", "ahead"],
 )
 @pytest.mark.sampled(1)
 def test_a_rule_without_a_mistake_passes(text: str, name: str, parameters: set[str], tmp_path: Path) -> None:
