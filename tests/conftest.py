@@ -80,6 +80,9 @@ def captured_once(captured_models: dict[Any, Any], monkeypatch: pytest.MonkeyPat
 GARBAGE = 400_000  # objects made and not yet freed since the last collection
 COLLECTIONS = itertools.count(1)
 ALL = 8  # every eighth collection looks at all objects, also at those that survived the last ones
+GROWTH = 256 * 2**20  # bytes more than after the last such look, and there is another
+STATM = Path("/proc/self/statm")  # how much memory the process has; only some systems have the file
+resident = [0]  # bytes after the last look at all objects
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -111,12 +114,22 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Collect garbage between tests, and only where there is much. What is left then stays, until all is looked at again."""
-    if gc.get_count()[0] > GARBAGE:
-        if next(COLLECTIONS) % ALL == 0:
+    """Collect garbage between tests, and only where there is much. What is left then stays, until all is looked at again.
+
+    Tensors are few objects and many bytes: the memory of the process says how much they are.
+    """
+    grown = STATM.exists() and memory() > resident[0] + GROWTH
+    if grown or gc.get_count()[0] > GARBAGE:
+        if grown or next(COLLECTIONS) % ALL == 0:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
+        if grown:
+            resident[0] = memory()
+
+
+def memory() -> int:
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
 def pytest_sessionfinish() -> None:

@@ -37,7 +37,7 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
     correct = Extraction.correct
     suites = [read_suite(SUITES / f"{name}.json") for name in ("limits", "kernels_84", "halves")]
     cases = [(suite, case) for suite in suites for case in suite.cases]
-    for of, case in some(cases, 8):
+    for of, case in some(cases, 16):
 
         def told(self: Extraction, kernel: PricedKernel, lowered: Price, name: str = case.name) -> None:
             seen.append(Told(name, self.prices[kernel.key], lowered))
