@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
-    # pytest adds a handler to each logger before each test, and torch writes all that it traces if somebody listens
+    # pytest adds a handler to each logger before each test, and torch writes its whole trace for any handler
     logging.getLogger("torch.__trace").addHandler = lambda hdlr: None  # type: ignore[method-assign]
     os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
     os.environ.setdefault("DPLC_STRICT", "1")  # a failure of exploration is a failure of the test: nothing hides it

@@ -725,7 +725,7 @@ class Written:
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
-    """Return the program of a case. Raises DplcError for a text that is no expression."""
+    """Return the program of a case. Raises DplcError for a text that is not an expression."""
     operation = suite.operations[case.operation]
     parse(operation.expression)
     function = function_of(operation.expression, tuple(operation.inputs))

@@ -147,7 +147,7 @@ def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
 def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     """Return the statements of a fold. taken: the names that the rule uses; added to.
 
-    Raises DplcError for a monoid that is no such sum.
+    Raises DplcError for a monoid that is not such a sum.
     """
     at, name = node.span, node.monoid
     if name not in NAMES:

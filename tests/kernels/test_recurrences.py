@@ -92,7 +92,7 @@ def test_a_chain_longer_than_the_stack_of_python() -> None:
 
 
 def test_values_of_a_chain_longer_than_the_stack_of_python_are_stacked() -> None:
-    """They are no recurrence: neighbours are compared down to where the first of them ends."""
+    """These operations are not a recurrence: both values are compared operand by operand."""
 
     def chain(x: torch.Tensor) -> torch.Tensor:
         made = [x]
