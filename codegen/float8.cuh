@@ -15,7 +15,7 @@ struct e5m2 {
 #define DPLC_HAS_FLOAT8 0
 #endif
 
-// To nearest, ties to even. places: of the fraction; most: the largest code that is no NaN, which keeps what is beyond it.
+// To nearest, ties to even. places: of the fraction; most: the largest code that is not NaN, which keeps what is beyond it.
 template <int places, int bias, uint32_t most> DPLC_FN uint8_t dplc_float8(float x) {
   const uint32_t word = dplc_bits(x), sign = word >> 24 & 0x80u, size = word & 0x7fffffffu;
   if (size > 0x7f800000u) return static_cast<uint8_t>(sign | 0x7fu);

@@ -98,7 +98,7 @@ class TensorView(NamedTuple):
     def of(cls, param: KernelParam) -> TensorView:
         """Return the view of a parameter of role "tensor_map"."""
         if param.box is None:
-            raise ValueError(f"`{param.name}` is no tensor map")
+            raise ValueError(f"`{param.name}` is not a tensor map")
         size = DTYPES[param.dtype].item_bytes
         strides = tuple(size * math.prod(param.shape[dim + 1 :]) for dim in range(len(param.shape)))
         return cls(param.shape[::-1], strides[:-1][::-1], param.box.sides[::-1], size, param.box.swizzle)
@@ -216,7 +216,7 @@ class Program:
                 raise ValueError(f"two different kernels of one program are named `{launch.kernel.name}`")
             for param, name in zip(launch.kernel.params, launch.buffers, strict=True):
                 if name not in known:
-                    raise ValueError(f"{where} takes `{name}`, which is no buffer of the program")
+                    raise ValueError(f"{where} takes `{name}`, which is not a buffer of the program")
                 if (known[name].dtype, known[name].nbytes) != (param.dtype, param.nbytes):
                     raise ValueError(
                         f"{where} takes `{name}` as {param.dtype}{list(param.shape)}, "

@@ -884,7 +884,7 @@ DPLC_BESSEL(bessel_y0, y0, y0f)
 DPLC_BESSEL(bessel_y1, y1, y1f)
 #undef DPLC_BESSEL
 
-// p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1). What is no number stays so.
+// p_n, where p_0 = 1, p_1 = first and (1 + e k) p_(k+1) = (a + b k) p_k - (c + d k) p_(k-1). What is not a number stays so.
 template <class T> DPLC_FN T three_terms(T n, T first, T a, T b, T c, T d, T e) {
   T before = 1, now = first;
   if (!(n >= 1)) return before;

@@ -117,7 +117,7 @@ def read_device(path: Path) -> Target:
     except OSError as error:
         raise UsageError(f"cannot read the device file {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits
-        raise UsageError(f"the device file {path} is no TOML: {error}") from None
+        raise UsageError(f"the device file {path} is not TOML: {error}") from None
     values: dict[str, Any] = {}
     for field in DEVICE_FIELDS:
         value = data.get(field.name)

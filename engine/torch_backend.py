@@ -323,7 +323,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     chosen = dict(options.get("options") or {})
     shares = chosen.pop("shares", None)
     if shares is not None and not isinstance(shares, Shares):
-        raise UsageError("the option `shares` is no dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
+        raise UsageError("the option `shares` is not a dplc.Shares", hint='shares = dplc.Shares(); {"shares": shares}')
     if options.get("mode") is not None:
         instead = "options are {'explore': True}, and `dplc tune`"
         _warn(OptionWarning, f'mode="{options["mode"]}" means nothing to dplc: {instead}')

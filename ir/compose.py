@@ -122,7 +122,7 @@ def const(value: Any, as_dtype: str | None = None) -> Const:
     if category(name) == 2:
         return Const(float(value), name)
     if category(name) == 1 and isinstance(value, float) and not math.isfinite(value):
-        raise OverflowError(f"{value} is no {name}")
+        raise OverflowError(f"{value} is not a value of {name}")
     return Const(bool(value) if name == "b8" else wrapped(int(value), name), name)
 
 

@@ -335,7 +335,7 @@ _TABLE = (
     Function("greater_equal", 2, np.greater_equal, COMPARE, meaning="a >= b"),
     Function("equal", 2, np.equal, COMPARE, True, meaning="a == b"),
     Function("not_equal", 2, np.not_equal, COMPARE, True, meaning="a != b"),
-    Function("isnan", 1, np.isnan, COMPARE, meaning="whether x is no number"),
+    Function("isnan", 1, np.isnan, COMPARE, meaning="whether x is not a number"),
     Function("isinf", 1, np.isinf, COMPARE, meaning="whether x is infinite"),
     Function("logical_and", 2, np.logical_and, LOGICAL, True, True, meaning="a and b"),
     Function("logical_or", 2, np.logical_or, LOGICAL, True, False, meaning="a or b"),

@@ -21,7 +21,7 @@ from hypothesis.internal.conjecture import providers
 
 sys.path.insert(0, str(Path(__file__).parent / "endtoend"))
 
-# Constants of our modules are no values to draw: reading them takes seconds, and any edit would change all draws.
+# Constants of our modules are not values to draw: reading them takes seconds, and any edit would change all draws.
 providers._get_local_constants = lambda: providers._local_constants
 
 # Machines differ: a deadline would test the machine. The seed is fixed, so that a red test is red again.
@@ -92,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )  # tests run side by side; torch's own threads would fight over the cores
     # pytest adds a handler to each logger before each test, and torch writes its whole trace for any handler
     logging.getLogger("torch.__trace").addHandler = lambda hdlr: None  # type: ignore[method-assign]
-    os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is no part of a test
+    os.environ.setdefault("DPLC_NO_DB", "1")  # what somebody tuned on this machine is not a part of a test
     os.environ.setdefault("DPLC_STRICT", "1")  # a failure of exploration is a failure of the test: nothing hides it
     import typer.main
 

@@ -399,11 +399,11 @@ def _check(low: Lowering, stage: Stage, box: tuple[Axis, ...], size: int, severa
     if not low.target.boxes_by_tma:
         why = f"{low.target.name} has no TMA"
     elif inner is None or inner.dim != len(source.shape) - 1 or inner.extent * item % 16 or stage.pad:
-        why = "its rows are no multiples of 16 bytes along the source's last dimension"
+        why = "its rows are not multiples of 16 bytes along the source's last dimension"
     elif len(source.shape) > 5 or any(axis.extent > 256 for axis in box):
         why = "a box has at most 5 dimensions and 256 elements a side"
     elif len(source.shape) > 1 and source.shape[-1] * item % 16:
-        why = f"rows of `{stage.src}` are no multiples of 16 bytes"
+        why = f"rows of `{stage.src}` are not multiples of 16 bytes"
     elif stage.swizzle and inner.extent * item != stage.swizzle:
         why = f"rows of {inner.extent * item} bytes do not fit swizzle={stage.swizzle}"
     elif several and size % BOX_ALIGNMENT:

@@ -629,7 +629,7 @@ def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
             if weight not in operation.inputs:
                 yield f"{where}: `fan_in` names no input: `{weight}`", did_you_mean(weight, operation.inputs)
             if terms not in sizes or terms == "0":
-                yield f"{where}: `{terms}` of `fan_in` is no dimension of its inputs", did_you_mean(terms, sizes)
+                yield f"{where}: `{terms}` of `fan_in` is not a dimension of its inputs", did_you_mean(terms, sizes)
     for name, count in Counter(case.name for case in suite.cases).items():
         if count > 1:
             yield f"two cases are named `{name}`", None

@@ -151,7 +151,7 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
         if name not in examples:
             notes = (f"its inputs are {', '.join(names)}",)
             hint = did_you_mean(str(name), list(names))
-            raise UsageError(f"dynamic= names `{name}`, which is no input", notes=notes, hint=hint)
+            raise UsageError(f"dynamic= names `{name}`, which is not an input", notes=notes, hint=hint)
         rank = examples[name].dim()
         given = {} if given is None else dict(enumerate(given)) if isinstance(given, (list, tuple)) else given
         if not isinstance(given, Mapping):
@@ -184,12 +184,14 @@ def _of_torch(dim: Any) -> Dim:
     low, high = getattr(plain, "min", None), getattr(plain, "max", None)
     if low.__class__ is not int or high.__class__ is not int or high > MOST:
         hint = 'dplc.Dim("s", 1, 4096, hint=512), or torch.export.Dim("s", min=1, max=4096)'
-        raise UsageError(f"`{name}` is no dimension with a range", hint=hint)
+        raise UsageError(f"`{name}` is not a dimension with a range", hint=hint)
     if root is None or fn is None:
         return Dim(name, max(low, 1), high)
     step = fn(1)
     if step < 1 or fn(2) != 2 * step:
-        raise UsageError(f"`{name}` is no multiple of a dimension", hint=f'dplc.Dim("{root.__name__}", .., multiple=4)')
+        raise UsageError(
+            f"`{name}` is not a multiple of a dimension", hint=f'dplc.Dim("{root.__name__}", .., multiple=4)'
+        )
     return Dim(f"{root.__name__}_{step}", max(low, 1) * step, high * step, step)
 
 
@@ -330,7 +332,7 @@ def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
             for part in _parts(sympy.Or, clause):
                 op = _WORDS.get(type(part).__name__)
                 if op is None:
-                    what = f"the program asks of several lengths `{part}`, which is no comparison"
+                    what = f"the program asks of several lengths `{part}`, which is not a comparison"
                     raise DplcError(what, span, hint=_hint())
                 same = part.lhs == part.rhs
                 either.append(same or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs)))

@@ -721,7 +721,7 @@ def _tried(node: Any) -> Any:
     def stand_in(x: Any) -> Any:
         known = value(x)
         if not isinstance(known, torch.Tensor):
-            raise TypeError(f"`{x}` is no tensor")
+            raise TypeError(f"`{x}` is not a tensor")
         shape = [n if isinstance(n, int) else n.node.hint for n in known.shape]
         return torch.empty(shape, dtype=known.dtype, device="meta")
 

@@ -106,7 +106,7 @@ def part_of(chosen: list[Rule], part: str) -> list[Rule]:
     """Return every N-th rule from the K-th for `K/N`. Raises UsageError for any other text."""
     found = re.fullmatch(r"(\d+)/(\d+)", part)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError(f"--part {part} is no part: 2/4 is the second of four")
+        raise UsageError(f"--part {part} is not a part: 2/4 is the second of four")
     return chosen[int(found[1]) - 1 :: int(found[2])]
 
 

@@ -271,7 +271,7 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
         name = named or next(iter(sizes))
         if name not in sizes:
             notes = (f"its sizes are {', '.join(sizes)}",)
-            raise UsageError(f"--row {written}: `{name}` is no size", notes=notes, hint=did_you_mean(name, sizes))
+            raise UsageError(f"--row {written}: `{name}` is not a size", notes=notes, hint=did_you_mean(name, sizes))
         if name in found:
             raise UsageError(f"--row {written}: `{name}` has its row already")
         whole, high = sizes[name], high or low
@@ -395,7 +395,7 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
     ends = (*unit.ins, *unit.outs) if level != "tensor" else ()
     loose = [p.name for p in ends if not all(is_int(n) for n in p.shape)]
     if loose:
-        return [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+        return [f"`{name}` has an extent that is neither a number nor made of sizes" for name in loose]
     if level == "torch":
         check_types(unit, name)
         return ()

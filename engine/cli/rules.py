@@ -78,7 +78,7 @@ def show_rule(flags: Flags) -> None:
     else:
         found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
     if flags.python and not found and (name in rules.numbers or name in rules.facts):
-        raise UsageError(f"`{name}` is no rule, so no function is generated for it", hint="leave --python out")
+        raise UsageError(f"`{name}` is not a rule, so no function is generated for it", hint="leave --python out")
     for rule in found:
         text = generated_matcher(rule) if flags.python else format_rule(rules.written.get(rule.name, rule))
         print_text(f"# {rule.location}\n{text}\n", "python" if flags.python else "rw")
@@ -427,7 +427,7 @@ def new_rule(flags: Flags) -> None:
     """Print a rule, or write it to a file. Raises UsageError for a name, lines or a level that cannot be used."""
     name, out = flags.name, flags.out
     if not re.fullmatch(r"[a-z_]\w*", name):
-        raise UsageError(f"`{name}` is no name of a rule", hint="lower case letters, digits and _")
+        raise UsageError(f"`{name}` is not a name of a rule", hint="lower case letters, digits and _")
     skeleton = _from_file if flags.lines is not None else _from_op if flags.op is not None else _from_expression
     text = formatted(Source(f"{name}.rw", skeleton(name, flags)))
     if out is None:

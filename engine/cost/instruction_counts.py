@@ -471,7 +471,7 @@ def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     try:
         counts = msgspec.convert(found, InstructionCounts, strict=False)
     except msgspec.ValidationError as error:
-        raise DplcError(f"features that are no numbers: {error}") from None
+        raise DplcError(f"features that are not numbers: {error}") from None
     if not ATOMS.keys() >= {atom for atom, _, _ in counts.spelled}:
         raise DplcError("features of products that are not those of this model")
     return counts

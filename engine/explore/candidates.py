@@ -209,7 +209,7 @@ def replayed_schedule(schedule: Schedule, values: Values) -> Candidate | None:
     try:
         found = [msgspec.convert(decision.parameters, StoredSolution) for decision in solutions]
     except msgspec.ValidationError as error:
-        raise NotProved(f"it is no solution: {error}") from None
+        raise NotProved(f"it is not a solution: {error}") from None
     return replayed(values, found)
 
 

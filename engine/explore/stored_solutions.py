@@ -74,7 +74,7 @@ def proved(
         raise NotProved("egglog is not here")
     places = {place for group in (recorded.roots, recorded.stored, *recorded.groups) for place in group}
     if len(recorded.roots) != len(problem.roots) or not places <= set(range(len(recorded.nodes))):
-        raise NotProved("it is no solution: it names nodes that are not there")
+        raise NotProved("it is not a solution: it names nodes that are not there")
     try:
         graph = graph_of_rules(exported, recorded.rules)
         made = saturated(graph, problem, exported, budget)
@@ -88,7 +88,7 @@ def proved(
     except NotProved:
         raise
     except Exception as error:  # it holds something else, which egglog or we do not read
-        raise NotProved(f"it is no solution: {type(error).__name__}") from None
+        raise NotProved(f"it is not a solution: {type(error).__name__}") from None
     raise NotProved("the rules do not make it equal to the program")
 
 
@@ -104,7 +104,7 @@ def _text(node: Any, place: int) -> str:
     op, attributes, children = node
     plain = all(isinstance(a, int) or (isinstance(a, str) and WORD.fullmatch(a)) for a in attributes)
     if op not in KINDS or not plain or not all(0 <= child < place for child in children):
-        raise NotProved(f"it is no solution: node {place}")
+        raise NotProved(f"it is not a solution: node {place}")
     return node_text((op, tuple(attributes), tuple(children)), "$r")
 
 

@@ -197,7 +197,7 @@ def attributes(subject: CheckedRule) -> Findings:
 PATTERN_MISSES = (
     "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
     "is not in its domain", "the rule says nothing about", "has no field", "two values for",
-    " is not ", " is no list", "a list of ",
+    " is not ", "a list of ",
 )  # fmt: skip
 # What an example may set in addition to the parameters of its rule.
 SETTINGS = {
@@ -244,7 +244,7 @@ def example_parameters(subject: CheckedRule) -> Findings:
     for example in subject.rule.examples:
         for n, argument in enumerate(example.arguments):
             if argument.name not in known:
-                what = f"the example sets `{argument.name}`, which is no parameter of the rule"
+                what = f"the example sets `{argument.name}`, which is not a parameter of the rule"
                 yield subject.finding(what, argument.span, (), did_you_mean(argument.name, known))
             elif argument.name in {other.name for other in example.arguments[:n]}:
                 yield subject.finding(f"the example sets `{argument.name}` twice", argument.span)

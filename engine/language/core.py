@@ -248,7 +248,7 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
         return ComputedTerm(node)
     name = WRITTEN_OUT.get(node.op) if isinstance(node, s.Operation) else None
     hint = None if name is None else f"values are computed by functions: `{name}(a, b)`"
-    raise DplcError("this is no value", node.span, (), hint)
+    raise DplcError("this is not a value", node.span, (), hint)
 
 
 def bare(node: s.Syntax) -> s.Syntax:

@@ -91,7 +91,7 @@ def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None
         what = f"`override number {name}`, but there is no number `{name}`"
         raise DplcError(what, declared.span, (), did_you_mean(name, known))
     if not NAME.fullmatch(name) or name in RESERVED or name in CONSTANTS:
-        what = f"`{name}` is no name of a number: two words or more in lower case, joined by `_`"
+        what = f"`{name}` is not a name of a number: two words or more in lower case, joined by `_`"
         raise DplcError(what, declared.span, (), "variables of rules have short names; these say what they are for")
     if earlier is None and not (declared.reason or "").strip():
         raise DplcError(f"number `{name}` has no reason", declared.span, (), 'because "why it is what it is"')
@@ -278,7 +278,7 @@ def _check_fact(declared: s.FactOf, known: Facts) -> None:
         hint = f"choose another name; `override fact {name}(..)` replaces it"
         raise DplcError(f"fact `{name}` is declared twice", declared.span, (note,), hint)
     if not NAME.fullmatch(name):
-        what = f"`{name}` is no name of a fact: two words or more in lower case, joined by `_`"
+        what = f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`"
         raise DplcError(what, declared.span)
     if any(known_name == name for _, known_name in FACTS):
         raise DplcError(f"there is a fact `{name}` already", declared.span, (), "choose another name")

@@ -157,7 +157,7 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     if form is None:
         known = " or ".join(f"`{other}`" for other in NAMES if recurrence(monoid(other)) is not None)
         notes = (f"such is {known}: its sum is scaled when the leading part changes",)
-        raise DplcError(f"`{name}` is no sum relative to a leading part", at, notes)
+        raise DplcError(f"`{name}` is not a sum relative to a leading part", at, notes)
     if len(node.parts) != len(one.parts):
         what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
         raise DplcError(what, at)
@@ -192,7 +192,7 @@ def located(value: Any, span: Span) -> Any:
 # Declarations with parameters that rules of one file share.
 #
 # `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules. A name of
-# a form that is no parameter belongs to the rule: the rule reads it as if it contained the statements.
+# a form that is not a parameter belongs to the rule: the rule reads it as if it contained the statements.
 #
 # `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules. A group declares conditions and
 # their reasons once. Its rules may read the group's `let`s.
@@ -266,7 +266,7 @@ def _check_shared(declared: eq.GuardGroup | eq.StatementForm) -> None:
     for clause in () if form else _body(declared):
         for name in names(clause):
             if is_variable(name.text) and "_" not in name.text and name.text not in known:
-                what = f"`{name.text}` is no parameter of `guards {declared.name}`"
+                what = f"`{name.text}` is not a parameter of `guards {declared.name}`"
                 raise DplcError(what, name.span, (), did_you_mean(name.text, known))
         if isinstance(clause, s.LetClause):
             known.add(clause.name)

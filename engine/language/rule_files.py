@@ -153,7 +153,7 @@ def _read(lines: Sequence[str], node: eq.VariedExample) -> s.Nodes:
     except DplcError as error:
         line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
         note = f"the line is `{line.removeprefix(INDENT)}`"
-        raise DplcError(f"edited, the example is no program: {error.what}", node.span, (note,)) from None
+        raise DplcError(f"edited, the example is not a program: {error.what}", node.span, (note,)) from None
 
 
 @lru_cache(maxsize=512)  # an editor queries again at every key
@@ -343,7 +343,7 @@ def read_text(path: Path) -> str:
         source = Source(str(path), data.decode("utf-8", "replace"))
         ahead = data[: error.start].decode("utf-8")
         line, column = ahead.count("\n") + 1, len(ahead) - ahead.rfind("\n") - 1
-        what = f"byte {data[error.start]:#04x} is no UTF-8"
+        what = f"byte {data[error.start]:#04x} is not UTF-8"
         raise DplcError(what, Span(source, line, column, line, column + 1), (), "save the file as UTF-8") from None
 
 

@@ -363,7 +363,7 @@ class SplitTemplate:
             hint = did_you_mean(node.var, self.splits.digits) or f"write its bounds: `for {node.var} in 0..N:`"
             raise DplcError(f"no split has a part `{node.var}`", node.span, (), hint)
         if digit.role not in LOOPS:
-            raise _no_such_role(digit, node.span, "loop", "an axis", f"serial`; loops are {', '.join(LOOPS)}")
+            raise _no_such_role(digit, node.span, "a loop", "an axis", f"serial`; loops are {', '.join(LOOPS)}")
         self.placed.add(node.var)
         stop = self.node(digit.count, held)
         attributes = (s.NameOf(digit.span, digit.role), *self.node(node.attributes, held))
@@ -428,7 +428,7 @@ class SplitTemplate:
         if op == "SharedTile":  # its axes are labels
             return s.AxisItem(at.span, digit.name, size, None, None, None)
         if digit.role not in AXES:
-            raise _no_such_role(digit, at.span, "axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")
+            raise _no_such_role(digit, at.span, "an axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")
         self.placed.add(digit.name)
         return s.AxisItem(at.span, digit.name, size, digit.role, None, None)
 
@@ -479,8 +479,8 @@ class SplitTemplate:
 def _no_such_role(digit: Digit, at: Span, kind: str, other: str, options: str) -> DplcError:
     """Return the error for a part that is placed as a loop or an axis, and is the other or neither."""
     role = "" if digit.role is None else f"{other}, {digit.role}, "
-    hint = f"say what {kind} it is where it is split: `{digit.name}:N={options}"
-    return DplcError(f"`{digit.name}` is {role}no {kind}", at, (), hint)
+    hint = f"give it a role where it is split: `{digit.name}:N={options}"
+    return DplcError(f"`{digit.name}` is {role}not {kind}", at, (), hint)
 
 
 def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:

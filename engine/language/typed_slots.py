@@ -446,7 +446,7 @@ class DataflowPositions(Positions):
             self._list(declared.dims, EXPR, "an extent")
         value = node.value
         if isinstance(value, s.LoadOf):
-            self.report(f"`load` is no part of level {self.level}", value.span)
+            self.report(f"`load` is not a part of level {self.level}", value.span)
         elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
             self._aten(value)
         else:

@@ -92,7 +92,7 @@ def read_text(path: Path) -> str:
     try:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
-        raise DplcError(f"{DAMAGED}: {path} is no UTF-8: {error.reason} at byte {error.start}") from None
+        raise DplcError(f"{DAMAGED}: {path} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
@@ -133,7 +133,7 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
             if not isinstance(unit, Kernel):
                 raise DplcError(f"{DAMAGED}: {path} holds what is no kernel")
             loose = (p.name for p in (*unit.ins, *unit.outs) if not all(map(only_sizes, p.shape)))
-            unknown = [f"`{name}` has an extent that is no number, nor made of sizes" for name in loose]
+            unknown = [f"`{name}` has an extent that is neither a number nor made of sizes" for name in loose]
             if wrong := unknown or sort_problems(unit) or problems(unit):
                 raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {wrong[0]}")
             found[safe_kernel_name(unit.name)] = unit
@@ -382,7 +382,7 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
     Raises DplcError for a folder that is not an artefact, or is damaged.
     """
     if not is_artefact(folder):
-        what = f"is no artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
+        what = f"is not an artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     manifest = read_manifest(folder)
     for name in sorted({FIGURES, *_needed(), *manifest.files}):

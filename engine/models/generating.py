@@ -335,7 +335,7 @@ def compile_generation(
         check_length(end, maximum)
     model = build(source, shape.dtype, shape.layers)
     if not model.can_generate() or called(model) is not model:
-        raise DplcError(f"{source.name}: {type(model).__name__} is no causal language model: it cannot generate here")
+        raise DplcError(f"{source.name}: {type(model).__name__} is not a causal language model: it cannot generate")
     check_attention(model, maximum)
     lengths = length if isinstance(length, Dim) else Dim("s", length, length)
     reach = None  # how many rows of the cache a call may be given, if they are more than one step

@@ -85,7 +85,7 @@ def read_manifest(folder: Path) -> Manifest:
     found = read_record(path, Manifest)
     foreign = next((name for name in found.files if not OURS.fullmatch(name)), None)
     if foreign is not None:
-        raise DplcError(f"{DAMAGED}: {path} lists `{foreign}`, which is no file of an artefact")
+        raise DplcError(f"{DAMAGED}: {path} lists `{foreign}`, which is not a file of an artefact")
     return found
 
 
@@ -154,7 +154,7 @@ def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
         why = getattr(error, "strerror", None) or error
         raise DplcError(f"{DAMAGED}: cannot read {path}: {why}") from None
     if file is None:
-        raise DplcError(f"{DAMAGED}: {path} is no plain file")
+        raise DplcError(f"{DAMAGED}: {path} is not a plain file")
     with file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -241,7 +241,7 @@ def _check(place: Path, folder: Path) -> None:
     """Raise DplcError unless the path is free, an empty folder, or an artefact as dplc wrote it."""
     if not os.path.lexists(place):
         return
-    why = not_ours(place) if place.is_dir() else "is no folder"
+    why = not_ours(place) if place.is_dir() else "is not a folder"
     if why is not None:
         raise DplcError(f"{folder} {why}: it is not overwritten", hint="name another folder, or move this one away")
 
@@ -302,7 +302,7 @@ def extent_at(extent: int | str, sizes: Binding) -> int:
     except (KeyError, ZeroDivisionError, RecursionError):
         found = -1
     if not 0 <= found <= MOST:
-        raise DplcError(f"`{extent}` is no extent made of {', '.join(sizes) or 'no sizes'}")
+        raise DplcError(f"`{extent}` is not an extent made of {', '.join(sizes) or 'no sizes'}")
     return found
 
 
@@ -312,7 +312,7 @@ def _tree(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise DplcError(f"`{text}` is no extent") from None
+        raise DplcError(f"`{text}` is not an extent") from None
 
 
 def _value(tree: ast.expr, sizes: Binding) -> int:
@@ -505,7 +505,7 @@ def _sizes(plan: PlanFile, units: Mapping[str, Kernel]) -> Iterator[str]:
     for unit in units.values():
         for name, size in sizes_in(unit).items():
             if known.get(name) is not size:
-                yield f"`sizes`: `{name}` has another range in kernel `{unit.name}`, or is no size"
+                yield f"`sizes`: `{name}` has another range in kernel `{unit.name}`, or is not a size"
     if plan.sizes and plan.aliases:
         yield "`aliases`: of a plan with sizes there are none"
 
@@ -531,7 +531,7 @@ def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]
     asked = {**sizes, **{condition.name: condition for condition in when}}
     for name, condition in asked.items():
         if not _holds(sizes[name], condition):
-            yield f"`{name}` is {condition.low}..{condition.high}, which is no part of its range"
+            yield f"`{name}` is {condition.low}..{condition.high}, which is not a part of its range"
         elif name in own and not _holds(own[name], condition):
             yield f"`{name}` is {own[name].low}..{own[name].high} in its plan, which is not enough"
         elif name not in own and condition.low != condition.high:
@@ -581,7 +581,7 @@ def _weights(plan: PlanFile) -> Iterator[str]:
             return
     for name, weight in plan.weights.items():
         if name not in known:
-            yield f"`weights`: `{name}` is no constant of the program"
+            yield f"`weights`: `{name}` is not a constant of the program"
         elif (known[name].dtype, elements(known[name])) != (weight.dtype, math.prod(weight.shape)):
             yield f"`weights`: {weight.dtype}{list(weight.shape)} is not what constant `{name}` holds"
 
@@ -602,14 +602,14 @@ def _tokens(plan: PlanFile) -> Iterator[str]:
         batch, length = plan.tokens_at(plan.hints)
         shape = [extent_at(n, plan.hints) for n in plan.inputs[0].shape]
         if math.prod(shape) != batch * length:
-            yield f"`inputs`: {shape} is no {batch} x {length} tokens"
+            yield f"`inputs`: {shape} is not {batch} x {length} tokens"
 
 
 def _examples(plan: PlanFile) -> Iterator[str]:
     """Yield errors in the inputs of a text, at both ends of the sizes, and for a size that their extents lack."""
     told = {example.name: example for example in plan.examples}
     if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
-        yield "`examples`: a name is there twice, or its ends are no range"
+        yield "`examples`: a name is there twice, or its ends are not a range"
     for buffer in plan.inputs:
         if buffer.name not in told:
             yield f"`examples`: `{buffer.name}` is not there"

@@ -189,7 +189,7 @@ def _index(path: Path) -> dict[str, Path]:
         shards = json.loads(path.read_bytes())["weight_map"]
         files = {str(name): str(file) for name, file in shards.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DplcError(f"{path} is no index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
+        raise DplcError(f"{path} is not an index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
     plain = {name for name in files.values() if name == Path(name).name and len(name) <= LONGEST and "\0" not in name}
     missing = sorted({name for name in files.values() if name not in plain or not (path.parent / name).is_file()})
     if missing:
@@ -311,7 +311,7 @@ def _read(path: Path, name: str) -> ModelSource:
     except (ValueError, RecursionError) as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise DplcError(f"{path} is no configuration of a model: it has no `model_type`")
+        raise DplcError(f"{path} is not a configuration of a model: it has no `model_type`")
     for field, most in LARGEST.items():
         value = config.get(field)  # a list has one for each part of the model
         numbers = value if isinstance(value, list) else () if value is None else (value,)
@@ -466,7 +466,7 @@ def _configuration(source: ModelSource, layers: int | None) -> Any:
     kind = source.model_type
     if kind not in CONFIG_MAPPING:
         hint = did_you_mean(kind, CONFIG_MAPPING.keys())
-        raise DplcError(f"{source.name}: `{kind}` is no architecture that transformers knows", hint=hint)
+        raise DplcError(f"{source.name}: `{kind}` is not an architecture that transformers knows", hint=hint)
     given = {key: value for key, value in source.config.items() if key not in _SAID_ELSEWHERE}
     if layers is not None:
         present, kinds = source.config.get("num_hidden_layers"), source.config.get("layer_types")

@@ -233,7 +233,7 @@ class Matcher(Writer, abc.ABC):
         if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
             return self.total(node, x)
         if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
-            raise DplcError("this is no pattern of an expression", node.span)
+            raise DplcError("this is not a pattern of an expression", node.span)
         self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
         return self.operands(node, f"{x}.a", f"{x}.b")
 

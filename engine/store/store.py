@@ -431,7 +431,7 @@ class SqliteStore:
     def put(self, key: TuningKey, tuned: Tuned) -> bool:
         """Store a schedule if it is better than the valid ones of its basis. Return whether it was stored."""
         if not 0 < tuned.seconds < math.inf:
-            raise InternalError(f"{tuned.seconds} seconds is no time of a kernel")
+            raise InternalError(f"{tuned.seconds} seconds is not a time of a kernel")
         used, own = dict[str, str](), frozenset[str]()
         if self.digests is not None:
             used, own = self.digests.used(tuned.schedule), self.digests.offered(key.family == PROGRAM)
@@ -744,7 +744,7 @@ def import_lines(path: Path) -> list[Entry]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     head = _decoded(lines[0] if lines else b"", ExportHead)
     if head is None:
-        raise DplcError(f"{path} is no export of schedules", hint="`dplc db export` writes one")
+        raise DplcError(f"{path} is not an export of schedules", hint="`dplc db export` writes one")
     if head.dplc_schedules != VERSION:
         raise DplcError(f"{path} is of another dplc: version {head.dplc_schedules}, this one knows {VERSION}")
     entries = []

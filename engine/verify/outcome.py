@@ -166,7 +166,7 @@ class RuleVerdict(Outcome):
     through: str | None = None  # for a @local rule: the rule that it fired through
 
     def add(self, outcome: Outcome) -> None:
-        """Count one subject, which is none that was counted before."""
+        """Count one subject that was not counted before."""
         self.subjects += 1
         self.discarded += not outcome.valid
         self.reached += outcome.firings > 0

@@ -423,7 +423,7 @@ def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
 @SERVER.feature(lsp.TEXT_DOCUMENT_RENAME)
 def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
     if not queries.WORD.fullmatch(given.new_name):
-        raise JsonRpcInvalidParams(f"`{given.new_name}` is no name")
+        raise JsonRpcInvalidParams(f"`{given.new_name}` is not a name")
     if not queries.ours(*SERVER.here(given), SERVER.text_of):
         raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
     edits: dict[str, list[lsp.TextEdit]] = {}

@@ -419,7 +419,7 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
         raise DplcError(f"there is nothing in lines {first} to {last} of {source.name}")
     lead = len(lines[0]) - len(lines[0].lstrip())
     if cut := [line for line in lines if line.strip() and line[:lead].strip()]:
-        what = f"lines {first} to {last} of {source.name} are no block: `{cut[0].strip()}` stands further out"
+        what = f"lines {first} to {last} of {source.name} are not a block: `{cut[0].strip()}` stands further out"
         raise DplcError(what, hint="give whole statements, from their first line to their last")
     return _on_statements(name, [line[lead:].rstrip() for line in lines if line.strip()], level, title)
 

@@ -155,7 +155,7 @@ def _reason_alone(source: Source, line: int, column: int, here: Span) -> DplcErr
         return DplcError("a reason without its word", here, (), f"write `{expected}` before it")
     where = Span(source, line, word.start(), line, word.start() + len(expected))
     return DplcError(
-        f"unexpected `{expected}`", where, ("what stands before it is no whole condition",), "write its end"
+        f"unexpected `{expected}`", where, ("what stands before it is not a whole condition",), "write its end"
     )
 
 

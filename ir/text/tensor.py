@@ -188,7 +188,7 @@ class _Reader:
             return self._access(node, node.base)
         if isinstance(node, s.Apply):
             return self._call(node)
-        raise DplcError("this is no value of a graph", node.span)
+        raise DplcError("this is not a value of a graph", node.span)
 
     def _value(self, node: s.NameOf) -> Term:
         term = self._known(node)

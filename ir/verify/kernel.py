@@ -149,7 +149,7 @@ class KernelCheck:
         """Check memory and alignment of an address of `size` bytes, or of elements of a dtype, and return its base."""
         base = self.names[address.base]
         if base.kind != "base":
-            self.say(stmt, f"`{address.base}` is no address")
+            self.say(stmt, f"`{address.base}` is not an address")
         unit = 1 if base.dtype is None else DTYPE_BYTES[base.dtype]
         if base.dtype is not None and dtype is not None and base.dtype != dtype:
             self.say(stmt, f"`{address.base}` points to {base.dtype}")
@@ -162,7 +162,7 @@ class KernelCheck:
         outer = dict(self.names)
         for stmt in block:
             if type(stmt) not in CHECKS:
-                self.say(stmt, f"{type(stmt).__name__} is no statement of this level")
+                self.say(stmt, f"{type(stmt).__name__} is not a statement of this level")
                 continue
             missing = sorted(name for name in _own_names(stmt) if name not in self.names)
             if missing:
@@ -181,7 +181,7 @@ class KernelCheck:
             self.say(stmt, f"a block has 1 to {MOST_THREADS} threads and no fewer than 0 bytes")
         self.cluster = stmt.cluster
         if stmt.cluster < 1 or divisor(stmt.grid[0], {}) % stmt.cluster:
-            self.say(stmt, "the blocks in x are no whole clusters")
+            self.say(stmt, "the blocks in x are not whole clusters")
         self.names[BLOCK_INDEX[0]] = KnownName("index", divergent=stmt.cluster > 1)
 
     # ---- definitions
@@ -196,7 +196,7 @@ class KernelCheck:
     def base(self, stmt: Base) -> None:
         root = self.names[stmt.root]
         if root.kind != "base":
-            self.say(stmt, f"`{stmt.root}` is no address")
+            self.say(stmt, f"`{stmt.root}` is not an address")
             return
         factor = gcd(root.factor, divisor(stmt.offset, self.strides))
         self.bind(
@@ -309,13 +309,13 @@ class KernelCheck:
         source = next((param for param in self.kernel.ins if param.name == stmt.src), None)
         self.bind(stmt, stmt.dst, KnownName("map", shape=stmt.box))
         if source is None or len(source.shape) != len(stmt.box) or not 1 <= len(stmt.box) <= BOX_RANK:
-            self.say(stmt, f"`{stmt.src}` is no input of as many dimensions")
+            self.say(stmt, f"`{stmt.src}` is not an input of as many dimensions")
             return
         size, row = DTYPE_BYTES[source.dtype], stmt.box[-1] * DTYPE_BYTES[source.dtype]
         if stmt.swizzle not in SWIZZLES or (stmt.swizzle and row > stmt.swizzle):
             self.say(stmt, f"rows of {row} bytes under a swizzle of {stmt.swizzle}")
         if row % 16 or (len(stmt.box) > 1 and source.shape[-1] * size % 16):
-            self.say(stmt, "rows are no multiple of 16 bytes")
+            self.say(stmt, "rows are not a multiple of 16 bytes")
         if not all(1 <= side <= BOX_SIDE for side in stmt.box):
             self.say(stmt, f"a box has 1 to {BOX_SIDE} elements a side")
 
@@ -329,7 +329,7 @@ class KernelCheck:
             self.say(stmt, "a box goes to shared memory")
         described = self.names[stmt.map]
         if described.kind != "map" or len(described.shape) != len(stmt.at):
-            self.say(stmt, f"`{stmt.map}` is no tensor map of {len(stmt.at)} dimensions")
+            self.say(stmt, f"`{stmt.map}` is not a tensor map of {len(stmt.at)} dimensions")
         if stmt.cluster not in (1, self.cluster):
             self.say(stmt, f"a box for {stmt.cluster} blocks in clusters of {self.cluster}")
 
@@ -337,7 +337,7 @@ class KernelCheck:
         """Check that numbers are values of a dtype."""
         for value in values:
             if dtype in INTEGERS and isinstance(value, float) and not math.isfinite(value):
-                self.say(stmt, f"{value} is no {dtype}")
+                self.say(stmt, f"{value} is not a value of {dtype}")
 
     def width(self, stmt: Stmt, size: int, allowed: tuple[int, ...]) -> None:
         if size not in allowed:
@@ -424,7 +424,7 @@ def _product_problems(stmt: QueueProduct) -> Iterator[str]:
     if not atom.asynchronous or stmt.dtype not in atom.dtypes:
         yield f"`{stmt.atom}` does not multiply {stmt.dtype} out of shared memory"
     if not isinstance(stmt.b, Matrix):
-        yield "the right operand is no matrix"
+        yield "the right operand is not a matrix"
     for matrix in (part for part in (stmt.a, stmt.b) if isinstance(part, Matrix)):
         if matrix.at.xor != 0:
             yield "a matrix has its swizzle in its rows, no xor of its start"

@@ -111,7 +111,7 @@ class Check:
         defined: set[str] = set()
         for stmt in block:
             if not isinstance(stmt, self.allowed):
-                self.report(stmt, f"{type(stmt).__name__} is no statement of this level")
+                self.report(stmt, f"{type(stmt).__name__} is not a statement of this level")
                 continue
             self.names(stmt, scope)
             self.ranks(stmt)
@@ -161,11 +161,11 @@ class Check:
             if len(stmt.accs) != len(known.parts) or len(stmt.vals) != len(known.operands):
                 self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts and {len(known.operands)} operands")
         elif isinstance(stmt, Scale | Carry) and stmt.acc not in self.sums:
-            self.report(stmt, f"`{stmt.acc}` is no accumulator")
+            self.report(stmt, f"`{stmt.acc}` is not an accumulator")
 
     def store(self, stmt: Store) -> None:
         if stmt.buf not in self.written:
-            self.report(stmt, f"`{stmt.buf}` is no output")
+            self.report(stmt, f"`{stmt.buf}` is not an output")
 
     def reduction(self, stmt: Accumulate | AlongAxes) -> None:
         if FUNCTIONS[stmt.fn].identity is None:

@@ -54,7 +54,7 @@ def _of_node(node: Any, depth: int) -> Iterator[str]:
         if not field.many:
             yield from _of_field(field, value, where, depth)
         elif value.__class__ is not tuple:
-            yield f"{where} is no list"
+            yield f"{where} is not a list"
         else:
             for item in value:
                 yield from _of_field(field, item, where, depth)
@@ -63,11 +63,11 @@ def _of_node(node: Any, depth: int) -> Iterator[str]:
 def _of_sum(node: Sum, depth: int) -> Iterator[str]:
     for atom, factor in node.terms:
         if atom.__class__ not in EXPRESSIONS or not _is_int(factor):
-            yield f"{atom!r} * {factor!r} is no term of a sum"
+            yield f"{atom!r} * {factor!r} is not a term of a sum"
         else:
             yield from _of_node(atom, depth + 1)
     if not _is_int(node.constant):
-        yield f"{node.constant!r} is no constant of a sum"
+        yield f"{node.constant!r} is not a constant of a sum"
 
 
 def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _of_field(field: Field, value: Any, where: str, depth: int) -> Iterator[str]
     else:
         good = value.__class__ in CLASSES
     if not good:
-        yield f"{where} is {str(value)[:40]!r}, which is no {sort_word(sort)}"
+        yield f"{where} is {str(value)[:40]!r}, expected: {sort_word(sort)}"
     elif value.__class__ in CLASSES:
         yield from _of_node(value, depth + 1)
 

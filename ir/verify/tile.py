@@ -89,7 +89,7 @@ def fragment_problems(stmt: Mma, tile: Tile, kernel: Kernel) -> Iterator[str]:
         yield f"`{atom.name}` multiplies two values of {' or '.join(atom.dtypes)}"
     for other in summary(tile.body).sums:
         if other.acc == stmt.acc and other.fn != "add":
-            yield f"`{stmt.acc}` is no sum"
+            yield f"`{stmt.acc}` is not a sum"
     if atom.asynchronous:
         yield from asynchronous_problems(stmt, kernel)
 
@@ -164,7 +164,7 @@ class _TileCheck(Check):
         """Check that clusters divide the blocks of the last BLOCK axis. Their blocks reach every barrier together."""
         along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
         if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
-            self.report(tile, f"the last BLOCK axis is no whole number of clusters of {tile.cluster}")
+            self.report(tile, f"the last BLOCK axis is not a whole number of clusters of {tile.cluster}")
 
     def layouts(self) -> None:
         """Check that all copies into one shared tile agree on its layout."""
@@ -213,11 +213,11 @@ class _TileCheck(Check):
             if isinstance(stmt, AlongAxes):
                 self.reduction(stmt)
                 if stmt.acc not in self.sums:
-                    self.report(stmt, f"`{stmt.acc}` is no accumulator")
+                    self.report(stmt, f"`{stmt.acc}` is not an accumulator")
             else:
                 self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):
-                self.report(stmt, f"`{axis}` is no axis inside of a block")
+                self.report(stmt, f"`{axis}` is not an axis inside of a block")
         if isinstance(stmt, Scan | ScanTuple):
             self.scan(stmt)
 
@@ -245,14 +245,14 @@ class _TileCheck(Check):
             return
         for acc, start in zip(stmt.accs, known.identity, strict=True):
             if acc not in self.sums:
-                self.report(stmt, f"`{acc}` is no accumulator")
+                self.report(stmt, f"`{acc}` is not an accumulator")
             for fn in {added.fn for added in summary(self.tile.body).sums if added.acc == acc}:
                 if FUNCTIONS[fn].identity != start and fn not in ("maximum", "minimum"):
                     self.report(stmt, f"`{acc}` starts as {start}, from which `{fn}` cannot add up")
 
     def stage(self, stmt: Stage) -> None:
         if stmt.src not in {param.name for param in self.kernel.ins}:
-            self.report(stmt, f"`{stmt.src}` is no input")
+            self.report(stmt, f"`{stmt.src}` is not an input")
         if not free_names((stmt.origin, stmt.slot, stmt.when)).difference(stmt.gathered).isdisjoint(self.varying):
             self.report(stmt, "the origin, slot or predicate varies by thread")
         for name in sorted(self.fixed.intersection(stmt.gathered)):

@@ -19,7 +19,7 @@ RANGE = dplc.Dim("s", 8, 256, hint=64)
 GROWN: dict[str, Callable[[Any], Any]] = {
     "twice": lambda x: F.interpolate(x, scale_factor=2.0, mode="nearest"),
     "half as long again": lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest"),
-    "by a number that is no short quotient": lambda x: F.interpolate(x, scale_factor=3.14159, mode="nearest"),
+    "by a number that is not a short quotient": lambda x: F.interpolate(x, scale_factor=3.14159, mode="nearest"),
     "in both directions": lambda x: F.interpolate(x[None], scale_factor=2.0, mode="bilinear"),
 }
 

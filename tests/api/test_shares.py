@@ -71,5 +71,5 @@ def test_almost_all_is_not_all() -> None:
 
 
 def test_no_shares() -> None:
-    with pytest.raises(Exception, match=r"the option `shares` is no dplc\.Shares"):
+    with pytest.raises(Exception, match=r"the option `shares` is not a dplc\.Shares"):
         torch.compile(program, backend="dplc", options={"shares": True})(X)

@@ -72,7 +72,7 @@ def test_no_wave_is_shorter_than_starting_its_blocks() -> None:
 
 
 def test_residency_alone_changes_nothing() -> None:
-    """Occupancy is no score: fewer resident blocks, same full waves of work per multiprocessor, the same time but for a
+    """Occupancy is not a score: fewer resident blocks, same full waves of work per multiprocessor, the same time but for a
     little of what each wave waits."""
     two, one = (replace(BASE, blocks=264, registers=n, dram=0.0) for n in (128, 255))
     assert (resident_blocks(two, H200), resident_blocks(one, H200)) == (2, 1)

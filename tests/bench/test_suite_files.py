@@ -56,7 +56,7 @@ def test_weights_are_as_large_as_their_fan_in_lets_them_be(tmp_path: Path) -> No
         (("operations", "f", "inputs"), {"x": "n -1"}, "`-1` of input `x` is neither a number nor a name of a size"),
         (("operations", "f", "inputs"), {}, "operation `f` has no inputs"),
         (("operations", "f", "fan_in"), {"w": "n"}, "`fan_in` names no input: `w`"),
-        (("operations", "f", "fan_in"), {"x": "m"}, "`m` of `fan_in` is no dimension of its inputs"),
+        (("operations", "f", "fan_in"), {"x": "m"}, "`m` of `fan_in` is not a dimension of its inputs"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, place: tuple[Any, ...], value: Any, said: str) -> None:

@@ -94,5 +94,5 @@ def test_any_small_constant_means_itself(values: list[int], dtype: torch.dtype) 
 
 
 def test_integers_as_far_apart_as_there_are() -> None:
-    """Their difference is no integer of 64 bits: what a sum wrapped around is stored."""
+    """Their difference is not an integer of 64 bits: what a sum wrapped around is stored."""
     assert len(inputs(lowered(torch.arange(6) * 3 + (2**63 - 7)))) == 2

@@ -26,7 +26,7 @@ example "of columns"
 
 @pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
 def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
-    """Its program is no Tensor IR: nothing stands for what it gives until the rule has fired."""
+    """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
     path = tmp_path / "mine.rw"
     path.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
     done = dplc("rules", "test", "--accept", str(path))

@@ -88,7 +88,7 @@ def test_an_edit_shows(ok: Command, tmp_path: Path) -> None:
         (BY_HAND.replace("## level: tensor\n", ""), "does not say its level"),
         (BY_HAND.replace("tensor", "tensr", 1), "unknown level `tensr`"),
         ("## level: tensor\n", "holds no program"),
-        ("## level: loop\nkernel f(x: f32[i]) -> y: f32[4]:\n    y[0] = 1.0\n", "no number, nor made of sizes"),
+        ("## level: loop\nkernel f(x: f32[i]) -> y: f32[4]:\n    y[0] = 1.0\n", "neither a number nor made of sizes"),
         (BY_HAND.replace("x[i, k]", "x[i, q]"), "q"),
         (BY_HAND.replace("x[i, k]", "x[i, k + 9]"), "an index in 9..44 reads axis"),
         (BY_HAND.replace("multiply(x[i, k], w[k])", "Case(k < 1.5, x[i, k], w[k])"), "which are whole numbers"),

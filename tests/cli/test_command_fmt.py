@@ -41,7 +41,7 @@ def test_all_that_is_broken_is_told_and_the_rest_is_done(dplc: Command, tmp_path
     (tmp_path / "c.rw").write_text(WILD)
     done = dplc("rules", "fmt", str(tmp_path))
     assert done.code == 1 and "a.rw:1:" in done.err
-    assert "b.rw:1:6: error: byte 0xe9 is no UTF-8" in done.err and "help: save the file as UTF-8" in done.err
+    assert "b.rw:1:6: error: byte 0xe9 is not UTF-8" in done.err and "help: save the file as UTF-8" in done.err
     assert (tmp_path / "c.rw").read_text() == NEAT
     assert dplc("rules", "fmt", str(tmp_path / "none.rw")).code == 2
 

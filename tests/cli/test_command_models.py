@@ -108,11 +108,11 @@ def test_mistakes_are_one_line_and_exit_with_1(dplc: Command, config: Path, tmp_
     for arguments, said in {
         ("compile", "gone/config.json"): "there is no model `gone/config.json`",
         ("compile", str(tmp_path)): "has no config.json",
-        ("compile", str(unknown)): "`qwen22` is no architecture that transformers knows",
+        ("compile", str(unknown)): "`qwen22` is not an architecture that transformers knows",
         ("compile", str(config), "--layers", "9"): "--layers 9: tiny has 2 layers",
         ("compile", str(config), "--weights", str(tmp_path / "no")): "there is no such folder",
         ("run", str(tmp_path / "no")): "is not there",
-        ("run", str(tmp_path)): "is no artefact",
+        ("run", str(tmp_path)): "is not an artefact",
     }.items():
         done = dplc(*arguments)
         assert done.code == 1, done.err

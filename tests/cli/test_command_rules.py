@@ -65,7 +65,7 @@ def test_the_generated_matcher_is_shown_with_its_constants(ok: Command, dplc: Co
     assert "# c0 = For\n" in statement and "if x2.__class__ is not c0" in statement
     assert "def attempt(t, site):" in ok("rules", "show", "inline", "--python").out
     assert "closures compare patterns on torch" in dplc("rules", "show", "unary_relu", "--python").err
-    assert "`most_unrolled` is no rule" in dplc("rules", "show", "most_unrolled", "--python").err
+    assert "`most_unrolled` is not a rule" in dplc("rules", "show", "most_unrolled", "--python").err
 
 
 def test_a_rule_is_shown_before_a_fact_of_its_name(ok: Command, tmp_path: Path) -> None:

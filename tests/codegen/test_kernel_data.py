@@ -39,7 +39,7 @@ def test_one_kernel_serves_two_launches(rms_norm: CudaKernel) -> None:
 
 
 def test_refusals(rms_norm: CudaKernel) -> None:
-    with pytest.raises(ValueError, match="takes `w`, which is no buffer"):
+    with pytest.raises(ValueError, match="takes `w`, which is not a buffer"):
         Program((rms_norm,), (X,), (Y,))
     with pytest.raises(ValueError, match=r"takes `w` as f32\[256\], but the buffer is f32\[8\]"):
         Program((rms_norm,), (X, replace(W, shape=(8,))), (Y,))

@@ -84,7 +84,7 @@ def test_the_neighbour_hides_it_elsewhere() -> None:
 
 OTHER = {
     "the base by itself": (READ, "lds32(smem + t * 4)"),
-    "an offset that is no number": ("= smem + 256;", "= smem + t / 64 + 256;"),
+    "an offset that is not a number": ("= smem + 256;", "= smem + t / 64 + 256;"),
     "a second base": (
         "  const uint32_t left",
         "  const uint32_t other = smem_addr(smem_buf);\n  const uint32_t left",

@@ -71,7 +71,7 @@ def near(made: dplc.Compiled, f: Product, inputs: Sequence[torch.Tensor], want: 
 
 
 def same_places(got: torch.Tensor, want: torch.Tensor) -> None:
-    """What is no number, and what is infinite, are where they should be."""
+    """What is not a number, and what is infinite, are where they should be."""
     assert torch.equal(got.isnan(), want.isnan())
     assert torch.equal(got.isinf(), want.isinf())
 

@@ -25,7 +25,7 @@ from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
 from dplc.ir.text.programs import read_program
 
-# whole tiles; ragged in all three; primes on the side that is no row of TMA; two groups of warps, and one
+# whole tiles; ragged in all three; primes on the side that is not a row of TMA; two groups of warps, and one
 CASES = (
     ("nt", (128, 256, 256), (128, 256), "m64n256k16"),
     ("nn", (128, 256, 256), (128, 256), "m64n256k16"),
@@ -69,7 +69,7 @@ def test_the_schedule_means_the_same_in_every_order() -> None:
 
 STAY: dict[str, tuple[Product, tuple[int, ...], int]] = {
     "two products of one operand": (lambda x, y: torch.relu(x @ y.mT) * (x @ y.mT.flip(1)), (64, 128, 256), 64),
-    "rows that are no words of 16 bytes": (product("nt"), (128, 128, 255), 64),
+    "rows that are not words of 16 bytes": (product("nt"), (128, 128, 255), 64),
     "half a span": (product("nt"), (128, 128, 256), 32),
     "two chunks": (product("nt"), (128, 128, 128), 64),
 }

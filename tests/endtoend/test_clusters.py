@@ -132,9 +132,9 @@ kernel f(x: f32[64]) -> y: f32[4, 8]:
 """
 LAWS = {
     "pairs": (4, 2, "3", ""),
-    "no whole clusters": (3, 2, "3", "no whole number of clusters of 2"),
-    "none": (4, 0, "3", "no whole number of clusters of 0"),
-    "too many": (16, 16, "3", "no whole number of clusters of 16"),
+    "no whole clusters": (3, 2, "3", "not a whole number of clusters of 2"),
+    "none": (4, 0, "3", "not a whole number of clusters of 0"),
+    "too many": (16, 16, "3", "not a whole number of clusters of 16"),
     "barriers that one block alone comes to": (4, 2, "i", "Sync in divergent control flow"),
 }
 
@@ -153,7 +153,7 @@ def test_laws_of_kernel_ir(tmp_path: Path) -> None:
     wrong = {
         ("Barrier(cluster=2)", "Barrier()"): "a barrier of 1 blocks in clusters of 2",
         ("cluster=2)", "cluster=4)"): "in clusters of",
-        ("grid=(2, 1, 1)", "grid=(3, 1, 1)"): "no whole clusters",
+        ("grid=(2, 1, 1)", "grid=(3, 1, 1)"): "not whole clusters",
     }
     assert kernel_problems(read_program(text)[1][0]) == ()  # type: ignore[arg-type]
     for (old, new), message in wrong.items():

@@ -1,4 +1,4 @@
-"""Bags of rows of a table: sums, means, largest elements; offsets, padding, weights, and elements that are no numbers."""
+"""Bags of rows of a table: sums, means, largest elements; offsets, padding, weights, and elements that are not numbers."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def bytes_of(m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.randint(-128, 128, size, dtype=torch.int8, generator=dice) for size in ((m, k), (k, n)))
 
 
-# whole tiles; ragged in all three; primes; a sum of a single atom, which is no loop of atoms; a long sum; one atom
+# whole tiles; ragged in all three; primes; a sum of a single atom, which is not a loop of atoms; a long sum; one atom
 @pytest.mark.parametrize("shape", [*SHAPES[:3], (16, 8, 64), (48, 40, 1024), (19, 9, 67), (33, 24, 31)], ids=str)
 @pytest.mark.sampled(2)
 def test_bytes_are_summed_exactly(shape: tuple[int, int, int]) -> None:

@@ -1,4 +1,4 @@
-"""What a softmax weighs may need the scores it weighs with: those are no values that one pass reads later, or elsewhere.
+"""What a softmax weighs may need the scores it weighs with: those are not values that one pass reads later, or elsewhere.
 
 Scores of rows by columns, of one query a batch, of rows with a vector; each is run whole, checked, and compared with float64."""
 

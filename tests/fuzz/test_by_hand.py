@@ -83,7 +83,7 @@ GRAPH = "graph g(x: f32[{extent}]) -> y: f32[4]:\n    y[i:4] = {value}\n"
 TORCH = "graph g(x: f32[4, 8]) -> y: {type}:\n    y: {type} = {op}\n"
 TEXTS = {
     "a huge extent": KERNEL.format(extent="1e400", index="i"),
-    "an extent that is no whole number": KERNEL.format(extent="1.5", index="i"),
+    "an extent that is not a whole number": KERNEL.format(extent="1.5", index="i"),
     "a negative extent": KERNEL.format(extent="-1", index="i"),
     "an index of a remainder by zero": KERNEL.format(extent="4", index="1 % 0"),
     "an index by zero": KERNEL.format(extent="4", index="i // 0"),
@@ -153,7 +153,7 @@ def test_a_size_is_the_extent_of_a_block_axis_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("over", ["k", "0", "os[0] + 1", "k + 1"])
 @pytest.mark.parametrize("fold", ["Reduce(add, {over}, x[os..])", "Fold(affine.h, {over}, (x[os..], x[os..]))"])
 def test_what_a_fold_of_a_torch_rule_goes_over(fold: str, over: str) -> None:
-    """A list without its dots, a number, a place: each is no axis."""
+    """A list without its dots, a number, a place: each is not an axis."""
     text = TORCH_RULE.format(fold=fold.format(over=over))
     rules = RuleSet([read_rules(Source("rules/torch/mine.rw", text))])
     (rule,) = rules.rules.values()
@@ -192,5 +192,7 @@ def test_the_extents_of_kernels_of_an_artefact(extent: str, tmp_path: Path) -> N
     path.write_text(ARTEFACT.format(extent="32"))
     assert print_cuda(next(iter(read_kernels(path).values())))
     path.write_text(ARTEFACT.format(extent=extent))
-    with pytest.raises(DplcError, match=r"the artefact is damaged: .*kernel `f`: `x` has an extent that is no number"):
+    with pytest.raises(
+        DplcError, match=r"the artefact is damaged: .*kernel `f`: `x` has an extent that is neither a number"
+    ):
         read_kernels(path)

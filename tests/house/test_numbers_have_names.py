@@ -39,7 +39,7 @@ WEIGHING = {
     ),
     "engine/explore/explore.py": "Region Cutting is_leaf",
 }
-# Numbers of facts that are no choice, each with the reason.
+# Numbers of facts that are not a choice, each with the reason.
 UNITS = {
     ("engine/facts/tensor.py", "MOST"): "how large a power of two a rule may ask for: a limit of the language",
     ("engine/facts/tensor.py", "SUBSETS"): "how many subsets a rule may ask for: a limit of the language",

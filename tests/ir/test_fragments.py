@@ -112,7 +112,7 @@ LAWS = {
     "an axis twice": ("(g, t, h, v, u, w)", "(g, t, h, h, u, w)", "stands twice"),
     "another dtype": ("A: bf16", "A: f32", "multiplies two values of bf16 or f16"),
     "two dtypes": ("A: bf16", "A: f16", "multiplies two values of bf16 or f16"),
-    "a maximum": ("        C[", "        acc <- maximum(acc, 1.0)\n        C[", "`acc` is no sum"),
+    "a maximum": ("        C[", "        acc <- maximum(acc, 1.0)\n        C[", "`acc` is not a sum"),
     "over a thread axis": ("u, w))", "u, w), over=(iw))", "no register"),
     "under a guard": ("for k in 0..2 reduce", "if g < 3:\n          for k in 0..2 reduce", "divergent"),
 }

@@ -36,7 +36,7 @@ graph f(x: f32[4, 4]) -> y: f32[4, 4]:
 graph f(x: f32[i:9]) -> y: f32[4]:
     y[j:4] = copy(x[j*2 + 1])
 """,
-    "a prefix is no plain read": """
+    "a prefix is not a plain read": """
 graph f(x: f32[i:9]) -> y: f32[4]:
     y[j:4] = copy(x[j])
 """,

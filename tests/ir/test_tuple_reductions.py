@@ -214,7 +214,7 @@ def test_the_meaning_of_a_merge(role: str) -> None:
     [
         ("(m, s) <- online((m, s), (a, b))", "(m, s, u) <- online((m, s, u), (a, b))", "2 parts and 2 operands"),
         ("(m, s) <- online((m, s), (a, b))", "s <- add(s, a)\n                Scale(s, b)", "have an order"),
-        ("b = load v[n, e]", "b = load v[n, e]\n                Carry(b)", "`b` is no accumulator"),
+        ("b = load v[n, e]", "b = load v[n, e]\n                Carry(b)", "`b` is not an accumulator"),
     ],
 )
 def test_what_does_not_hold_of_a_merge(good: str, bad: str, what: str) -> None:

@@ -64,7 +64,7 @@ def test_a_register_may_be_loaded_twice() -> None:
     ("block=32", "block=0", "1 to 1024 threads"),
     ("block=32", "block=2048", "1 to 1024 threads"),
     ("shared=128", "shared=-4", "1 to 1024 threads"),
-    ("a = Registers(f32)", "for k in 0..4 reduce:\n            b = load x[k]", "For is no statement of this level"),
+    ("a = Registers(f32)", "for k in 0..4 reduce:\n            b = load x[k]", "For is not a statement of this level"),
     ("Address(smem, offset=thread*4)", "add(smem, 1)", "`address` of StoreTo"),
     ("(a, f32", "(b, f32", "undefined b"),
     ("values=(a)", "values=(b)", "undefined b"),
@@ -72,9 +72,9 @@ def test_a_register_may_be_loaded_twice() -> None:
     ("StoreTo(f32, Address(y", "StoreTo(f32, Address(x", "`x` is an input"),
     ("f32, Address(x, ", "i64, Address(x, ", "`x` points to f32"),
     ("offset=thread*4", "offset=thread*2", "the address is a multiple of 2 bytes only"),
-    ("a = Registers(f32)", "a = Define(i32, -inf)", "-inf is no i32"),
-    ("a = Registers(f32)", "a = Registers(i64)\n        Assign(a, nan)", "nan is no i64"),
-    ("StoreTo(f32, Address(smem, offset=thread*4), values=(a)", "StoreTo(i32, Address(smem, offset=0), values=(inf)", "inf is no i32"),
+    ("a = Registers(f32)", "a = Define(i32, -inf)", "-inf is not a value of i32"),
+    ("a = Registers(f32)", "a = Registers(i64)\n        Assign(a, nan)", "nan is not a value of i64"),
+    ("StoreTo(f32, Address(smem, offset=thread*4), values=(a)", "StoreTo(i32, Address(smem, offset=0), values=(inf)", "inf is not a value of i32"),
     ("Barrier()", "Loop(k, 0, 4, step=0):\n            Barrier()", "a loop counts up"),
     ("Barrier()", "Branch(thread < 3):\n            Barrier()", "not every thread"),
 ])  # fmt: skip
@@ -129,5 +129,5 @@ kernel f(x: f32[{shape}]) -> y: f32[32]:
 ])  # fmt: skip
 def test_a_box_has_the_dimensions_of_its_input_at_most_five(shape: str, box: str, good: bool) -> None:
     unit: Any = read_program(BOXES.format(shape=shape, box=box))[1][0]
-    said = [problem for problem in problems(unit) if "no input of as many dimensions" in problem]
+    said = [problem for problem in problems(unit) if "not an input of as many dimensions" in problem]
     assert bool(said) is not good

@@ -185,7 +185,7 @@ rule.rw:6:87: error: unexpected end of the line
 rule.rw:6:62: error: rule `unrolled`: what `minimising` compares is a number, or a list of them, not a run of statements
  6 | let usual = choose u in divisors(K) if u <= K - 1 minimising body
    |                                                              ^^^^""",
-        id="a cost that is no number",
+        id="a cost that is not a number",
     ),
     pytest.param(
         change(UNROLLED, "(K // u - 2)*(K // u - 2)", '"dear"'),
@@ -210,7 +210,7 @@ rule.rw:6:62: error: rule `unrolled`: every alternative is alike: what `minimisi
 rule.rw:6:25: error: rule `unrolled`: a domain is a list, not an integer
  6 | let usual = choose u in 8 if u <= K - 1 minimising (K // u - 2)*(K // u - 2)
    |                         ^""",
-        id="values that are no list",
+        id="values that are not a list",
     ),
     pytest.param(
         change(UNROLLED, "choose u in divisors(K)", "choose u in {8}"),

@@ -95,7 +95,7 @@ rule.rw:5:14: error: rule `chunk`: unknown monoid `onlin`
     pytest.param(
         change(FOLD, "fold online", "fold welford"),
         """\
-rule.rw:5:14: error: rule `chunk`: `welford` is no sum relative to a leading part
+rule.rw:5:14: error: rule `chunk`: `welford` is not a sum relative to a leading part
  5 |     p = fold welford over [t] of x into (m, l) scaling o
    |              ^^^^^^^
   note: such is `online`: its sum is scaled when the leading part changes""",

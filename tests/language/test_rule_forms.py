@@ -103,7 +103,7 @@ rule.rw:2:33: error: no statement of `form turns_and_tail` says `x`
 rule.rw:2:24: error: the parameters of `form` are names, each once
  2 | form turns_and_tail(k, 8, role):
    |                        ^""",
-        id="parameter that is no name",
+        id="parameter that is not a name",
     ),
     pytest.param(
         change(SHARED, "\nrule one", "\nform other():\n    rest..\n\nrule one"),
@@ -139,7 +139,7 @@ rule.rw:21:28: error: rule `two`: unbound variable `most`
     pytest.param(
         change(SHARED, "require size(sums)", "require size(sum)"),
         """\
-rule.rw:26:18: error: `sum` is no parameter of `guards no_sums`
+rule.rw:26:18: error: `sum` is not a parameter of `guards no_sums`
  26 |     require size(sum) == 0                          else "a sum"
     |                  ^^^
   help: did you mean `sums`?""",

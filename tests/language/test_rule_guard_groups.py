@@ -106,7 +106,7 @@ rule.rw:10:14: error: rule `one`: unbound variable `best`
     pytest.param(
         change(SHARED, "reads(run, name)", "reads(run, nam)"),
         """\
-rule.rw:4:24: error: `nam` is no parameter of `guards apart`
+rule.rw:4:24: error: `nam` is not a parameter of `guards apart`
  4 |     require reads(run, nam) == 0                    else "it reads the sum"
    |                        ^^^
   help: did you mean `name`?""",

@@ -123,7 +123,7 @@ rule.rw:4:11: error: rule `ring`: a @canonical rule has no parameters: nobody co
     pytest.param(
         RING + 'example "two" (M=2)\n    Sync()\ngives no "fewer chunks"\n',
         """\
-rule.rw:18:16: error: rule `ring`: the example sets `M`, which is no parameter of the rule
+rule.rw:18:16: error: rule `ring`: the example sets `M`, which is not a parameter of the rule
  18 | example "two" (M=2)
     |                ^^^""",
         id="example sets no parameter",

@@ -232,19 +232,19 @@ rule.rw:6:7: error: rule `blocks`: `i` is split twice
     pytest.param(
         change(BLOCKS, "i:B=THREAD", "i:B=reduce"),
         """\
-rule.rw:7:25: error: rule `blocks`: `i` is a loop, reduce, no axis
+rule.rw:7:25: error: rule `blocks`: `i` is a loop, reduce, not an axis
  7 |     Tile(outer..=BLOCK, i..):
    |                         ^
-  help: say what axis it is where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
+  help: give it a role where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
         id="a loop as an axis",
     ),
     pytest.param(
         change(BLOCKS, "i:B=THREAD", "i:B"),
         """\
-rule.rw:7:25: error: rule `blocks`: `i` is no axis
+rule.rw:7:25: error: rule `blocks`: `i` is not an axis
  7 |     Tile(outer..=BLOCK, i..):
    |                         ^
-  help: say what axis it is where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
+  help: give it a role where it is split: `i:N=THREAD`; axes are BLOCK, THREAD, REG, VEC""",
         id="an axis without a role",
     ),
     pytest.param(
@@ -293,19 +293,19 @@ rule.rw:9:9: error: rule `chunks`: no split has a part `kp`
     pytest.param(
         change(CHUNKS, "ko=serial", "ko=BLOCK"),
         """\
-rule.rw:9:9: error: rule `chunks`: `ko` is an axis, BLOCK, no loop
+rule.rw:9:9: error: rule `chunks`: `ko` is an axis, BLOCK, not a loop
  9 |     for ko:
    |         ^^
-  help: say what loop it is where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
+  help: give it a role where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
         id="an axis as a loop",
     ),
     pytest.param(
         change(CHUNKS, "ko=serial", "ko"),
         """\
-rule.rw:9:9: error: rule `chunks`: `ko` is no loop
+rule.rw:9:9: error: rule `chunks`: `ko` is not a loop
  9 |     for ko:
    |         ^^
-  help: say what loop it is where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
+  help: give it a role where it is split: `ko:N=serial`; loops are serial, reduce, free, VEC""",
         id="a loop without a role",
     ),
     pytest.param(

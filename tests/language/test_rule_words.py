@@ -211,7 +211,7 @@ rule.rw:7:9: error: rule `hoist`: a reduction reads `Reduce(function, axis.., va
 rule.rw:3:18: error: rule `hoist`: `x` is bound but never used; write `_`
  3 |     p = multiply(x, c)
    |                  ^
-rule.rw:7:9: error: rule `hoist`: `load` is no part of level tensor
+rule.rw:7:9: error: rule `hoist`: `load` is not a part of level tensor
  7 |     t = load x[k]
    |         ^^^^^^^^^""",
         id="tensor: a statement of another level",

@@ -98,7 +98,7 @@ rule.examples.rw:3:5: error: several lines take the place of a whole line
         (
             '"0..8" => "0..7"', '"0..8" => ")"',
             """\
-rule.examples.rw:2:9: error: edited, the example is no program: """,
+rule.examples.rw:2:9: error: edited, the example is not a program: """,
         ),
     ],
 )  # fmt: skip

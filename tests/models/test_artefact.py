@@ -103,7 +103,7 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     ("damage", "said"),
     [
         (lambda at: shutil.rmtree(at), "is not there"),
-        (lambda at: (at / "dplc-artefact.json").unlink(), "is no artefact"),
+        (lambda at: (at / "dplc-artefact.json").unlink(), "is not an artefact"),
         (lambda at: (at / "plan.json").unlink(), "does not list plan.json"),
         (lambda at: (at / "plan.json").write_text("{"), "does not fit its schema"),
         (lambda at: _edited(at / "dplc-artefact.json", lambda p: p.update(format=99)), "is of format 99"),
@@ -127,9 +127,9 @@ def _edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda at: _edited(at / "dplc-artefact.json", lambda p: p["files"].update({"../x": _FILE})), "lists `../x`"),
         (lambda at: _bomb(at / "plan.json"), "does not fit its schema"),
         (lambda at: _bomb(at / "dplc-artefact.json"), "does not fit its schema"),
-        (lambda at: _text_of(at).write_bytes(b"\xff\xfe"), "is no UTF-8: invalid start byte at byte 0"),
-        (lambda at: _pipe(_text_of(at)), "is no plain file"),
-        (lambda at: _folder(_text_of(at)), "is no plain file"),
+        (lambda at: _text_of(at).write_bytes(b"\xff\xfe"), "is not UTF-8: invalid start byte at byte 0"),
+        (lambda at: _pipe(_text_of(at)), "is not a plain file"),
+        (lambda at: _folder(_text_of(at)), "is not a plain file"),
         (lambda at: _pipe(at / "plan.json"), "does not list plan.json"),
         (lambda at: _link(at / "plan.json"), "does not list plan.json"),
         (

@@ -109,12 +109,12 @@ def _examples(change: Callable[[list[dict[str, Any]]], Any]) -> Callable[[dict[s
     ("change", "said"),
     [
         (_examples(lambda e: e.clear()), "`x` is not there"),
-        (_examples(lambda e: e[0].update(low=3.0, high=2.0)), "its ends are no range"),
-        (_examples(lambda e: e[0].update(high=1e30)), "its ends are no range"),
+        (_examples(lambda e: e[0].update(low=3.0, high=2.0)), "its ends are not a range"),
+        (_examples(lambda e: e[0].update(high=1e30)), "its ends are not a range"),
         (_examples(lambda e: e[0].update(shape=["s", 8])), "has other elements"),
         (_examples(lambda e: e[0].update(shape=["s*16"])), "no input tells `s`"),
         (_examples(lambda e: e.append(e[0])), "is there twice"),
-        (_examples(lambda e: e[0].update(shape=["t", 16])), "`t` is no extent"),
+        (_examples(lambda e: e[0].update(shape=["t", 16])), "`t` is not an extent"),
     ],
 )
 @pytest.mark.sampled(3)

@@ -75,7 +75,7 @@ def test_the_class_that_a_configuration_names(tmp_path: Path) -> None:
 def test_what_cannot_be_called_is_told(tmp_path: Path) -> None:
     base_model("vit").save_pretrained(tmp_path)
     source = sources.find(str(tmp_path))
-    with pytest.raises(DplcError, match="ViTModel is no causal language model: it cannot generate here"):
+    with pytest.raises(DplcError, match="ViTModel is not a causal language model: it cannot generate"):
         compile_generation(source, 5, MAXIMUM, ModelShape(), options())
     with pytest.raises(DplcError, match="this model takes no tokens"):
         compile_model(source, ModelShape(length=dplc.Dim("s", 1, 8)), options())

@@ -54,7 +54,7 @@ def test_one_compile_serves_every_prompt(marked: bool, monkeypatch: pytest.Monke
 
 
 def test_an_and_of_masks_changes_nothing_in_place() -> None:
-    """`operator.and_` ends like `_foreach_add_`, and is no change."""
+    """`operator.and_` ends like `_foreach_add_`, and is not a change."""
 
     def parts(function: Any, *args: Any) -> Any:
         found: list[Any] = []

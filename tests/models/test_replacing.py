@@ -73,7 +73,7 @@ def test_an_edited_file_stays(tmp_path: Path) -> None:
 
 def test_files_and_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(DplcError, match="is no folder: it is not overwritten"):
+    with pytest.raises(DplcError, match="is not a folder: it is not overwritten"):
         write(tmp_path / "file", "new")
     with pytest.raises(DplcError, match="cannot write"):
         write(tmp_path / "file" / "inside", "new")

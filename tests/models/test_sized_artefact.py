@@ -135,16 +135,16 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
     (_edit(lambda p: _size(p).update(high=65)), "`s` has another range in kernel"),
     (_edit(lambda p: _size(p).update(low=0)), "sizes.*low"),
     (_edit(lambda p: _size(p).update(low=90)), "damaged.*goes from|damaged.*`s`"),
-    (_edit(lambda p: p["sizes"].pop()), "is no size|no extent"),
+    (_edit(lambda p: p["sizes"].pop()), "is not a size|no extent"),
     (_edit(lambda p: p["sizes"].append(_size(p))), "a name is there twice"),
     (_edit(lambda p: p["sizes"].extend([_size(p)] * 9)), "sizes"),
-    (_edit(lambda p: p.update(length="t")), "`t` is no extent made of b, s"),
+    (_edit(lambda p: p.update(length="t")), "`t` is not an extent made of b, s"),
     (_edit(lambda p: p.update(length="b")), "tokens"),
     (_edit(lambda p: p.update(length="__import__('os')")), "does not fit its schema"),
     (_edit(lambda p: p["inputs"][0].update(shape=["s*2", "b"])), "contradicts|damaged"),
-    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s**9"])), r"`s\*\*9` is no extent"),
-    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s // (s - s)"])), "is no extent"),
-    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s(1)"])), "is no extent"),
+    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s**9"])), r"`s\*\*9` is not an extent"),
+    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s // (s - s)"])), "is not an extent"),
+    (_edit(lambda p: p["inputs"][0].update(shape=["b", "s(1)"])), "is not an extent"),
     (_edit(lambda p: p["results"][0].update(shape=["b", 32, 50])), "`results`: f32"),
     (_edit(lambda p: p["temporaries"][0].update(shape=["s*s*s"])), "contradicts itself"),
     (_edit(lambda p: p["constants"][0].update(shape=["s"])), "depends on a size|contradicts itself"),
@@ -153,7 +153,7 @@ DAMAGES: list[tuple[Callable[[Path], Any], str]] = [
     (_edit(lambda p: p["rows"].append(p["rows"][0])), r"does not list rows/3/plan\.json"),
     (_edit(lambda p: p["rows"][0][0].update(high=2)), "row 0: `s` is a number in its plan"),
     (_edit(lambda p: p["rows"][0][0].update(low=2, high=2)), "row 0: "),
-    (_edit(lambda p: p["rows"][2][0].update(high=65)), "row 2: `s` is 4..65, which is no part of its range"),
+    (_edit(lambda p: p["rows"][2][0].update(high=65)), "row 2: `s` is 4..65, which is not a part of its range"),
     (_edit(lambda p: p["rows"][2][0].update(multiple=2)), "row 2: `s` is 4..64 in its plan"),
     (_edit(lambda p: p["rows"][2][0].update(low=61, high=63)), "row 2: "),
     (_edit(lambda p: p["rows"][1].pop()), "row 1: `b` is a number in its plan"),
@@ -187,5 +187,5 @@ def test_extents_of_sizes(text: Any, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["+s", "+-s", "~s", "not s", "t", "s.b", "s if b else 2", "1.5", "True"])
 def test_what_is_no_extent(text: str) -> None:
-    with pytest.raises(DplcError, match="is no extent"):
+    with pytest.raises(DplcError, match="is not an extent"):
         extent_at(text, {"s": 7, "b": 2})

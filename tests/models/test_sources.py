@@ -45,7 +45,7 @@ def test_paths_that_are_no_models(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(DplcError, match=said):
             find(given)
-    for text, said in {"{": "is not JSON", "[]": "is no configuration", '{"a": 1}': "no `model_type`"}.items():
+    for text, said in {"{": "is not JSON", "[]": "is not a configuration", '{"a": 1}': "no `model_type`"}.items():
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(DplcError, match=said):
             find(str(tmp_path))
@@ -115,7 +115,7 @@ def test_without_a_network_an_id_in_the_cache_is_found_first(no_network: Path) -
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({"model_type": "lama"}, "`lama` is no architecture that transformers knows"),
+        ({"model_type": "lama"}, "`lama` is not an architecture that transformers knows"),
         ({"model_type": "llama", **SMALL, "hidden_size": "wide"}, "the configuration of x"),
     ],
 )

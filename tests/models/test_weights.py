@@ -57,7 +57,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
     with pytest.raises(DplcError, match="has no such tensor"):
         check(tmp_path, WANTED)
     (tmp_path / "model.safetensors.index.json").write_text("[]")
-    with pytest.raises(DplcError, match="is no index of weights"):
+    with pytest.raises(DplcError, match="is not an index of weights"):
         check(tmp_path, WANTED)
 
 

@@ -114,7 +114,7 @@ def _judged(sample: Sample) -> Verdict:
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return Verdict(WRONG, f"{got.dtype} {tuple(got.shape)} for {want.dtype} {tuple(want.shape)}")
     references = run_reference(compilation.captured, compilation.captured.tensors)
-    # what has no elements is no output of the program, complex numbers are pairs there
+    # what has no elements is not an output of the program, complex numbers are pairs there
     beside = [parts_of(want) if want.is_complex() else want for want in eager if want.numel()]
     if not accepted(results, references, beside):
         return Verdict(WRONG, f"off by {errors(results, references)}, eager by {errors(beside, references)}")

@@ -1,5 +1,5 @@
 """Random torch programs as text: views, ragged and size-1 dimensions, gathers by computed places, joins, mixed dtypes,
-integers near their limits, inputs that repeat or are no contiguous tensors, results that are inputs or share memory.
+integers near their limits, inputs that repeat or are not contiguous tensors, results that are inputs or share memory.
 
 A program is drawn with the values that it has. Beside them goes what rounding might make of them: where that changes an
 integer, or much of a float, the line is not taken, so that a program which float64 contradicts is wrong.

@@ -88,7 +88,7 @@ def test_a_device_file_of_ones_own(tmp_path: Path) -> None:
         ("blocks = 32", "blocks = 0", "`blocks` is 0"),
         ("blocks = 32", "blocks = true", "`blocks` is True"),
         ('name = "NVIDIA H200"', "name = 200", "`name` is 200; it must be a text"),
-        ("blocks = 32", "blocks = ", "is no TOML"),
+        ("blocks = 32", "blocks = ", "is not TOML"),
     ],
 )
 def test_what_is_wrong_in_a_device_file(tmp_path: Path, old: str, new: str, said: str) -> None:

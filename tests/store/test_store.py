@@ -71,7 +71,7 @@ def test_predictions_of_another_model_are_not_compared(store: SqliteStore) -> No
 
 def test_what_is_no_time_is_refused(store: SqliteStore) -> None:
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(DplcError, match="no time"):
+        with pytest.raises(DplcError, match="not a time"):
             store.put(key(), tuned(seconds))
     assert store.select() == []
 
@@ -255,8 +255,8 @@ def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no export"),
-        ("{}\n", "no export"),
+        ("", "not an export"),
+        ("{}\n", "not an export"),
         ('{"dplc_schedules":99}\n', "another dplc"),
         ('{"dplc_schedules":1}\n{"kernel":1}\n', r":2: .*kernel"),
         ('{"dplc_schedules":1}\n\x00\n', ":2: "),

@@ -92,7 +92,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 
 def damaged(path: Path) -> None:
-    path.write_bytes(b"this is no database " * 500)
+    path.write_bytes(b"this is not a database " * 500)
 
 
 def cut_off(path: Path) -> None:
@@ -104,7 +104,7 @@ def cut_off(path: Path) -> None:
 
 
 def not_utf8(path: Path) -> None:
-    """What SQLite says of it is no text: it quotes the bytes."""
+    """What SQLite says of it is not a text: it quotes the bytes."""
     open_store(path).close()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -207,8 +207,8 @@ def _swapped(nodes: Any) -> Any:
     [
         (lambda r: {"nodes": _swapped(r.nodes)}, "do not make it equal"),
         (lambda r: {"roots": (0,)}, "do not make it equal"),
-        (lambda r: {"roots": (len(r.nodes),)}, "no solution"),
-        (lambda r: {"stored": (999,)}, "no solution"),
+        (lambda r: {"roots": (len(r.nodes),)}, "not a solution"),
+        (lambda r: {"stored": (999,)}, "not a solution"),
         (lambda r: {"nodes": (("E", ('exp" $t0)) (union $r0 $t1) (let $z (E1 "exp',), (0,)), *r.nodes)}, "node 0"),
         (lambda r: {"nodes": (("input", ("a",), ()), *r.nodes)}, "node 0"),
         (lambda r: {"nodes": (("E", ("exp",), (5,)), *r.nodes)}, "node 0"),
@@ -270,7 +270,7 @@ NEW = "rule mine on tensor\nmatch\n    y = add(x, x)\nrewrite\n    y = multiply(
     ("edits", "more", "kept"),
     [
         ((), "", True),
-        ((("varies along the reduced axis", "is no factor"),), "", True),  # what a refusal says
+        ((("varies along the reduced axis", "is not a factor"),), "", True),  # what a refusal says
         ((("no axis is left to sum", "it sums nothing"),), "\n# a comment\n", True),
         (
             (("rule scale_after_product(TILE: int = tile_side)", "rule scale_after_product(TILE: int = 64)"),),

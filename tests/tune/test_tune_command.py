@@ -93,7 +93,7 @@ def test_exact_holds_for_the_jobs_of_a_suite(tmp_path: Path, capsys: pytest.Capt
 def test_programs_of_a_suite_are_checked_on_drawn_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are captured on memory as it is, of which nothing can be judged where it is no number."""
+    """They are captured on memory as it is, of which nothing can be judged where it is not a number."""
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(torch.nan))
     rules = tmp_path / "wrong.rw"

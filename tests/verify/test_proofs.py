@@ -27,7 +27,7 @@ DIVISION = """
 rule quotient_of_product on tensor
 match
     y = floor_divide(multiply(a, b), c)
-require literal(b) % literal(c) == 0             else "the factor is no multiple of the divisor"
+require literal(b) % literal(c) == 0             else "the factor is not a multiple of the divisor"
 rewrite
     y = multiply(a, floor_divide(b, c))
 """
@@ -47,7 +47,7 @@ rewrite
             body[k := ko*BK + k]..
 """
 WRONG = {
-    "divisibility of a product": DIVISION.replace('require literal(b) % literal(c) == 0             else "the factor is no multiple of the divisor"\n', ""),
+    "divisibility of a product": DIVISION.replace('require literal(b) % literal(c) == 0             else "the factor is not a multiple of the divisor"\n', ""),
     "a rest left out": CHUNKS.replace('require K % BK == 0                              else "the chunks leave a rest"\n', ""),
     "turns overlap": CHUNKS.replace("ko*BK + k]", "ko + k]"),
     "a turn too many": CHUNKS.replace("0..K // BK reduce", "0..K // BK + 1 reduce"),

@@ -188,7 +188,7 @@ def test_a_declaration_that_makes_a_file_wrong_hides_no_rule(tmp_path: Path) -> 
 
     wrong = MINE[MINE.index("rule third") :].replace("widest", "wiedst")
     told = [one.what for one in Document(tmp_path / "mine.rw").problems('number wide = 4 because "so"\n\n' + wrong)]
-    assert len(told) == len(set(told)) and any("`wide` is no name of a number" in what for what in told)
+    assert len(told) == len(set(told)) and any("`wide` is not a name of a number" in what for what in told)
     assert any("unknown fact or function `wiedst`" in what for what in told)
 
 
@@ -205,7 +205,7 @@ async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_pat
     uri = await opened(client, tmp_path / "mine.rw", MINE)
     for name, new in (("widest", "broadest"), ("third", "not a name")):
         given = lsp.RenameParams(document(uri), place(MINE, name), new)
-        with pytest.raises(JsonRpcException, match=r"no name|not declared in a rule file"):
+        with pytest.raises(JsonRpcException, match=r"not a name|not declared in a rule file"):
             await client.text_document_rename_async(given)
     given = lsp.RenameParams(document(uri), place(MINE, "third"), "fourth")
     edits = (await client.text_document_rename_async(given)).changes

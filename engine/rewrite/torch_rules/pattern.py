@@ -190,7 +190,7 @@ def _list(items: s.Nodes) -> Bind:
 
     def bind(found: Any, env: Environment) -> str | None:
         if not isinstance(found, tuple):
-            return f"{show(found)} is no list"
+            return f"{show(found)} is not a list"
         if len(found) < many or (tail is None and len(found) > many):
             return f"a list of {len(found)}, not of {many}{' or more' if tail else ''}"
         for part, value in zip(binds, found, strict=False):

@@ -249,7 +249,7 @@ class IndexedRead(Part):
         value = firing.env.get(self.name)
         if isinstance(value, (bool, int, float)) or known_at_launch(value):
             return value
-        raise NotApplicable(f"`{self.name}` is no tensor")
+        raise NotApplicable(f"`{self.name}` is not a tensor")
 
 
 @dataclass(eq=False)

@@ -77,7 +77,7 @@ class Integers:
             return self.asked(node, scope)
         if isinstance(node, s.Member | s.Subscript):
             return self.unknown(expression(node))
-        raise Unknown(f"`{expression(node)}` is no integer")
+        raise Unknown(f"`{expression(node)}` is not an integer")
 
     def name(self, node: s.NameOf, scope: Scope) -> Any:
         if node.text in scope:
@@ -105,7 +105,7 @@ class Integers:
             return self.name(node.items[0], scope)
         fact = self.facts.get(node.fn)
         if fact is None or fact.result not in ("int", "any", "num"):
-            raise Unknown(f"`{expression(node)}` is no integer")
+            raise Unknown(f"`{expression(node)}` is not an integer")
         return self.unknown(expression(node))
 
     def divided(self, op: str, a: Any, b: Any) -> Any:
@@ -140,7 +140,7 @@ class Integers:
         if name in ("true", "false") or name in self.holding:
             return name != "false"
         if name not in self.conditions:
-            raise Unknown(f"`{name}` is no condition of the pattern")
+            raise Unknown(f"`{name}` is not a condition of the pattern")
         if self.known is not None:
             return True
         names = self.conditions[name]
@@ -179,7 +179,7 @@ class Integers:
         if isinstance(domain, s.Apply) and domain.fn == "divisors":
             whole = self.number(domain.items[0], scope)
             return self.joined("and", [value >= 1, self.divided("%", whole, value) == 0])
-        raise Unknown(f"`{expression(domain)}` is no set of integers")
+        raise Unknown(f"`{expression(domain)}` is not a set of integers")
 
     # ---- what the rule says about its unknowns
     def values(self, name: str) -> tuple[int, ...] | None:

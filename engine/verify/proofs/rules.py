@@ -540,7 +540,7 @@ class _Values(Integers):
         match term:
             case NumberTerm():
                 if isinstance(term.value, float) and not term.value.is_integer():
-                    raise Unknown(f"`{expression(term.node)}` is no integer")
+                    raise Unknown(f"`{expression(term.node)}` is not an integer")
                 return term.value if isinstance(term.value, bool) else int(term.value)
             case NameTerm() if term.name in defined and term.name not in self.leaves:
                 return self.value(defined[term.name], defined, kind)
@@ -548,7 +548,7 @@ class _Values(Integers):
                 return self._leaf(term.name, kind)
             case FunctionTerm(known=True):
                 return self._applied(term, defined)
-        raise Unknown(f"`{expression(term.node)}` is no function of integers")
+        raise Unknown(f"`{expression(term.node)}` is not a function of integers")
 
     def _leaf(self, name: str, kind: str | None) -> Any:
         if name not in self.leaves:
@@ -556,7 +556,7 @@ class _Values(Integers):
         return self.leaves[name]
 
     def _applied(self, term: FunctionTerm, defined: dict[str, ValueTerm]) -> Any:
-        function, refusal = FUNCTIONS[term.fn], Unknown(f"`{expression(term.node)}` is no function of integers")
+        function, refusal = FUNCTIONS[term.fn], Unknown(f"`{expression(term.node)}` is not a function of integers")
         kinds: list[str | None] = ["b8"] * function.arity if function.kind == LOGICAL else [None] * function.arity
         if function.kind == SELECT:
             kinds[0] = "b8"

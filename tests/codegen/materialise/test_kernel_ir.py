@@ -83,7 +83,7 @@ BAD = [
         "another",
     ),
     ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(x_at)", "`x_at` is an input"),
-    ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(r)", "`r` is no address"),
+    ("StoreTo(f32, Address(y_at)", "StoreTo(f32, Address(r)", "`r` is not an address"),
     ("bytes=16", "bytes=2", "no instruction moves 2 bytes"),
     ("bytes=16", "bytes=0", "no instruction moves 0 bytes"),
     ("offset=q*4), width=4)", "offset=q*4), width=0)", "no instruction moves 0 bytes"),

@@ -53,7 +53,7 @@ def test_what_lies_outside_is_zero(check, origin: str, swizzle: str) -> None:
 
 @pytest.mark.parametrize("size", [8, 16, 32])
 def test_swizzles(check, size: int) -> None:
-    """Rows of 32, 64 and 128 bytes, in a ring whose slots are no multiple of the pattern."""
+    """Rows of 32, 64 and 128 bytes, in a ring whose slots are not a multiple of the pattern."""
     text = f"""
 kernel ring(x: f32[60, {size}]) -> y: f32[15, {size}]:
     Tile(t:{size}=THREAD):
@@ -218,8 +218,8 @@ def test_rows_in_spans(check, rows: int, width: int, swizzle: int) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (COPY.format(m=40, n=42, origin="0, 0", fields=""), "rows of `x` are no multiples of 16 bytes"),
-        (COPY.format(m=40, n=44, origin="0, 0", fields=", pad=4"), "no multiples of 16 bytes"),
+        (COPY.format(m=40, n=42, origin="0, 0", fields=""), "rows of `x` are not multiples of 16 bytes"),
+        (COPY.format(m=40, n=44, origin="0, 0", fields=", pad=4"), "not multiples of 16 bytes"),
         (COPY.format(m=40, n=44, origin="0, 0", fields=", swizzle=64"), "rows of 128 bytes do not fit swizzle=64"),
         (SPLIT.format(rows=3, o=16, w=4, swizzle=""), "would not end where the next may begin"),
     ],

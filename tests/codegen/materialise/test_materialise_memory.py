@@ -44,7 +44,7 @@ def test_layouts(check, via, fields, shape):
 @pytest.mark.parametrize(("before", "columns"), [(64, 128), (32, 96), (128, 128)])
 @pytest.mark.sampled(3)
 def test_an_xor_touches_what_rows_are_aligned_for(check, unroll, before, columns):
-    """Rows of more than eight chunks, in a shared tile behind another, or of a pitch that is no power of two."""
+    """Rows of more than eight chunks, in a shared tile behind another, or of a pitch that is not a power of two."""
     check(
         f"""
 kernel wide(x: f32[{before}], w: f32[8, {columns}]) -> y: f32[8, {columns}]:
@@ -106,7 +106,7 @@ kernel few(x: f32[10, 12]) -> y: f32[10, 12]:
 
 
 def matmul(depth: int, via: str = "ASYNC", fields: str = "", k: int = 96) -> str:
-    """A ring of `depth` slots, filled ahead by a predicate; K ragged if k is no multiple of 16."""
+    """A ring of `depth` slots, filled ahead by a predicate; K ragged if k is not a multiple of 16."""
     chunks, ahead = -(-k // 16), depth - 1
     fill = "".join(
         f"""

@@ -88,7 +88,7 @@ def test_values_called_as_what_is_made(program: str, seed: int) -> None:
 
 @pytest.mark.parametrize("value", ["r", "c"])
 def test_a_value_called_as_a_turn_of_a_copy(value: str) -> None:
-    """It is no register, but what stands for an expression."""
+    """It is not a register, but what stands for an expression."""
     (kernel,) = read(
         f"""
 kernel k(x: f32[64], y: f32[512]) -> z: f32[4, 32]:

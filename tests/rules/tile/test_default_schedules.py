@@ -105,7 +105,7 @@ def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_blo
 
 @pytest.mark.parametrize("rows", [33, 40])
 def test_a_few_rows_have_a_tile(rows: int) -> None:
-    """A tile of 40 rows is no tile of the rules: without one, such a product took seven times as long on an H200."""
+    """A tile of 40 rows is not a tile of the rules: without one, such a product took seven times as long on an H200."""
     trace = Trace()
     text = f"F.linear(torch.randn({rows}, 4096), torch.randn(4096, 4096))"
     Compiler(toolchain(), target("h200"), trace).compile(capture_text(text, values=False))
