@@ -119,9 +119,9 @@ def test_one_barrier_serves_all_parts() -> None:
     ("old", "new", "what"),
     [
         ("accs=(m, s)", "accs=(m, s, s)", "2 parts"),
-        ("accs=(m, s)", "accs=(m, q)", "no accumulator"),
+        ("accs=(m, s)", "accs=(m, q)", "not an accumulator"),
         ("m <- maximum(m, a)", "m <- add(m, a)", "cannot add up"),
-        ("over=(t))", "over=(z))", "no axis inside of a block"),
+        ("over=(t))", "over=(z))", "not an axis inside of a block"),
     ],
 )
 def test_what_is_no_tuple(old: str, new: str, what: str) -> None:
