@@ -126,21 +126,8 @@ def pytest_runtest_teardown() -> None:
         gc.collect()
         gc.freeze()
         if grown:
-            trim()
+            getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # the C library keeps freed tensors of up to 32 MB
             resident[0] = memory()
-
-
-@functools.cache
-def allocator() -> Any:
-    """Return the C library if it can give memory back that it keeps for later, else None."""
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "malloc_trim") else None
-
-
-def trim() -> None:
-    """Give the system back what is freed: the C library keeps freed tensors of up to 32 MB."""
-    if allocator() is not None:
-        allocator().malloc_trim(0)
 
 
 def memory() -> int:

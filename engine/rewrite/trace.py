@@ -35,7 +35,7 @@ DEPTH = 4  # of a term that is shown
 LINES = 8  # of a step on statements
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class RewriteStep:
     """A rule made one program, or one term, of another; on torch a value of an op."""
 

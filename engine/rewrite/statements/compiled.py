@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, InternalError, did_you_mean
@@ -55,8 +55,7 @@ class Pick:
     first: tuple[PlannedLet, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class PlannedGuard:
+class PlannedGuard(NamedTuple):
     guard: s.Guard
     holds: Closure
     depth: int
@@ -290,15 +289,15 @@ class PlanExecutor:
 
     def _guarded(self, env: Environment, pinned: Pinned, evidence: Evidence | None) -> Environment | None:
         """Run `advance` for a plan of guards alone, as most rules on values have it."""
-        step: Any = None
+        guard: Any = None
         try:
-            for step in self.plan.steps:
-                if not step.asked(step.holds, env):
+            for guard, holds, depth, _, asked in self.plan.steps:  # type: ignore[misc]
+                if not asked(holds, env):
                     if evidence is not None:
-                        evidence.guard(self.rule, step.guard, step.depth, env)
+                        evidence.guard(self.rule, guard, depth, env)
                     return None
         except (InternalError, *MISTAKES) as error:
-            raise self.mistaken_guard(error, step.guard) from error
+            raise self.mistaken_guard(error, guard) from error
         return env
 
     def advance(
