@@ -166,7 +166,6 @@ BAD_FUNCTIONS = [
 @pytest.mark.parametrize(
     ("function", "count", "says", "under"), BAD_FUNCTIONS, ids=[says for _, _, says, _ in BAD_FUNCTIONS]
 )
-@pytest.mark.sampled(7)
 def test_a_bad_function(function: Any, count: int, says: str, under: str | None) -> None:
     with pytest.raises(DplcError) as caught:
         capture(function, tuple(torch.randn(3) for _ in range(count)))
