@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import gc
 import itertools
@@ -126,7 +125,6 @@ def pytest_runtest_teardown() -> None:
         gc.collect()
         gc.freeze()
         if grown:
-            getattr(ctypes.CDLL(None), "malloc_trim", abs)(0)  # the C library keeps freed tensors of up to 32 MB
             resident[0] = memory()
 
 
