@@ -85,9 +85,14 @@ class Rule:
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
 
+    def compiled(self, key: Any, compile: Callable[[], T]) -> T:
+        """Return what `compile` makes of the rule, once for all sets. key: by what compiles of it differ."""
+        if key not in self._compiled:
+            self._compiled[key] = compile()
+        return self._compiled[key]  # type: ignore[no-any-return]
+
     @cached_property
-    def compiled(self) -> dict[tuple[Any, ...], Any]:
-        """Keep the rule as it was compiled: by the local rules of an engine, on tensor by what `Table`s differ in."""
+    def _compiled(self) -> dict[Any, Any]:
         return {}
 
     @property

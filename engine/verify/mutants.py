@@ -75,7 +75,7 @@ def survey(
         result = _judged(Checkers(changed, known), broken, what, quick)
         if not result.caught and broken.clauses != rule.clauses:
             whole = whole or _verdicts(known, rule, quick)
-            result = _unnoticed(changed, broken, result, whole, _verdicts(Checkers(changed, known), broken, quick))
+            result = _unnoticed(Checkers(changed, known), broken, result, whole, quick)
         report(f"{rule.name}: {what}: {result.how}")
         results.append(result)
     return Survey(rule.name, tuple(results))
@@ -102,19 +102,23 @@ def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) 
 
 
 def _unnoticed(
-    rules: RuleSet, broken: Rule, result: Result, whole: list[RuleVerdict], without: list[RuleVerdict]
+    checkers: Checkers, broken: Rule, result: Result, whole: list[RuleVerdict], options: CheckOptions
 ) -> Result:
     """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it.
 
-    The example may be of any rule in the file, for rules of a file share guards.
+    The example may be of any rule in the file, for rules of a file share guards. whole: the verdicts with the guard.
     """
+    near = [rule for rule in checkers.rules.rules.values() if rule.file == broken.file]
+    try:
+        without = _verdicts(checkers, broken, options)
+        _, failures = run_examples(Engine(checkers.rules, check=True), near)
+    except DplcError as error:  # of the template, where the guard would have kept it from a program
+        return replace(result, how="refused", problem=error.what)
     legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
     result = replace(result, legal=max(0, legal))
     stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
     if stopped[1] > stopped[0]:
         return replace(result, how="refused", problem=CHANGES_DTYPE)
-    near = [rule for rule in rules.rules.values() if rule.file == broken.file]
-    _, failures = run_examples(Engine(rules, check=True), near)
     fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
     return replace(result, how="example", problem=fires[0].problem) if fires else result
 

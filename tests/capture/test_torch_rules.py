@@ -100,6 +100,13 @@ def test_rules_of_users_override_ours() -> None:
     assert ours.override and "maximum(x[i], 0.0)" in print_unit(graph)
 
 
+def test_a_rule_is_compiled_once_for_all_sets() -> None:
+    text = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[os..] = maximum(x[os..], 0)\n"
+    merged = RuleSet((*RULES.files, read_rules(Source("mine.rw", text))))
+    ours, theirs = compile_rules(RULES), compile_rules(merged)
+    assert ours["Roll"][0] is theirs["Roll"][0] and ours["Relu"][0] is not theirs["Relu"][0]
+
+
 def bad_rule(text: str) -> str:
     merged = type(RULES)((read_rules(Source("mine.rw", text)),))
     with pytest.raises(DplcError) as caught:

@@ -153,6 +153,11 @@ def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_p
     assert re.search(r"\d of 3 mutants caught: \d wrong", out)
 
 
+def test_a_template_that_needs_its_guard_is_caught(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capsys, "--rule", "roll", "--guards", "--seed", "1", "--examples", "5")
+    assert code == 0 and "1 of 1 mutants caught: 1 refused" in out
+
+
 SHARED = """
 guards one_axis(ks, c):
     require disjoint(ks, axes(c))                    else "the factor varies"

@@ -715,5 +715,4 @@ class CompiledRule:
 
 def compiled_rule(rule: Rule, locals_: tuple[Rule, ...]) -> CompiledRule:
     """Return a rule, compiled once for all engines with the same local rules."""
-    found: CompiledRule = rule.compiled.setdefault(locals_, CompiledRule(rule, locals_))
-    return found
+    return rule.compiled(locals_, lambda: CompiledRule(rule, locals_))

@@ -337,10 +337,7 @@ def executor_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanExecutor, d
 def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
     """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
     values = tuple((p.name, repr(parameters.get(f"{rule.name}.{p.name}"))) for p in rule.parameters)
-    key = (evidence, *values)
-    if key not in rule.compiled:
-        rule.compiled[key] = TermRuleWriter(rule, parameters, evidence).write()
-    return rule.compiled[key]  # type: ignore[no-any-return]
+    return rule.compiled((evidence, *values), lambda: TermRuleWriter(rule, parameters, evidence).write())
 
 
 class TermRuleWriter(ValueMatcher):

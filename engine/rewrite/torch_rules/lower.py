@@ -9,6 +9,7 @@ An op that no rule accounts for is an error at its location in the user's text, 
 from __future__ import annotations
 
 import shlex
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -408,21 +409,22 @@ class Captured(Protocol):
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
     """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
 
-    They are compiled once per set. Built-in rules (which the tests check) are compiled no further than their patterns
-    until an op needs one.
+    A rule is compiled once for all sets. Built-in rules (which the tests check) are compiled no further than their
+    patterns until an op needs one.
     """
-    found = _COMPILED.get(rules.digest)
+    found = _COMPILED.get(rules)
     if found is None:
         load_facts()
         found, ours = {}, {id(file.source) for file in built_in_files()}
         for step in pipelines(rules).get("torch", ()):
-            for rule in (TorchRule(one, later=id(one.span.source) in ours) for one in step.rules):
-                found[rule.key] = (*found.get(rule.key, ()), rule)
-        _COMPILED[rules.digest] = found
+            for rule in step.rules:
+                made = rule.compiled("torch", partial(TorchRule, rule, later=id(rule.span.source) in ours))
+                found[made.key] = (*found.get(made.key, ()), made)
+        _COMPILED[rules] = found
     return found
 
 
-_COMPILED: dict[str, dict[str, tuple[TorchRule, ...]]] = {}
+_COMPILED: weakref.WeakKeyDictionary[RuleSet, dict[str, tuple[TorchRule, ...]]] = weakref.WeakKeyDictionary()
 
 
 def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
