@@ -23,7 +23,7 @@ from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .capture.signature import Tensors
-from .compiler import Compilation, Compiler
+from .compiler import Compilation, Compiler, compiler_with
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
@@ -356,13 +356,13 @@ def compile_options(
         rules = rules.rules
     check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
-    tools = toolchain((rules,) if isinstance(rules, (str, Path)) else rules, settings, exact)
-    schedules = stored_schedules(tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
+    rules = (rules,) if isinstance(rules, (str, Path)) else rules
+    made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact)
+    schedules = stored_schedules(made.tools, Path(db) if isinstance(db, (str, Path)) else None, db is not False)
     from .explore.candidates import best, remembered  # forty modules, for which an opened page does not wait
 
-    choose = remembered(best if explore else None, tell)
-    made = Compiler(tools, target_for(chosen, target, ordinal), Trace() if trace else None, schedules, choose)
-    return chosen, made
+    search = remembered(best if explore else None, tell)
+    return chosen, replace(made, trace=Trace() if trace else None, schedules=schedules, explore=search)
 
 
 def rows_of(whole: Compilation, rows: Any, then: Callable[[Compilation], Compilation] = lambda made: made) -> Rows:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Literal
 
 from ..codegen.cuda import bound as bound_kernel
@@ -340,10 +341,20 @@ class Compiler(Scheduler):
         )  # fmt: skip
 
 
+def compiler_with(
+    target: Target,
+    rules: Iterable[Path | str] | RuleSet | None = None,
+    settings: Settings | Iterable[str] | None = None,
+    exact: bool = False,
+) -> Compiler:
+    """Return a compiler without trace, store and exploration. Arguments and errors: see `toolchain`."""
+    return Compiler(toolchain(rules, settings, exact), target)
+
+
 def _received(sources: Sequence[Source], settings: Settings, target: Target) -> Compiler:
     known = {file.source: file for file in built_in_files()}
     files = (known.get(source) or read_rules(source) for source in sources)
-    return Compiler(toolchain(RuleSet(files), settings), target)
+    return compiler_with(target, RuleSet(files), settings)
 
 
 def launch_plan(

@@ -10,9 +10,8 @@ import sys
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, choose_device
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import errors, run_reference
 from dplc.ir.diagnostic import DplcError
 
@@ -27,7 +26,7 @@ def main(expression: str) -> int:
     """Compile, show, run, compare. The exit code is 0 if the result agrees with float64."""
     print(expression)
     trace = Trace()
-    compilation = Compiler(toolchain(), target(), trace).compile(capture_text(expression))
+    compilation = compiler_with(target(), trace).compile(capture_text(expression))
     heading("what PyTorch said: Torch IR")
     print(compilation.ir("torch"), end="")
     heading("as values over named axes: Tensor IR")

@@ -15,8 +15,8 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..api import target_for
 from ..bench.records import read_results
+from ..compiler import Compiler, compiler_with
 from ..language.rule import Rule
-from ..ruleset import Toolchain, toolchain
 from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
 from ..tune.evaluators import Build, WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
@@ -31,7 +31,8 @@ def ops(flags: Flags) -> None:
 
     `--missing` lists the ops without rules by cause. `--dtypes` prints another table.
     """
-    tools = toolchain(flags.rules)
+    compiler = compiler_with(find_target(flags.target), flags.rules)
+    tools = compiler.tools
     if flags.missing:
         if flags.names or flags.dtypes:
             raise UsageError("`--missing` stands alone: it lists ops that have no rules")
@@ -50,7 +51,7 @@ def ops(flags: Flags) -> None:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
     chosen = {name: chosen[name] for name in flags.names or chosen}
     if flags.dtypes:
-        _tabulate(flags, tools, chosen)
+        _tabulate(flags, compiler, chosen)
     elif flags.as_json:
         locations = {
             op: [{"rule": one.name, "location": one.location} for one in rules] for op, rules in chosen.items()
@@ -60,9 +61,9 @@ def ops(flags: Flags) -> None:
         print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in chosen.items()))
 
 
-def _tabulate(flags: Flags, tools: Toolchain, chosen: Mapping[str, tuple[Rule, ...]]) -> None:
+def _tabulate(flags: Flags, compiler: Compiler, chosen: Mapping[str, tuple[Rule, ...]]) -> None:
     """Print the verdict on every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
-    machine, as_json = find_target(flags.target), flags.as_json
+    as_json = flags.as_json
     table: dict[str, dict[str, OperatorVerdict]] = {}
     width = max(map(len, chosen), default=0)
     if not as_json:
@@ -70,7 +71,7 @@ def _tabulate(flags: Flags, tools: Toolchain, chosen: Mapping[str, tuple[Rule, .
     with bars() as show:
         for done, (op, rules) in enumerate(chosen.items()):
             show(op, done, len(chosen))
-            table[op] = {dtype: judged(rules, dtype, tools, machine) for dtype in COLUMNS}
+            table[op] = {dtype: judged(rules, dtype, compiler) for dtype in COLUMNS}
             if not as_json:
                 write(f"{op:{width}}  {_row([verdict.word for verdict in table[op].values()])}\n")
     if as_json:

@@ -45,18 +45,11 @@ from ..bench.records import BenchRecord
 from ..capture.capture import Capture, capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.signature import Signature, Tensors
-from ..compiler import (
-    STAGES,
-    Compilation,
-    Compiler,
-    Stopwatch,
-    Values,
-)
+from ..compiler import STAGES, Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
-from ..ruleset import toolchain
 from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
 from .options import LEVELS, Flags
@@ -121,8 +114,8 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
     sm_80. Rules and policy numbers for one device are in force only if the target is that device.
     """
-    tools = toolchain(flags.rules, flags.pinned, flags.exact)
-    return Compiler(tools, target_for(choose_device(device), flags.target))
+    machine = target_for(choose_device(device), flags.target)
+    return compiler_with(machine, flags.rules, flags.pinned, flags.exact)
 
 
 def captured_text(

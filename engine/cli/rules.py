@@ -483,15 +483,15 @@ def _from_op(name: str, flags: Flags) -> str:
 
 def write_pages(flags: Flags) -> None:
     """Write the pages to a folder. Replace earlier pages and leave all other files."""
-    from ..compiler import Compiler
-    from ..ruleset import toolchain
+    from ..compiler import compiler_with
     from ..view.records import fired_in
 
-    folder, suite, tools, fired = flags.out or Path(), flags.suite, toolchain(flags.rules), None
+    folder, suite, fired = flags.out or Path(), flags.suite, None
+    compiler = compiler_with(target_named(), flags.rules)
     if suite is not None:
         with bars() as tell:
-            fired = fired_in(suite, Compiler(tools, target_named()), tell, priced=True)
-    made = reference.pages(tools.rules, fired, suite.name if suite is not None else "")
+            fired = fired_in(suite, compiler, tell, priced=True)
+    made = reference.pages(compiler.tools.rules, fired, suite.name if suite is not None else "")
     try:
         (folder / "groups").mkdir(parents=True, exist_ok=True)
     except OSError as error:

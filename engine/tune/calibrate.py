@@ -31,10 +31,9 @@ from ...codegen.target import DEVICE_FIELDS, Target
 from ...ir.diagnostic import DplcError
 from ..bench.records import PackResults
 from ..capture.capture import capture_text
-from ..compiler import Compiler
+from ..compiler import compiler_with
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
-from ..ruleset import toolchain
 from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, save_arrays, subject_of
 
 THREADS = 256
@@ -129,7 +128,7 @@ def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro
         return _times(one, sizes.launches), _times(one, 2 * sizes.launches)
     if name == "issue_share":  # work: seconds in which every scheduler issues an instruction at every clock
         text = f"torch.randn({sizes.side}, {sizes.side}) @ torch.randn({sizes.side}, {sizes.side})"
-        made = Compiler(toolchain(), target).compile(capture_text(text, values=False))
+        made = compiler_with(target).compile(capture_text(text, values=False))
         counts = [instruction_counts(made.kernels[index]) for index in made.launched]
         slots = target.multiprocessors * target.schedulers * target.clock
         work = sum(n.issued * n.blocks for n in counts) / slots

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ...codegen.target import Target
 from ...ir.diagnostic import INTERNAL, DplcError
 from ...ir.functions import DTYPES
 from ...ir.interp.torch import evaluated
@@ -22,7 +21,6 @@ from ..capture.signature import Signature
 from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
-from ..ruleset import Toolchain
 from ..run.calls import accepted, errors, run_reference
 from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
@@ -51,11 +49,11 @@ def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
     return dict(sorted(found.items()))
 
 
-def judged(rules: Iterable[Rule], dtype: str, tools: Toolchain, target: Target) -> OperatorVerdict:
+def judged(rules: Iterable[Rule], dtype: str, compiler: Compiler) -> OperatorVerdict:
     """Return the worst verdict on an op in a dtype, over the examples of its rules with their floats in that dtype."""
     found = [
-        _judged(_in_dtype(subject.value, dtype), tools, target)
-        for subject in TorchChecker(tools.torch).examples(rules)
+        _judged(_in_dtype(subject.value, dtype), compiler)
+        for subject in TorchChecker(compiler.tools.torch).examples(rules)
         if isinstance(subject.value, TorchGraph) and subject.value.body
     ]
     return min(found, key=lambda verdict: WORST.index(verdict.word), default=OperatorVerdict(UNTRIED, "no example"))
@@ -69,7 +67,7 @@ def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
     return TorchGraph(graph.name, ins, graph.outs, graph.body)
 
 
-def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerdict:
+def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
     try:
         graph, tensors, eager = _eager(graph)
     except NoSubject as refused:
@@ -77,7 +75,7 @@ def _judged(graph: TorchGraph, tools: Toolchain, target: Target) -> OperatorVerd
     names = tuple(tensors)
     captured = Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
     try:
-        compilation = Compiler(tools, target).compile(captured)
+        compilation = compiler.compile(captured)
         results = Compiled(compilation, "emulator").run({})
     except DplcError as error:
         return OperatorVerdict(

@@ -24,7 +24,7 @@ from ...ir.text import html
 from ...ir.text.html import Html
 from ...ir.text.programs import print_program
 from ..capture.capture import Capture, capture_text
-from ..compiler import Compilation, Compiler, Stopwatch
+from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
 from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace, show
@@ -169,8 +169,8 @@ class LiveProgram:
         if switches.without:
             text = "".join(f"without {name}\n" for name in sorted(switches.without))
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
-        tools = toolchain(rules, (*self.given, *switches.settings), self.exact)
-        return Compiler(tools, self.target, Trace())
+        compiler = compiler_with(self.target, rules, (*self.given, *switches.settings), self.exact)
+        return replace(compiler, trace=Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
@@ -397,7 +397,8 @@ def effect(cell: str, text: str) -> Html:
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     machine, captured = default_target(), capture_text(text)
-    before, after = (Compiler(tools, machine, Trace()).compile(captured) for tools in (toolchain(), toolchain(rules)))
+    compilers = compiler_with(machine), compiler_with(machine, rules)
+    before, after = (replace(compiler, trace=Trace()).compile(captured) for compiler in compilers)
     return _shown(file, before, after)
 
 

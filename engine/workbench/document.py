@@ -775,12 +775,11 @@ def check(request: Request, document: Document, tell: Tell) -> Answer:
 
 def firings(request: Request, document: Document, tell: Tell) -> Answer:
     """Count where rules fire in a suite."""
-    from ..compiler import Compiler
-    from ..ruleset import toolchain
+    from ..compiler import compiler_with
     from ..view.records import fired_in
 
     assert request.suite is not None
-    found = fired_in(request.suite, Compiler(toolchain(document.rules), target()), tell)
+    found = fired_in(request.suite, compiler_with(target(), document.rules), tell)
     counts = {name: (sum(count for _, count, _ in cases), len(cases)) for name, cases in found.items()}
     return Answer(f"{len(counts)} rules fire in {request.suite.name}", counts=counts)
 

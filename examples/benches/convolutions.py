@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.ruleset import processes, toolchain
+from dplc.engine.ruleset import processes
 
 
 class Layer(NamedTuple):
@@ -57,7 +57,7 @@ def texts(layer: Layer, batch: int, dtype: str) -> tuple[str, str]:
 
 def microseconds(text: str, device: str) -> tuple[float, list[str]]:
     """The predicted time of all launches of a program, and a line for each of its kernels."""
-    made = Compiler(toolchain(), target(device)).compile(capture_text(text))
+    made = compiler_with(target(device)).compile(capture_text(text))
     found = [predict(instruction_counts(kernel), made.target) for kernel in made.kernels]
     each = [
         f"{kernel.name} {1e6 * one.seconds:.1f} us, {one.binding}"

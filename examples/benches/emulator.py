@@ -27,8 +27,7 @@ from dplc.codegen.emulator.runtime import load
 from dplc.codegen.kernel import Program
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compilation, Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.run.calls import errors, run_reference
 
 NORM = "nn.RMSNorm(4096)(torch.randn({rows}, 4096))"
@@ -48,7 +47,7 @@ class Row:
 
 
 def compiled(text: str) -> Compilation:
-    return Compiler(toolchain(), target("sm_90a")).compile(capture_text(text))
+    return compiler_with(target("sm_90a")).compile(capture_text(text))
 
 
 def session(compilation: Compilation, checked: bool) -> EmulatorSession:

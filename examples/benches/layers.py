@@ -14,13 +14,12 @@ from collections import Counter
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.memory_model import LANES
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.sources import find
-from dplc.engine.ruleset import toolchain
 
 MODELS = {"TinyLlama": "tinyllama-1.1b", "Qwen2.5-7B": "qwen2.5-7b"}
 LENGTHS = (1, 32, 128, 512)
@@ -30,7 +29,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "models"
 
 def compiled(config: str, length: int, layers: int) -> Compilation:
     shape = ModelShape(length, layers=layers)
-    return compile_model(find(str(FOLDER / f"{config}.json")), shape, Compiler(toolchain(), TARGET)).compilation
+    return compile_model(find(str(FOLDER / f"{config}.json")), shape, compiler_with(TARGET)).compilation
 
 
 def microseconds(config: str, length: int, layers: int) -> float:

@@ -19,8 +19,8 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all, read_suite, subject_of
 from dplc.engine.bench.records import CaseRecord, KernelRecord
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import processes, toolchain
+from dplc.engine.compiler import compiler_with
+from dplc.engine.ruleset import processes
 
 SUITE = Path(__file__).resolve().parents[1] / "suites" / "limits.json"
 NEAR, FAR = 1.3, 2.5
@@ -30,9 +30,7 @@ def compiled(path: Path, name: str, device: str) -> CaseRecord:
     """The record of one case."""
     suite = read_suite(path)
     case = next(case for case in suite.cases if case.name == name)
-    return compile_all([subject_of(suite, case)], lambda: Compiler(toolchain(), target(device)), lambda text: None)[0][
-        0
-    ].record
+    return compile_all([subject_of(suite, case)], lambda: compiler_with(target(device)), lambda text: None)[0][0].record
 
 
 def records(path: Path, names: list[str], device: str, jobs: int) -> list[CaseRecord]:

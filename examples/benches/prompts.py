@@ -17,13 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generation, all_lengths, compile_generation
 from dplc.engine.models.sources import find
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import at_binding
 
 LENGTHS = (1, 7, 16, 32, 33, 64, 100, 128, 200, 256, 500, 512, 1000, 1024, 1500, 2000, 2047)
@@ -60,7 +59,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--target", default="h200")
     options = parser.parse_args()
-    how = Compiler(toolchain(), target(options.target))
+    how = compiler_with(target(options.target))
     source, shape = find(options.config), ModelShape(dtype=options.dtype, layers=options.layers)
     found = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, shape, how)
     if options.tokens:

@@ -20,7 +20,7 @@ from pathlib import Path
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import assembler
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace
 from dplc.engine.tune.evaluators import AHEAD, AssemblingEvaluator, PredictingEvaluator
@@ -35,7 +35,7 @@ WHOLE_RUN = 10_000  # tries over which memory is looked at
 
 def space() -> ProgramSpace:
     """A new one: nothing is remembered from the search before."""
-    plan = Compiler(toolchain(), MACHINE).cut(capture_text(TEXT, 0))[1]
+    plan = compiler_with(MACHINE).cut(capture_text(TEXT, 0))[1]
     return ProgramSpace(toolchain(), [FusionVariant("", lambda: plan.kernels)], MACHINE)
 
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.explore.candidates import Fusing
-from dplc.engine.ruleset import toolchain
 from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.search import DEFAULT_SEARCH, Budget, SearchOptions, micro
 from dplc.engine.tune.tuning import tune_program
@@ -35,7 +34,7 @@ PROGRAMS = {
 
 def row(name: str, tries: int) -> str:
     """A program: default order, tuned as the rules cut it, tuned with candidates, and which one was chosen."""
-    values = Compiler(toolchain(), MACHINE).values(capture_text(PROGRAMS[name], 0))
+    values = compiler_with(MACHINE).values(capture_text(PROGRAMS[name], 0))
     wishes = SearchOptions(budget=Budget(tries=tries))
     alone, both = (tune_program(Fusing(values, top), PredictingEvaluator(), wishes) for top in (1, 4))
     figures = [micro(alone.default.seconds), micro(alone.score.seconds), micro(both.score.seconds)]

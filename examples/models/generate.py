@@ -11,11 +11,10 @@ import torch
 
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
-from dplc.engine.ruleset import toolchain
 
 config = {
     "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -23,7 +22,7 @@ config = {
 }  # fmt: skip
 source, prompt, count = ModelSource("tiny", config), [7, 3, 41, 12, 3], 8
 
-found = compile_generation(source, len(prompt), 16, ModelShape(), Compiler(toolchain(), target("sm_80")))
+found = compile_generation(source, len(prompt), 16, ModelShape(), compiler_with(target("sm_80")))
 weights = make(found.weights, seed=2, scale=0.4)
 generator = Generator(found, executor("emulator"), weights)
 tokens = []

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from dplc.codegen.target import target
 from dplc.engine.bench.bench import Subjects, ablate, variants
 from dplc.engine.cli.app import app
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import UsageError
 
 H200 = target("h200")
-PLAIN = Compiler(toolchain(), H200)
+PLAIN = compiler_with(H200)
 
 
 def test_a_rule_left_out_costs_as_much_as_a_file_without_it(tiny: Path, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_run_goes_on_with_the_effects_that_a_file_holds(tiny: Path, tmp_path: 
     record = ablate(tiny, "norm.*", PLAIN, asked, kept, print)
     assert record.effects == {"xor_smem": {"norm.small": "kept"}}
     with pytest.raises(UsageError, match="another suite, other rules or another target"):
-        ablate(tiny, "norm.*", Compiler(toolchain(), target("a100")), asked, kept, print)
+        ablate(tiny, "norm.*", compiler_with(target("a100")), asked, kept, print)
 
 
 def test_unknown_names_are_errors() -> None:

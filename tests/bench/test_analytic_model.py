@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, devices, load_device, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost import limits
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.limits import fixed_seconds, least_seconds
 from dplc.engine.cost.predict import UNHIDDEN, occupancy, predict, resident_blocks, wave
-from dplc.engine.ruleset import toolchain
 from dplc.ir.expr import Call, Var
 from dplc.ir.kernel import Launch
 from dplc.ir.node import replace as changed
@@ -34,7 +33,7 @@ GROWING = ("dram", "sectors", "wavefronts", "issued", "fma", "special", "tensor"
 
 
 def compiled(function: Any, *shapes: tuple[int, ...]) -> Compilation:
-    return Compiler(toolchain(), target("sm_90a")).compile(capture(function, [torch.randn(s) for s in shapes]))
+    return compiler_with(target("sm_90a")).compile(capture(function, [torch.randn(s) for s in shapes]))
 
 
 @given(st.sampled_from(GROWING), st.floats(1, 1e4), st.integers(1, 5000))

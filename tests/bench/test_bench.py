@@ -26,8 +26,7 @@ from dplc.engine.bench.cases import (
     timing,
 )
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 
 
 def bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -128,7 +127,7 @@ class FakeClock:
 def compiled(path: Path, name: str) -> list[CompiledCase]:
     suite = read_suite(path)
     subjects = [subject_of(suite, case) for case in suite.select(name)]
-    return compile_all(subjects, lambda: Compiler(toolchain(), target("sm_90a")), lambda text: None)[0]
+    return compile_all(subjects, lambda: compiler_with(target("sm_90a")), lambda text: None)[0]
 
 
 def test_runs_that_warm_up_do_not_count() -> None:

@@ -18,15 +18,14 @@ from dplc.engine.bench.cases import CompiledCase, Written, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 
 SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
 TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch.randn(4, 4).sum()"
 
 
 def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
-    compilation = Compiler(toolchain(), target(name)).compile(capture_text(text))
+    compilation = compiler_with(target(name)).compile(capture_text(text))
     record = CaseRecord(name="", operation="", sizes={}, dtype="")
     one = CompiledCase(Written(compilation.captured), compilation, record)
     describe(one)

@@ -16,13 +16,12 @@ from drawing import some
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import Limit, limits, read_suite, subject_of
 from dplc.engine.capture.capture import Capture, capture_text
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds, slots_per_second
 from dplc.engine.cost.predict import predict
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.sources import build, find
-from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import read_program
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,13 +31,13 @@ SUITES = ("kernels_84", "halves")  # the programs of limits.json are held to les
 MODELS = sorted(path.stem for path in (EXAMPLES / "models").glob("*.json"))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4)  # each holds its inputs
 def compiled(text: str) -> Compilation:
-    return Compiler(toolchain(), H200).compile(capture_text(text))
+    return compiler_with(H200).compile(capture_text(text))
 
 
 def limits_of(captured: Capture) -> list[Limit]:
-    made = Compiler(toolchain(), H200).compile(captured)
+    made = compiler_with(H200).compile(captured)
     return limits(made.plan.kernels, made.kernels, seconds(made), H200)
 
 

@@ -8,8 +8,7 @@ from drawing import some
 
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all, read_suite, subject_of
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 
 SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"
 NEAR, FAR = 1.3, 3.0  # times the bound; the farthest is a pad, which starts many blocks (2.7, an H200 took 3.6)
@@ -20,7 +19,7 @@ def test_programs_stay_near_their_bounds() -> None:
     suite = read_suite(SUITE)
     cases = some(suite.cases, 8)
     subjects = [subject_of(suite, case) for case in cases]
-    compiled, _ = compile_all(subjects, lambda: Compiler(toolchain(), target("h200")), lambda text: None)
+    compiled, _ = compile_all(subjects, lambda: compiler_with(target("h200")), lambda text: None)
     assert not [one.record.error for one in compiled if one.record.error]
     records = [one.record for one in compiled]
     ratios = {one.name: one.predicted_us / one.least_us for one in records if one.predicted_us and one.least_us}

@@ -11,7 +11,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import compile_all, read_suite, subject_of
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
@@ -84,7 +84,7 @@ def test_rule_files_of_a_case_are_laid_over_the_rules(tmp_path: Path) -> None:
     ]
     suite = read_suite(written(tmp_path, data))
     subjects = [subject_of(suite, case) for case in suite.cases]
-    own, single, absent = compile_all(subjects, lambda: Compiler(toolchain(), target("h200")), lambda line: None)[0]
+    own, single, absent = compile_all(subjects, lambda: compiler_with(target("h200")), lambda line: None)[0]
     assert own.compilation is not None and "wgmma" in own.compilation.cuda
     assert single.compilation is not None and "wgmma" not in single.compilation.cuda
     assert f"no such rule file: {tmp_path / 'no.rw'}" in absent.record.error

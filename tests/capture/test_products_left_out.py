@@ -7,8 +7,7 @@ import torch
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import MOST_COMPUTED, SkipLargeProducts, capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 
 LARGE, SMALL = 512, 64
 assert 2 * SMALL**3 < MOST_COMPUTED < 2 * LARGE**3
@@ -48,7 +47,7 @@ def test_small_products_are_computed(name: str) -> None:
 def test_the_program_is_the_same(text: str) -> None:
     computed, left_out = capture_text(text), capture_text(text, values=False)
     assert computed.reference is not None and left_out.reference is None
-    made = [Compiler(toolchain(), target()).compile(one).cuda for one in (computed, left_out)]
+    made = [compiler_with(target()).compile(one).cuda for one in (computed, left_out)]
     assert made[0] == made[1]
 
 

@@ -33,12 +33,12 @@ EXPRESSIONS = (
 COMPILE_ALL = """
 import sys
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 for text in sys.argv[1:]:
-    compilation = Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
+    compilation = compiler_with(target(), Trace()).compile(capture_text(text))
     for stage in ("torch", "tensor", "loop", "tile", "kernel", "cuda"):
         print(compilation.ir(stage))
     print(compilation.trace.render(2, ["each"]))

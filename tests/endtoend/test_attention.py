@@ -15,7 +15,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.cost.instruction_counts import InstructionCounts, instruction_counts
 from dplc.engine.cost.predict import resident_blocks
 from dplc.engine.ruleset import toolchain
@@ -159,4 +159,4 @@ def test_three_kernels_where_they_are_faster() -> None:
     """One row of queries makes one block a head: its keys are better shared out."""
     for rows, kernels in ((1, 2), (1024, 1)):
         captured = capture_text(f"{SDPA}({qkv(32, 32, rows, 1024, 64)})")
-        assert len(Compiler(toolchain(), target("h200")).compile(captured).cuda_kernels) == kernels
+        assert len(compiler_with(target("h200")).compile(captured).cuda_kernels) == kernels

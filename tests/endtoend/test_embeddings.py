@@ -8,8 +8,7 @@ import torch
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture, capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, errors, run_reference
 
 ROWS = "i = torch.randint(0, 10, (5,))\nx = F.embedding(i, torch.randn(10, 8))\n"
@@ -77,7 +76,7 @@ CASES = [pytest.param(text, id=name, marks=() if name in ALWAYS else pytest.mark
 def test_net(text: str) -> None:
     torch.set_num_threads(1)
     captured = capture_text(text)
-    compilation = Compiler(toolchain(), target()).compile(captured)
+    compilation = compiler_with(target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     references = run_reference(compilation.captured, compilation.captured.tensors)
     assert captured.reference is not None
@@ -104,4 +103,4 @@ def test_every_shape_compiles(shapes: list[tuple[int, int, int]]) -> None:
     for rows, width, columns in shapes:
         captured = capture(Rows(width, columns), [torch.zeros(rows, dtype=torch.long)])
         for device in ("sm_80", "sm_90a", "sm_120"):
-            Compiler(toolchain(), target(device)).compile(captured)
+            compiler_with(target(device)).compile(captured)

@@ -8,8 +8,7 @@ from expressions import EXPRESSIONS
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, errors, run_reference
 
 CASES = [
@@ -23,7 +22,7 @@ CASES = [
 @pytest.mark.sampled(18)
 def test_expression(text: str) -> None:
     captured = capture_text(text)
-    compilation = Compiler(toolchain(), target()).compile(captured)
+    compilation = compiler_with(target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     assert captured.reference is not None
     for result, eager in zip(results, captured.reference, strict=True):

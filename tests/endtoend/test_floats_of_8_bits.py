@@ -15,10 +15,9 @@ from products_of_halves import atoms, near
 import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.cost.instruction_counts import beside, instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted, run_reference
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -189,7 +188,7 @@ def test_the_command_runs_a_product_and_judges_it() -> None:
         "torch._scaled_mm(torch.randn(5, 16).to(torch.float8_e4m3fn), torch.randn(7, 16).to(torch.float8_e4m3fn).t(), "
         "torch.rand(5, 1), torch.rand(1, 7), bias=torch.randn(7).bfloat16(), out_dtype=torch.bfloat16)"
     )
-    made = dplc.Compiled(Compiler(toolchain(), target("sm_89")).compile(capture), "emulator")
+    made = dplc.Compiled(compiler_with(target("sm_89")).compile(capture), "emulator")
     (want,) = run_reference(capture, capture.tensors)
     x, w, s, t, bias = (value.double() for value in capture.tensors.values())  # in the order of the text
     assert want.dtype is torch.float64

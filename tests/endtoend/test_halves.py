@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled, compile
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, errors, run_reference
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "capture"))
@@ -42,14 +41,14 @@ HALVES = (torch.float16, torch.bfloat16)
 
 def outputs(text: str, dtype: str = "f32") -> list[torch.Tensor]:
     captured = capture_text(text, dtype=dtype)
-    return Compiled(Compiler(toolchain(), target()).compile(captured), "emulator").run({})
+    return Compiled(compiler_with(target()).compile(captured), "emulator").run({})
 
 
 @pytest.mark.parametrize(("text", "dtype"), [*CASES, *EVERY])
 @pytest.mark.sampled(4)
 def test_expression(text: str, dtype: str) -> None:
     captured = capture_text(text, dtype=dtype)
-    compilation = Compiler(toolchain(), target()).compile(captured)
+    compilation = compiler_with(target()).compile(captured)
     results = Compiled(compilation, "emulator").run({})
     assert captured.reference is not None
     for result, eager in zip(results, captured.reference, strict=True):
@@ -151,7 +150,7 @@ def test_sums_are_f32() -> None:
 )
 def test_widths_are_counted_in_bytes(text: str, calls: tuple[str, ...]) -> None:
     captured = capture_text(text, dtype="bf16")
-    cuda = "\n".join(k.text for k in Compiler(toolchain(), target()).compile(captured).cuda_kernels)
+    cuda = "\n".join(k.text for k in compiler_with(target()).compile(captured).cuda_kernels)
     for call in calls:
         assert call in cuda, cuda
     assert not re.search(r"\bfloat4\b", cuda)

@@ -48,7 +48,7 @@ def tools(rules: str, folded: tuple[str, ...]) -> Toolchain:
         return toolchain([path], settings)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=3)  # each holds its weights
 def compiled(text: str, arch: str = "sm_90a", rules: str = "", folded: tuple[str, ...] = ()) -> Compilation:
     """rules: laid over ours; folded: the rules for which computing again costs nothing."""
     return Compiler(tools(rules, folded), target(arch)).compile(capture_text(text, values=False))

@@ -8,8 +8,7 @@ from dplc.codegen.emulator.executor import CheckingExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, run_reference
 
 TEXTS = {
@@ -44,7 +43,7 @@ TEXTS = {
 @pytest.mark.sampled(3)
 def test_pieces(text: str) -> None:
     captured = capture_text(text)
-    compiled = Compiled(Compiler(toolchain(), target()).compile(captured), "emulator")
+    compiled = Compiled(compiler_with(target()).compile(captured), "emulator")
     compiled.executor = checker = CheckingExecutor(("all",))
     results = compiled.run({})
     assert captured.reference is not None

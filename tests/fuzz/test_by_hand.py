@@ -13,7 +13,7 @@ from dplc.codegen.target import target
 from dplc.engine.cli.options import Flags, Subject
 from dplc.engine.cli.programs import read_dump
 from dplc.engine.cli.rewriting import rewrite_file
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.kernels.examples import read_subject, run_example
 from dplc.engine.language.check import require
 from dplc.engine.language.rule import RuleSet, read_rules
@@ -109,7 +109,7 @@ def test_programs(name: str, tmp_path: Path) -> None:
         at_most_calls(5_000_000),
         pytest.raises(DplcError, match="no dimension" if "dim that" in name else r"mine.ir") as told,
     ):
-        rewrite_file(Flags(Subject("dump", (str(path),))), Compiler(toolchain(), target("sm_80")), [])
+        rewrite_file(Flags(Subject("dump", (str(path),))), compiler_with(target("sm_80")), [])
     assert told.value.exit_code == 1
 
 

@@ -24,7 +24,7 @@ from dplc.engine.capture.capture import capture
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli import rewriting
 from dplc.engine.cli.options import Flags, Subject
-from dplc.engine.compiler import Compiler, Stopwatch
+from dplc.engine.compiler import Compiler, Stopwatch, compiler_with
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.check import check, load_facts
 from dplc.engine.language.format import format_file
@@ -193,7 +193,7 @@ class Artefacts:
         self.elsewhere = folder / "elsewhere"
         folder.mkdir(parents=True, exist_ok=True)
         self.elsewhere.write_text(PRECIOUS)
-        options = Compiler(toolchain(), target("sm_80"))
+        options = compiler_with(target("sm_80"))
         compiled = compile_model(ModelSource("tiny", TINY), self.shape, options, self.rows)
         artefact.save(compiled, self.whole, cubins=False)
         (self.whole / "cubin").mkdir()

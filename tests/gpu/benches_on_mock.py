@@ -16,8 +16,7 @@ from dplc.engine.bench.bench import measure, rows
 from dplc.engine.bench.cases import CompiledCase, Written, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 
 
 class Counting:
@@ -35,7 +34,7 @@ class Counting:
 
 def an_expression_and_each_of_its_kernels_are_timed() -> None:
     text = "m = nn.Linear(256, 64)\nm(torch.randn(16, 256)), torch.softmax(torch.randn(8, 64), -1)"
-    compilation = Compiler(toolchain(), target("sm_90a")).compile(capture_text(text))
+    compilation = compiler_with(target("sm_90a")).compile(capture_text(text))
     compiled = CompiledCase(
         Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
     )

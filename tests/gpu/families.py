@@ -13,8 +13,7 @@ from dplc.codegen.launch import CudaExecutor
 from dplc.codegen.target import Target
 from dplc.engine.api import Compiled
 from dplc.engine.bench.cases import read_suite, subject_of
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, errors, run_eager, run_reference
 
 SUITE = read_suite(Path(__file__).resolve().parents[2] / "examples" / "suites" / "families.json")
@@ -25,7 +24,7 @@ def check(name: str, target: Target, executor: CudaExecutor, place: str) -> str:
     """What is wrong with a case on a device, "" if nothing. place: of its tensors, for torch."""
     subject = subject_of(SUITE, CASES[name])
     captured = subject.capture()
-    compiled = Compiled(Compiler(toolchain(), target).compile(captured), "cuda")
+    compiled = Compiled(compiler_with(target).compile(captured), "cuda")
     compiled.executor = executor
     given = {**captured.tensors, **dict(zip(captured.inputs, subject.inputs().values(), strict=True))}
     tensors = {key: tensor.to(place) for key, tensor in given.items()}

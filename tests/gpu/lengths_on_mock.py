@@ -10,12 +10,11 @@ from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact
 from dplc.engine.models.benching import compare
 from dplc.engine.models.compiling import MOST_KEPT, DynamicModelRunner, ModelShape, compile_model
 from dplc.engine.models.sources import ModelSource, make
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import row_for
 
 TINY = {
@@ -26,7 +25,7 @@ TINY = {
 
 def an_artefact_serves_every_length() -> None:
     """Rows by the table, weights placed once, memory for few lengths at a time."""
-    options = Compiler(toolchain(), target("sm_90a"))
+    options = compiler_with(target("sm_90a"))
     shape = ModelShape(Dim("s", 1, 64, hint=32))
     made = compile_model(ModelSource("tiny", TINY), shape, options, [Dim("s", 1, 16)])
     with tempfile.TemporaryDirectory() as folder:

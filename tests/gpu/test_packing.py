@@ -28,9 +28,8 @@ from dplc.codegen.target import target
 from dplc.engine.bench.cases import Assembled, Suite, read_suite
 from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models.benching import PackReport, PickedSuite, pack
-from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
 OPERATIONS = {
@@ -92,7 +91,7 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
         return Assembled(cubin=image, registers=32, spill_bytes=0)
 
     with path.open("wb") as file:
-        return pack(file, suites, Compiler(toolchain(), target("h200")), "dplc bench", candidates, build)
+        return pack(file, suites, compiler_with(target("h200")), "dplc bench", candidates, build)
 
 
 def unpacked(

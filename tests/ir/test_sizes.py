@@ -13,9 +13,8 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.programs import VERIFIERS, compile_dump, read_dump, reference_of
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.language.typed_slots import shape_of
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
@@ -44,7 +43,7 @@ def symbolic(text: str, number: int = 37, declared: str = "s: 1..4096 hint 512")
 
 
 def dump(program: str, level: str) -> str:
-    return Compiler(toolchain(), MACHINE).compile(capture_text(program, 0)).ir(level)
+    return compiler_with(MACHINE).compile(capture_text(program, 0)).ir(level)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -100,7 +99,7 @@ def test_one_text_is_right_at_many_lengths(tmp_path: Path, program: str, level: 
     path.write_text(symbolic(dump(PROGRAMS[program], level)))
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
+        made = compile_dump(found, compiler_with(MACHINE), 0)
         tensors = made.captured.tensors
         results = Compiled(made, "emulator").run({})
         assert accepted(results, reference_of(found, tensors)), (length, made.cuda)
@@ -179,7 +178,7 @@ def test_one_kernel_is_right_at_many_lengths(tmp_path: Path, program: str, level
     texts = set()
     for length in (1, 2, 31, 64, 201):
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
+        made = compile_dump(found, compiler_with(MACHINE), 0)
         (kernel,) = made.program.kernels
         texts.add(kernel.text)
         assert kernel.values == (length,) and length in kernel.grid
@@ -211,12 +210,12 @@ def test_schedules_with_a_size_are_right_wherever_they_reach(tmp_path: Path, nam
     assert old in text
     path.write_text(text.replace(old, new) if old else text)
     if level == "kernel":
-        made = compile_dump(read_dump(path, {"s": 167}), Compiler(toolchain(), MACHINE), 0)
+        made = compile_dump(read_dump(path, {"s": 167}), compiler_with(MACHINE), 0)
         path.write_text(print_program(made.kernels, "kernel"))
     texts = set()
     for length in lengths:
         found = read_dump(path, {"s": length})
-        made = compile_dump(found, Compiler(toolchain(), MACHINE), 0)
+        made = compile_dump(found, compiler_with(MACHINE), 0)
         texts.add(made.cuda)
         for executor in (EmulatorExecutor(), EmulatorExecutor(checked=True)):
             arrays = {b.name: made.captured.tensors[b.name] for b in made.program.inputs}

@@ -7,13 +7,12 @@ import torch
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.run.calls import GATE, errors, run_reference
 
 
 def compiled(function: object, *tensors: torch.Tensor, arch: str = "sm_80") -> Compilation:
-    return Compiler(toolchain(), target(arch)).compile(capture(function, tensors))  # type: ignore[arg-type]
+    return compiler_with(target(arch)).compile(capture(function, tensors))  # type: ignore[arg-type]
 
 
 def right(compilation: Compilation) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.facts.accesses import registers
 from dplc.engine.language.check import check
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load, policy, read_rules, under
@@ -151,7 +151,7 @@ def test_what_a_compile_overrides_reaches_facts_and_no_other_compile(tmp_path: P
     (tmp_path / "my_policy.rw").write_text("override number address_registers = 999\n")
     tools, captured = toolchain([tmp_path / "my_policy.rw"]), capture_text("torch.relu(torch.randn(8))", 0)
     assert Compiler(tools, target()).compile(captured).target.policy == (("address_registers", 999),)
-    kernel = Compiler(toolchain(), target()).compile(captured).tile[0]
+    kernel = compiler_with(target()).compile(captured).tile[0]
     counted = [
         registers(Site((kernel,), (0,), machine), kernel.body[0].axes, kernel.body[0].body)
         for machine in (target(), tools.on(target()), target())

@@ -25,10 +25,9 @@ from manifest_programs import Program, programs
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import Capture
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError
 
 FILE = Path(__file__).parent / "manifest.json"
@@ -59,7 +58,7 @@ def entry(program: Program) -> Entries:
 
 def compiled(captured: Capture, name: str) -> list[Any]:
     device = target(name)
-    compilation = Compiler(toolchain(), device).compile(captured)
+    compilation = compiler_with(device).compile(captured)
     return [digest(compilation.cuda), len(compilation.launched), round(microseconds(compilation), 2)]
 
 
@@ -74,7 +73,7 @@ def traced(captured: Capture) -> list[Any]:
     from dplc.engine.rewrite.trace import Trace
 
     trace = Trace()
-    Compiler(toolchain(), target(TRACED), trace).compile(captured)
+    compiler_with(target(TRACED), trace).compile(captured)
     text = re.sub(r"\bt:\d{3}_", "t:", trace.render(2, ["each"]))  # the numbers of passes are for people
     return [digest(text), text.count("\n")]
 

@@ -12,11 +12,10 @@ import dplc
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import fold
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models import sources
 from dplc.engine.models.compiling import ModelRunner, ModelShape, capture_results, compile_model
 from dplc.engine.models.sources import ModelSource, build
-from dplc.engine.ruleset import toolchain
 
 FEW = ("llama", "gpt2", "phi3", "mistral")
 REFUSED = {
@@ -87,7 +86,7 @@ def test_a_configuration_is_captured_and_finds_its_weights(name: str, tmp_path: 
 def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path) -> None:
     model, ids = causal_configs.model(name), causal_configs.tokens(1)
     model.save_pretrained(tmp_path)
-    made = compile_model(source(name), ModelShape(length=7), Compiler(toolchain(), target("sm_80")))
+    made = compile_model(source(name), ModelShape(length=7), compiler_with(target("sm_80")))
     values = {**made.constants(), **sources.load(tmp_path, made.weights)}
     (logits,) = ModelRunner(made.program, made.outputs, executor("emulator"), values).run({"input_ids": ids})
     torch.testing.assert_close(logits, model(ids).logits.detach(), rtol=1e-4, atol=1e-5)
@@ -97,4 +96,4 @@ def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path
 @pytest.mark.parametrize("name", [*REFUSED, *BUFFERED])
 def test_a_configuration_refused_by_name(name: str) -> None:
     with pytest.raises(dplc.DplcError, match={**REFUSED, **BUFFERED}[name]):
-        compile_model(source(name), ModelShape(length=7), Compiler(toolchain(), target("sm_80")))
+        compile_model(source(name), ModelShape(length=7), compiler_with(target("sm_80")))

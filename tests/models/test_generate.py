@@ -16,13 +16,12 @@ from tiny_models import source
 
 from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, with_rows
 from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run import calls
 from dplc.ir.diagnostic import DplcError
 
@@ -32,7 +31,7 @@ SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
 
 @cache
 def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
-    return compile_generation(source(name), length, maximum, ModelShape(), Compiler(toolchain(), target("sm_80")))
+    return compile_generation(source(name), length, maximum, ModelShape(), compiler_with(target("sm_80")))
 
 
 @cache
@@ -81,7 +80,7 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
     real = generating.compile_call
     monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
     maximum, dice = 64, random.Random(7)
-    how = Compiler(toolchain(), target("sm_80"))
+    how = compiler_with(target("sm_80"))
     generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows)
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
@@ -105,7 +104,7 @@ def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeyp
     real = generating.compile_call
     monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
     chunk, maximum, dice = 8, 48, random.Random(5)
-    how = Compiler(toolchain(), target("sm_80"))
+    how = compiler_with(target("sm_80"))
     generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows, chunk)
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
@@ -137,7 +136,7 @@ def test_the_cache_is_read_as_far_as_it_is_written(
         return real(self, inputs)
 
     monkeypatch.setattr(ModelRunner, "run", counted)
-    maximum, how, dice = 36, Compiler(toolchain(), target("sm_80")), random.Random(3)
+    maximum, how, dice = 36, compiler_with(target("sm_80")), random.Random(3)
     every = all_lengths(maximum)
     generation = compile_generation(source(name), every, maximum, ModelShape(), how, (), chunk, step=8)
     assert generation.rows == 40 and generation.token.sizes["n"].multiple == 8
@@ -154,7 +153,7 @@ def test_the_cache_is_read_as_far_as_it_is_written(
 
 
 def test_memory_for_a_prompt_is_that_of_a_piece() -> None:
-    how = Compiler(toolchain(), target("sm_80"))
+    how = compiler_with(target("sm_80"))
 
     def prompt_bytes(maximum: int, chunk: int | None) -> int:
         shape = ModelShape(layers=1)
@@ -240,7 +239,7 @@ def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
 def test_more_than_the_model_has_positions() -> None:
     changed = ModelSource("other", {**source("qwen2").config, "max_position_embeddings": 12})
     with pytest.raises(DplcError, match="has 12 positions; the maximum length is 16"):
-        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), Compiler(toolchain(), target("sm_80")))
+        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), compiler_with(target("sm_80")))
 
 
 def test_layers_of_another_kind() -> None:

@@ -13,11 +13,10 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.models import extent
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models.benching import of_compiled
 from dplc.engine.models.compiling import ModelShape, compile_model
 from dplc.engine.models.sources import build, make
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted, at_binding
 from dplc.ir.diagnostic import DplcError, UsageError
 
@@ -27,7 +26,7 @@ SHAPE = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 8, hint=2), layers=1)
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 @pytest.mark.sampled(1)
 def test_the_logits_are_right_at_every_length_and_batch(name: str) -> None:
-    made = compile_model(source(name), SHAPE, Compiler(toolchain(), target("sm_80")))
+    made = compile_model(source(name), SHAPE, compiler_with(target("sm_80")))
     values = make(made.weights, seed=3, scale=0.4)
     model = build(source(name), layers=1)
     given: dict[str, Any] = {made.weights[name].names[0]: value for name, value in values.items()}
@@ -46,7 +45,7 @@ def test_the_logits_are_right_at_every_length_and_batch(name: str) -> None:
 
 
 def test_a_binding_is_a_model_like_any_other() -> None:
-    made = compile_model(source("llama"), SHAPE, Compiler(toolchain(), target("sm_80")))
+    made = compile_model(source("llama"), SHAPE, compiler_with(target("sm_80")))
     short = at_binding(made.compilation, {"s": 9, "b": 1}).program.arena
     assert short is not None and made.figures.planned_bytes >= short.bytes
     assert SHAPE.described == "1..64 tokens, 1..8 sequences" and SHAPE.at({"s": 9, "b": 3}).numbers == (9, 3)

@@ -18,12 +18,11 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.plan_file import extent_at, seal
 from dplc.engine.models.sources import make
-from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 
@@ -45,7 +44,7 @@ def _parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_model(source("llama"), SHAPE, Compiler(toolchain(), target("sm_80")), ROWS)
+    return compile_model(source("llama"), SHAPE, compiler_with(target("sm_80")), ROWS)
 
 
 @pytest.fixture(scope="module")

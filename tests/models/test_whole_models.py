@@ -11,10 +11,9 @@ from drawing import draws
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.sources import build, find
-from dplc.engine.ruleset import toolchain
 
 LAYERS = min(draws(4), 28)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -23,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 @pytest.fixture(scope="module")
 def qwen() -> CompiledModel:
     source = find(str(EXAMPLES / "qwen2.5-7b.json"))
-    return compile_model(source, ModelShape(32, layers=LAYERS), Compiler(toolchain(), target("sm_90a")))
+    return compile_model(source, ModelShape(32, layers=LAYERS), compiler_with(target("sm_90a")))
 
 
 def test_few_kernels(qwen: CompiledModel) -> None:
@@ -51,7 +50,7 @@ def test_the_front_end_is_quick(qwen: CompiledModel) -> None:
     """All layers without capture: 28 take under a second on a quiet machine."""
     captured = qwen.compilation.captured
     with at_most_calls(400_000 * LAYERS + 500_000):
-        made = Compiler(toolchain(), target("sm_90a")).compile(captured)
+        made = compiler_with(target("sm_90a")).compile(captured)
     assert made.cuda == qwen.compilation.cuda
 
 
@@ -70,7 +69,7 @@ def test_a_block_compiles_in_few_calls() -> None:
     """Warm, without capture: 0.3 s, of which a clock says another number in every run (`examples/benches/models.py` has it)."""
     tensors = [torch.empty(1, 128, width, device="meta") for width in (2048, 64, 64)]
     captured = capture(Block(), tensors)
-    Compiler(toolchain(), target("sm_90a")).compile(captured)
+    compiler_with(target("sm_90a")).compile(captured)
     with at_most_calls(845_000):
-        made = Compiler(toolchain(), target("sm_90a")).compile(captured)
+        made = compiler_with(target("sm_90a")).compile(captured)
     assert len(made.plan.kernels) <= 11  # rotated queries and keys are stored

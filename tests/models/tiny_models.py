@@ -10,10 +10,9 @@ from typing import Any
 import torch
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
 from dplc.engine.models.sources import ModelSource, WeightRequest, build
-from dplc.engine.ruleset import toolchain
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -34,7 +33,7 @@ def source(name: str) -> ModelSource:
 
 
 def compiled(name: str, dtype: str = "f32", arch: str = "sm_80", length: int = LENGTH) -> CompiledModel:
-    return compile_model(source(name), ModelShape(length=length, dtype=dtype), Compiler(toolchain(), target(arch)))
+    return compile_model(source(name), ModelShape(length=length, dtype=dtype), compiler_with(target(arch)))
 
 
 def tokens(length: int = LENGTH, seed: int = 0) -> torch.Tensor:

@@ -11,12 +11,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.models import sources
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, called, compile_model, drawn, plain
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
-from dplc.engine.ruleset import toolchain
 
 PROMPT, MAXIMUM, NEW, LENGTH = [7, 3, 41, 12, 3], 16, 8, 7
 STEP = 4  # rows by which the part of the cache grows that a call is given
@@ -67,7 +66,7 @@ def base_model(name: str) -> Any:
 
 
 def options(device: str = "sm_80") -> Compiler:
-    return Compiler(toolchain(), target(device))
+    return compiler_with(target(device))
 
 
 def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:

@@ -17,8 +17,7 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
 from dplc.engine.capture.signature import parts_of
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import accepted, errors, run_reference
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
@@ -101,7 +100,7 @@ def _judged(sample: Sample) -> Verdict:
         return Verdict(INVALID, str(error))
     try:
         captured = capture(sample.function, sample.arguments, sample.keywords)
-        compilation = Compiler(toolchain(), target()).compile(captured)
+        compilation = compiler_with(target()).compile(captured)
         results = Compiled(compilation, "emulator").run({})
     except DplcError as error:
         return Verdict(CRASHED if error.exit_code == INTERNAL else REFUSED, _text(error))

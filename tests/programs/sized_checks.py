@@ -15,7 +15,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor, run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import GATES, judge, run_reference
 from dplc.ir.diagnostic import DplcError
@@ -95,7 +95,7 @@ def outcomes(made: Compilation, tensors: Mapping[str, Any], sizes: Mapping[str, 
     compiled = Compiled(made, "emulator")
     compiled.__dict__["executor"] = EmulatorExecutor(checked=True)
     yield "the emulator", compiled.run(tensors)
-    scheduler = Compiler(toolchain(), made.target)
+    scheduler = compiler_with(made.target)
     launched = scheduler.kernel_ir(scheduler.by_default(made.plan.kernels))
     for level, run, units in (
         ("Loop IR", loop_meaning.run, made.plan.kernels),

@@ -17,8 +17,7 @@ from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
 from dplc.engine.cli.programs import Dump, compile_dump, reference_of
 from dplc.engine.cli.programs import draw as drawn_inputs
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import judge
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.interp import tile as tile_meaning
@@ -117,7 +116,7 @@ def test_products_of_rows_about_their_means(text: str, machine: str) -> None:
     level, units = read_program(text, "test")
     dump = Dump("test", level or "", units)
     with at_most(SECONDS):
-        made = compile_dump(dump, Compiler(toolchain(), target(machine)))
+        made = compile_dump(dump, compiler_with(target(machine)))
     assert [problems(kernel) for kernel in made.kernels] == [()] * len(made.kernels)
     tensors = drawn_inputs(dump.ins, 0)
     wanted, data = reference_of(dump, tensors), {name: flat(tensor) for name, tensor in tensors.items()}

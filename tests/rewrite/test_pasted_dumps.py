@@ -9,11 +9,10 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine
-from dplc.engine.ruleset import toolchain
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import print_unit
 
@@ -40,7 +39,7 @@ def pasted(level: str, unit: Kernel) -> str:
 @pytest.mark.parametrize("text", [*SAMPLE, *SLOW])
 @pytest.mark.sampled(3)
 def test_a_pasted_kernel_matches_itself(text: str, tmp_path: Path) -> None:
-    found = Compiler(toolchain(), target()).compile(capture_text(text))
+    found = compiler_with(target()).compile(capture_text(text))
     stages = {"loop": found.plan.kernels, "tile": found.tile, "kernel": found.kernels}
     for level, program in stages.items():
         for unit in program:

@@ -10,7 +10,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.language.check import check, errors
 from dplc.engine.language.rule import RuleSet, read_rules
 from dplc.engine.rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
@@ -75,7 +75,7 @@ def several(broken: list[Any], outs: int) -> bool:
 
 @pytest.mark.parametrize("text", [*SAMPLE, *SLOW])
 def test_pasted_values_match_themselves(text: str) -> None:
-    found = Compiler(toolchain(), target()).values(capture_text(text))
+    found = compiler_with(target()).values(capture_text(text))
     for graph in (found.lowered, found.graph):
         dump = print_graph(graph)
         rules, broken = pasted("tensor", dump)

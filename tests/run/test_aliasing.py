@@ -12,13 +12,12 @@ import torch
 from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.run.calls import refusal, with_aliases
 
 
 def compiled(function: Callable[..., Any], *inputs: Any) -> Compilation:
-    return Compiler(toolchain(), target("sm_80")).compile(capture(function, inputs))
+    return compiler_with(target("sm_80")).compile(capture(function, inputs))
 
 
 X, ROW, P = torch.randn(16, 32), torch.randn(32), torch.tensor(5)

@@ -15,7 +15,7 @@ from entries import key, tuned
 from schedules import H200
 
 from dplc.engine.bench.cases import Suite, read_suite
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import digests_of
 from dplc.engine.tune.search import SearchOptions
@@ -24,7 +24,7 @@ from dplc.ir.diagnostic import UsageError
 from dplc.ir.text.programs import read_program
 
 HERE = str(Path(__file__).parent)
-BASE = Job("", (), Compiler(toolchain(), H200), SearchOptions())
+BASE = Job("", (), compiler_with(H200), SearchOptions())
 
 
 def jobs(count: int, **wishes: object) -> list[Job]:
@@ -63,7 +63,7 @@ def test_what_is_no_grid(grid: list[str]) -> None:
 def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
     """Two matmuls of one structure at every point; and a point that is there twice under another name."""
     text = "(lambda x, w, v: (torch.relu(x @ w), torch.relu((x + 1) @ v)))(torch.randn(M, 32), *(torch.randn(32, N) for _ in '12'))"
-    programs = list(of_grid(text, ["M=4,8", "N=16"], Compiler(toolchain(), H200)))
+    programs = list(of_grid(text, ["M=4,8", "N=16"], compiler_with(H200)))
     found = distinct(programs, BASE)
     assert all(job.compiler is BASE.compiler for job in found)
     assert len({job.kernel for job in found}) == len(found)
@@ -84,7 +84,7 @@ def test_a_suite(tmp_path: Path) -> None:
         ' {"name": "c", "operation": "f", "sizes": {"n": 16}}]}'
     )
     suite: Suite = read_suite(path)
-    found = distinct(of_suite(suite, suite.cases, Compiler(toolchain(), H200)), BASE)
+    found = distinct(of_suite(suite, suite.cases, compiler_with(H200)), BASE)
     assert [[name.split(":")[0] for name in job.names] for job in found] == [["a", "b"], ["c"]]
 
 

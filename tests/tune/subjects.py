@@ -9,7 +9,7 @@ from typing import Any
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.space import FusionVariant, ProgramSpace, Space
 from dplc.engine.store.store import Evaluator
@@ -50,7 +50,7 @@ RULES = Path(__file__).parent / "rules"
 @functools.cache
 def kernels(text: str) -> tuple[Kernel, ...]:
     """The Loop IR of an expression."""
-    return Compiler(toolchain(), MACHINE).cut(capture_text(text, 0))[1].kernels
+    return compiler_with(MACHINE).cut(capture_text(text, 0))[1].kernels
 
 
 def space(text: str, *free: str, tools: Toolchain | None = None) -> Space:

@@ -9,16 +9,15 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.ruleset import toolchain
 
 Compile = Callable[[str], Compilation]
 
 
 @functools.cache
 def _compiled(text: str) -> Compilation:
-    return Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
+    return compiler_with(target(), Trace()).compile(capture_text(text))
 
 
 @pytest.fixture

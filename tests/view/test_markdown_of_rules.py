@@ -12,9 +12,8 @@ import pytest
 from pygments.token import Error, Keyword, String
 
 from dplc.codegen.target import target
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.language.rule import RuleSet, load, read_rules
-from dplc.engine.ruleset import toolchain
 from dplc.engine.view.lexer import RuleLexer
 from dplc.engine.view.records import fired_in, suite_record
 from dplc.engine.workbench.reference import pages
@@ -70,7 +69,7 @@ def test_gains_of_a_suite_are_those_of_its_map(tmp_path: Path, monkeypatch: pyte
         "cases": [{"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}}],
     }
     (tmp_path / "suite.json").write_text(json.dumps(suite))
-    asked = (tmp_path / "suite.json", Compiler(toolchain(), target()))
+    asked = (tmp_path / "suite.json", compiler_with(target()))
     found = fired_in(*asked, lambda *_: None, priced=True)
     heat = {rule["name"]: rule["cells"]["0"] for rule in suite_record(*asked, lambda *_: None)["heat"]["rules"]}
     assert {name: [count, times] for name, ((_, count, times),) in found.items() if name in heat} == heat

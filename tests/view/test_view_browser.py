@@ -18,8 +18,7 @@ from view_programs import EXPONENTIALS, PROGRAMS, RULE
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compilation, Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.provenance import Column
 from dplc.engine.view.records import column_record, suite_record, view_record
@@ -299,7 +298,7 @@ SUITE = {
 
 def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text(json.dumps(SUITE))
-    record = suite_record(tmp_path / "suite.json", Compiler(toolchain(), target()), lambda *_: None)
+    record = suite_record(tmp_path / "suite.json", compiler_with(target()), lambda *_: None)
     opened(browser, tmp_path / "page.html", record)
     rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
     fired = {rule["name"]: rule["cells"]["0"][0] for rule in record["heat"]["rules"] if "0" in rule["cells"]}

@@ -23,9 +23,8 @@ from view_waiting import until
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.ruleset import toolchain
 from dplc.engine.view.live_program import Ended, LiveProgram, Turns
 from dplc.engine.view.records import access_counts, view_record
 from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest
@@ -104,7 +103,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Calla
 def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
     program = live()
     program.compile("started")
-    whole = view_record(Compiler(toolchain(), target(), Trace()).compile(capture_text(TEXT)), TEXT, seconds=None)
+    whole = view_record(compiler_with(target(), Trace()).compile(capture_text(TEXT)), TEXT, seconds=None)
     until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
     assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
     assert program.shown.record["trace"] == whole["trace"]
@@ -118,7 +117,7 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
     for why in ("started", "again"):
         program.compile(why)
         found = until(lambda: shown.record.get("counted"))
-        assert found == access_counts(Compiler(toolchain(), target()).compile(capture_text(TEXT)))
+        assert found == access_counts(compiler_with(target()).compile(capture_text(TEXT)))
         assert found["lines"] and found["ended"] and not found["findings"]
     assert sum("counted" in parts for parts in shown.seen) == 2  # once for each compile
 

@@ -21,10 +21,10 @@ COMPILED = "import dplc, torch\ndplc.compile(lambda x: torch.exp(x), (torch.rand
 CANDIDATE = """
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.ruleset import toolchain
-values = Compiler(toolchain(), target()).values(capture_text("torch.exp(torch.randn(64))"))
+values = compiler_with(target()).values(capture_text("torch.exp(torch.randn(64))"))
 exploration(values).by_rules()
 """
 

@@ -18,7 +18,7 @@ from dplc.engine.bench.cases import BenchCase, assembled, assembler, read_suite,
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.cli.programs import compile_record
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
@@ -88,7 +88,7 @@ def test_fusion_says_what_its_pattern_bound() -> None:
     rotated = "x = torch.randn(4096, 64)\ns = torch.exp(x).cumsum(-1)\n(s @ torch.randn(64, 8), s.sin())"
     found: dict[str, list[dict[str, str]]] = {}
     for text in (product, twice, rotated):
-        made = Compiler(toolchain(), target(), Trace()).compile(capture_text(text))
+        made = compiler_with(target(), Trace()).compile(capture_text(text))
         for event in made.trace.firings:
             if event.prefix == "f":
                 found.setdefault(event.rule, []).append(event.record()["bound"])

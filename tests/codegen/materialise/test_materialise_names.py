@@ -18,8 +18,7 @@ from dplc.codegen.materialise import materialise
 from dplc.codegen.materialise.lowering import RESERVED
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
-from dplc.engine.ruleset import toolchain
+from dplc.engine.compiler import compiler_with
 from dplc.ir.expr import Var
 from dplc.ir.interp import tile as tile_meaning
 from dplc.ir.node import Node, nodes
@@ -41,7 +40,7 @@ MACHINE = target("sm_80")
 
 @functools.cache
 def tiles(program: str) -> tuple[Kernel, ...]:
-    found = Compiler(toolchain(), MACHINE).compile(capture_text(program, 0)).tile
+    found = compiler_with(MACHINE).compile(capture_text(program, 0)).tile
     return tuple(kernel for kernel in found if isinstance(kernel, Kernel))
 
 

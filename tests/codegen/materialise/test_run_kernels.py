@@ -112,10 +112,9 @@ PROGRAMS = {
 @pytest.mark.sampled(6)
 def test_programs_mean_what_their_tiles_mean(title: str) -> None:
     from dplc.engine.capture.capture import capture_text
-    from dplc.engine.compiler import Compiler
-    from dplc.engine.ruleset import toolchain
+    from dplc.engine.compiler import compiler_with
 
-    compilation = Compiler(toolchain(), target()).compile(capture_text(PROGRAMS[title]))
+    compilation = compiler_with(target()).compile(capture_text(PROGRAMS[title]))
     tensors = compilation.captured.tensors
     arrays = {param.name: tensors[param.name].detach().numpy() for param in compilation.plan.inputs}
     want = tile.run(compilation.tile, arrays)

@@ -13,7 +13,7 @@ from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.kernels.examples import run_examples
 from dplc.engine.language.rule import load
 from dplc.engine.rewrite.statements.driver import Engine, run_pipeline
@@ -35,7 +35,7 @@ FIRES = {
 @functools.cache
 def compiled(text: str) -> tuple[Any, Any]:
     """(inputs, kernels before the rules of this level)"""
-    made = Compiler(toolchain(), target()).compile(capture_text(text))
+    made = compiler_with(target()).compile(capture_text(text))
     units = tuple(materialise(unit, target()) for unit in made.tile)
     tensors = made.captured.tensors
     return {param.name: tensors[param.name].detach().numpy() for param in made.plan.inputs}, units

@@ -12,9 +12,8 @@ from scheduling import MACHINE, difference, schedule
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.compiler import Compiler
+from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.ruleset import toolchain
 from dplc.ir.interp import loop
 from dplc.ir.text.programs import print_program, print_unit, read_program
 from dplc.ir.verify import loop as verify_loop
@@ -95,7 +94,7 @@ def test_live_rules() -> None:
 
 def test_a_share_of_chunks_that_runs_beyond_the_last_one_is_asked_for_by_the_block() -> None:
     """256 chunks for five blocks: 52 each. Whether a chunk is there is the same for all threads that copy it."""
-    made = Compiler(toolchain(), target("a100")).compile(
+    made = compiler_with(target("a100")).compile(
         capture_text("torch.randn(512, 4096) @ torch.randn(4096, 2048)", values=False)
     )
     copies = [line for line in made.cuda_kernels[0].text.splitlines() if "zfill" in line]
@@ -108,5 +107,5 @@ def test_a_few_rows_have_a_tile(rows: int) -> None:
     """A tile of 40 rows is not a tile of the rules: without one, such a product took seven times as long on an H200."""
     trace = Trace()
     text = f"F.linear(torch.randn({rows}, 4096), torch.randn(4096, 4096))"
-    Compiler(toolchain(), target("h200"), trace).compile(capture_text(text, values=False))
+    compiler_with(target("h200"), trace).compile(capture_text(text, values=False))
     assert "blockify_launch" in {firing.rule for firing in trace.firings}
