@@ -346,9 +346,10 @@ def compiler_with(
     rules: Iterable[Path | str] | RuleSet | None = None,
     settings: Settings | Iterable[str] | None = None,
     exact: bool = False,
+    trace: Trace | None = None,
 ) -> Compiler:
-    """Return a compiler without trace, store and exploration. Arguments and errors: see `toolchain`."""
-    return Compiler(toolchain(rules, settings, exact), target)
+    """Return a compiler without store and exploration. trace: to fill. Other arguments and errors: see `toolchain`."""
+    return Compiler(toolchain(rules, settings, exact), target, trace)
 
 
 def _received(sources: Sequence[Source], settings: Settings, target: Target) -> Compiler:

@@ -26,7 +26,7 @@ def main(expression: str) -> int:
     """Compile, show, run, compare. The exit code is 0 if the result agrees with float64."""
     print(expression)
     trace = Trace()
-    compilation = compiler_with(target(), trace).compile(capture_text(expression))
+    compilation = compiler_with(target(), trace=trace).compile(capture_text(expression))
     heading("what PyTorch said: Torch IR")
     print(compilation.ir("torch"), end="")
     heading("as values over named axes: Tensor IR")

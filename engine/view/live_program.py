@@ -169,8 +169,7 @@ class LiveProgram:
         if switches.without:
             text = "".join(f"without {name}\n" for name in sorted(switches.without))
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
-        compiler = compiler_with(self.target, rules, (*self.given, *switches.settings), self.exact)
-        return replace(compiler, trace=Trace())
+        return compiler_with(self.target, rules, (*self.given, *switches.settings), self.exact, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
@@ -397,8 +396,8 @@ def effect(cell: str, text: str) -> Html:
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     machine, captured = default_target(), capture_text(text)
-    compilers = compiler_with(machine), compiler_with(machine, rules)
-    before, after = (replace(compiler, trace=Trace()).compile(captured) for compiler in compilers)
+    compilers = (compiler_with(machine, given, trace=Trace()) for given in (None, rules))
+    before, after = (compiler.compile(captured) for compiler in compilers)
     return _shown(file, before, after)
 
 

@@ -38,7 +38,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 for text in sys.argv[1:]:
-    compilation = compiler_with(target(), Trace()).compile(capture_text(text))
+    compilation = compiler_with(target(), trace=Trace()).compile(capture_text(text))
     for stage in ("torch", "tensor", "loop", "tile", "kernel", "cuda"):
         print(compilation.ir(stage))
     print(compilation.trace.render(2, ["each"]))

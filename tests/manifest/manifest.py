@@ -73,7 +73,7 @@ def traced(captured: Capture) -> list[Any]:
     from dplc.engine.rewrite.trace import Trace
 
     trace = Trace()
-    compiler_with(target(TRACED), trace).compile(captured)
+    compiler_with(target(TRACED), trace=trace).compile(captured)
     text = re.sub(r"\bt:\d{3}_", "t:", trace.render(2, ["each"]))  # the numbers of passes are for people
     return [digest(text), text.count("\n")]
 

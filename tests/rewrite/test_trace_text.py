@@ -10,7 +10,7 @@ from dplc.engine.rewrite.trace import Trace
 
 def test_a_trace_prints_what_fired_and_no_refusal() -> None:
     trace = Trace()
-    compiler_with(target(), trace).compile(capture_text("torch.relu(torch.randn(33, 8) + 0.0)"))
+    compiler_with(target(), trace=trace).compile(capture_text("torch.relu(torch.randn(33, 8) + 0.0)"))
     *lines, last = str(trace).splitlines()
     fired = trace.render(1).splitlines()
     assert trace.skips and lines == fired and len(fired) < len(trace.render(2, ["each"]).splitlines())

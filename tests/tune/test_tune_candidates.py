@@ -15,7 +15,7 @@ pytest.importorskip("egglog")
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import Capture, capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import Compiler, Values, compiler_with
+from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import (
     SOLUTION,
     Fusing,
@@ -183,7 +183,9 @@ def solution() -> StoredSolution:
 
 def test_a_solution_is_proved_again() -> None:
     made = replayed(values(NORM), [solution()])
-    assert not made.problem and right(NORM, compiler_with(MACHINE, explore=lambda _: made).compile(capture(NORM)))
+    assert not made.problem and right(
+        NORM, Compiler(toolchain(), MACHINE, explore=lambda _: made).compile(capture(NORM))
+    )
 
 
 def test_without_its_rules_nothing_is_proved() -> None:

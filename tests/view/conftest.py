@@ -17,7 +17,7 @@ Compile = Callable[[str], Compilation]
 
 @functools.cache
 def _compiled(text: str) -> Compilation:
-    return compiler_with(target(), Trace()).compile(capture_text(text))
+    return compiler_with(target(), trace=Trace()).compile(capture_text(text))
 
 
 @pytest.fixture

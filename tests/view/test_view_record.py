@@ -88,7 +88,7 @@ def test_fusion_says_what_its_pattern_bound() -> None:
     rotated = "x = torch.randn(4096, 64)\ns = torch.exp(x).cumsum(-1)\n(s @ torch.randn(64, 8), s.sin())"
     found: dict[str, list[dict[str, str]]] = {}
     for text in (product, twice, rotated):
-        made = compiler_with(target(), Trace()).compile(capture_text(text))
+        made = compiler_with(target(), trace=Trace()).compile(capture_text(text))
         for event in made.trace.firings:
             if event.prefix == "f":
                 found.setdefault(event.rule, []).append(event.record()["bound"])

@@ -107,5 +107,5 @@ def test_a_few_rows_have_a_tile(rows: int) -> None:
     """A tile of 40 rows is not a tile of the rules: without one, such a product took seven times as long on an H200."""
     trace = Trace()
     text = f"F.linear(torch.randn({rows}, 4096), torch.randn(4096, 4096))"
-    compiler_with(target("h200"), trace).compile(capture_text(text, values=False))
+    compiler_with(target("h200"), trace=trace).compile(capture_text(text, values=False))
     assert "blockify_launch" in {firing.rule for firing in trace.firings}
