@@ -780,14 +780,14 @@ template <class T> DPLC_FN T common_divisor(T a, T b) {
   return static_cast<T>(m);
 }
 
-// The sum of (q + k) ** -s over all k >= 0: term by term up to 9, the rest by Euler and Maclaurin.
+// The sum of (q + k) ** -s over all k >= 0: nine terms and all up to 9, the rest by Euler and Maclaurin.
 DPLC_FN double zeta_sum(double s, double q) {
   if (s == 1.0) return DPLC_INF;
   if (s < 1.0) return DPLC_NAN;
   if (q <= 0.0 && q == floor(q)) return DPLC_INF;
   if (isnan(s) || isnan(q) || (q <= 0.0 && s != floor(s))) return DPLC_NAN;
   double total = 0.0, end = q;
-  for (; end <= 9.0; end += 1.0) total += pow(end, -s);
+  for (int k = 0; k < 9 || end <= 9.0; k++, end += 1.0) total += pow(end, -s);
   if (s > 1e13 || isinf(q)) return total > 0.0 ? total : DPLC_NAN;  // one term is all, or none; of none PyTorch says nan
   total += pow(end, 1.0 - s) / (s - 1.0) + 0.5 * pow(end, -s);
   const double bernoulli[7] = {1.0 / 12, -1.0 / 720, 1.0 / 30240, -1.0 / 1209600, 1.0 / 47900160,

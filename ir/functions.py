@@ -190,7 +190,7 @@ def _zeta(s: Any, q: Any) -> Any:
 
 
 def _zeta_of_one(s: float, q: float) -> float:
-    """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula for terms beyond 9."""
+    """Return the sum of (q + k) ** -s over k, with the Euler-Maclaurin formula beyond nine terms and beyond 9."""
     if s == 1:
         return math.inf
     if s < 1:
@@ -199,7 +199,7 @@ def _zeta_of_one(s: float, q: float) -> float:
         return math.inf
     if s != s or q != q or (q <= 0 and s != math.inf and s != math.floor(s)):
         return math.nan
-    total, steps = 0.0, max(0, math.ceil(9 - min(q, 9))) + 1
+    total, steps = 0.0, max(9, math.ceil(9 - min(q, 9)) + 1)
     for k in range(steps):
         total += math.copysign(math.pow(abs(q + k), -s), 1 if q + k > 0 or s % 2 != 1 else -1)
     if s > 1e13 or q == math.inf:  # one term is all, or none; of none PyTorch says nan

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import dplc
 from dplc.ir import functions
 
 
@@ -32,6 +33,16 @@ def test_bessel_functions_at_the_ends() -> None:
     assert math.isnan(functions.bessel_j0(math.nan)) and functions.bessel_y1(math.inf) == 0
     assert functions.bessel_j0(math.inf) == functions.bessel_j1(math.inf) == functions.bessel_j1(-math.inf) == 0
     assert functions.bessel_j0(np.zeros((0, 3))).shape == (0, 3)
+
+
+def test_zeta_is_right_to_the_last_digits() -> None:
+    """Also large powers, where what nine terms leave is less than one of them."""
+    s, q = np.meshgrid([1.01, 2.0, 3.5, 12.0, 40.0, 80.0], [0.25, 1.0, 9.01, 9.5, 12.0, 30.0])
+    with mpmath.workdps(60):
+        want = np.vectorize(mpmath.zeta, otypes=[float])(s, q)
+    np.testing.assert_allclose(functions._zeta(s, q), want, rtol=1e-13)
+    kernel = dplc.compile(torch.special.zeta, (torch.from_numpy(s), torch.from_numpy(q)), device="emulator")
+    np.testing.assert_allclose(kernel(torch.from_numpy(s), torch.from_numpy(q)), want, rtol=1e-13)
 
 
 def test_a_recurrence_of_three_terms() -> None:
