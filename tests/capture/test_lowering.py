@@ -36,6 +36,10 @@ def test_expressions_over_random_shapes(expression: str, shape: list[int]) -> No
     check_lowering(captured)
 
 
+def test_columns_of_several_ranks() -> None:
+    check_lowering(capture_text(WHOLE["columns of several ranks"]))
+
+
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.sampled(8)
 def test_whole_expressions(name: str) -> None:
