@@ -820,12 +820,13 @@ DPLC_FN float zeta_sum(float s, float q) {
   return total - factor * (1.0f / 1209600);
 }
 
-// Shares of the gamma function's integral, in f64: of f32 the power alone would lose four digits. ir/special.py says by what.
+// Shares of the gamma function's integral, in f64: of f32 the power alone would lose four digits. ir/functions.py says by what.
 DPLC_FN double gamma_weight(double a, double x) {
   if (a < 20.0) return exp(a * log(x) - x - lgamma(a + 1.0));
   const double over = (x - a) / a, square = a * a;
   const double rest = (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / (1680 * square)) / square) / square) / a;
-  return exp(a * (log1p(over) - over) - rest) / sqrt(6.283185307179586 * a);
+  const double logarithm = over < -0.5 ? log(x / a) : log1p(over);
+  return exp(a * (logarithm - over) - rest) / sqrt(6.283185307179586 * a);
 }
 DPLC_FN double gamma_share_of_large(double a, double x, bool above) {
   const double over = (x - a) / a;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -41,8 +42,21 @@ def test_zeta_is_right_to_the_last_digits() -> None:
     with mpmath.workdps(60):
         want = np.vectorize(mpmath.zeta, otypes=[float])(s, q)
     np.testing.assert_allclose(functions._zeta(s, q), want, rtol=1e-13)
-    kernel = dplc.compile(torch.special.zeta, (torch.from_numpy(s), torch.from_numpy(q)), device="emulator")
-    np.testing.assert_allclose(kernel(torch.from_numpy(s), torch.from_numpy(q)), want, rtol=1e-13)
+    kernels_are(torch.special.zeta, want, 1e-13, s, q)
+
+
+def test_small_values_of_kernels_are_right() -> None:
+    x = np.geomspace(1e-30, 40, 50)
+    kernels_are(torch.special.i1, torch.special.i1(torch.from_numpy(x)).numpy(), 2e-13, x)
+    a, x = np.full(3, 30.0), np.array([1e-8, 0.3, 12.0])
+    with mpmath.workdps(30):
+        want = np.array([float(mpmath.gammainc(30, 0, one, regularized=True)) for one in x])
+    kernels_are(torch.special.gammainc, want, 1e-12, a, x)
+
+
+def kernels_are(function: Any, want: np.ndarray[Any, Any], relative: float, *arrays: np.ndarray[Any, Any]) -> None:
+    given = tuple(map(torch.from_numpy, arrays))
+    np.testing.assert_allclose(dplc.compile(function, given, device="emulator")(*given), want, rtol=relative)
 
 
 def test_a_recurrence_of_three_terms() -> None:
