@@ -80,7 +80,7 @@ def captured_once(captured_models: dict[Any, Any], monkeypatch: pytest.MonkeyPat
 GARBAGE = 400_000  # objects made and not yet freed since the last collection
 COLLECTIONS = itertools.count(1)
 ALL = 8  # every eighth collection looks at all objects, also at those that survived the last ones
-GROWTH = 256 * 2**20  # bytes more than after the last such look, and there is another
+GROWTH = 128 * 2**20  # bytes more than after the last such look, and there is another
 STATM = Path("/proc/self/statm")  # how much memory the process has; only some systems have the file
 resident = [0]  # bytes after the last look at all objects
 

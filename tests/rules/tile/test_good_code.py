@@ -55,7 +55,7 @@ class Made(NamedTuple):
     listing: Listing
 
 
-@lru_cache(maxsize=2)  # each holds its inputs, 100 MB
+@lru_cache(maxsize=1)  # it holds its inputs, 100 MB
 def compiled(text: str, device: str = HOPPER, rules: str | None = None) -> Compilation:
     return Compiler(toolchain([rules] if rules else None), target(device)).compile(capture_text(text, values=False))
 
