@@ -348,7 +348,7 @@ def compiler_with(
     exact: bool = False,
     trace: Trace | None = None,
 ) -> Compiler:
-    """Return a compiler without store and exploration. trace: to fill. Other arguments and errors: see `toolchain`."""
+    """Return a compiler without store and exploration. trace: what the compile fills. Otherwise see `toolchain`."""
     return Compiler(toolchain(rules, settings, exact), target, trace)
 
 

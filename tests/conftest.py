@@ -90,7 +90,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(
         "OMP_NUM_THREADS", "1"
     )  # tests run side by side; torch's own threads would fight over the cores
-    # glibc returns freed tensors to the system: workers, which start after this, need 1.8 GB in place of 2.3
+    # with these glibc returns freed tensors to the system, and a worker stays under 2 GB; workers start after this line
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**20))
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # pytest adds a handler to each logger before each test, and torch writes its whole trace for any handler

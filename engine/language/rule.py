@@ -85,10 +85,10 @@ class Rule:
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
 
-    def compiled(self, key: Any, compile: Callable[[], T]) -> T:
-        """Return what `compile` makes of the rule, once for all sets. key: by what compiles of it differ."""
+    def compiled(self, key: Any, make: Callable[[], T]) -> T:
+        """Return the compiled form of the rule for `key`. All sets of rules share it, and `make` runs once."""
         if key not in self._compiled:
-            self._compiled[key] = compile()
+            self._compiled[key] = make()
         return self._compiled[key]  # type: ignore[no-any-return]
 
     @cached_property
