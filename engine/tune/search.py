@@ -115,15 +115,6 @@ def _is(option: Token | RuleSite, fire: Fire) -> bool:
     return isinstance(option, RuleSite) and (option.rule, option.where) == (fire.rule, fire.where)
 
 
-def ordered(space: Space, spot: RuleSite, reference: Any = None) -> tuple[Any, ...]:
-    """Return the values of the open parameter by distance from the reference or the rule's default."""
-    assert spot.open is not None
-    values = space.plain_values(spot)
-    near = reference if reference is not None else space.plain(spot.default)
-    order = sorted(range(len(values)), key=lambda n: space.distance(values[n], near))
-    return tuple(spot.open.values[n] for n in order)
-
-
 def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Fire | None:
     """Fill the open parameters with random values."""
 
@@ -139,7 +130,7 @@ def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Fire | Non
 
 def default_fill(space: Space, spot: RuleSite) -> Fire | None:
     """Fill the open parameters with the rule's defaults, or the nearest legal values."""
-    found = spot.filled(lambda open_: ordered(space, open_))
+    found = spot.filled(space.ordered)
     return None if found is None else space.token(found)
 
 
@@ -296,7 +287,7 @@ class TreeSearch(Search):
         wanted = dict(token.values) if same else {}  # type: ignore[union-attr]
         found: RuleSite | None = spot
         while found is not None and found.open is not None:
-            values = ordered(space, found, wanted.get(found.open.name))
+            values = space.ordered(found, wanted)
             if self._inside:
                 value = self._level(values, space.plain)
                 found = found.choose(value)

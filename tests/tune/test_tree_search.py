@@ -11,9 +11,8 @@ import pytest
 
 from dplc.engine.bench.records import geomean
 from dplc.engine.cost.predict import MeasuredVariant, agreement
-from dplc.engine.schedule.space import DEFAULT
+from dplc.engine.schedule.space import DEFAULT, Space
 from dplc.engine.store.store import Score
-from dplc.engine.tune import search as searches
 from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, SharedPrefix, TreeNode, TreeSearch, Tried
 from tests.tune.subjects import SUM, alone, space
 
@@ -45,7 +44,7 @@ def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
 def test_a_value_that_a_guard_refuses_ends_a_way_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule is not fired, and the node of the value is closed."""
     search = tree()
-    monkeypatch.setattr(searches, "ordered", lambda *_: [1, 2])
+    monkeypatch.setattr(Space, "ordered", lambda *_: [1, 2])
     site: Any = SimpleNamespace(rule="r", where="0", open=SimpleNamespace(name="N"), choose=lambda value: None)
     search._path, search._guide, search._inside = [search.root], {}, True
     assert search._values(space(SUM), "slot", site) is DEFAULT

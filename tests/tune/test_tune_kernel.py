@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.schedule.space import distinct
+from dplc.engine.schedule.space import FusionVariant, ProgramSpace
 from dplc.engine.store.store import Attempt, Tuned, TuningKey
 from dplc.engine.tune import evaluators as verify
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
@@ -87,4 +87,5 @@ def test_a_race_is_found_although_the_result_is_right(whole: bool, monkeypatch: 
 def test_equal_kernels_are_tuned_once() -> None:
     (one,), (other,) = kernels(MATMUL), kernels(SUM)
     same = replace(one, name="another")
-    assert [(kernel.name, count) for kernel, count in distinct([one, other, same])] == [(one.name, 2), (other.name, 1)]
+    program = ProgramSpace(toolchain(()), [FusionVariant("", lambda: [one, other, same])], MACHINE)
+    assert [(space.loops[0].name, count) for space, count in program.spaces(0)] == [(one.name, 2), (other.name, 1)]
