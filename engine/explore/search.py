@@ -297,7 +297,7 @@ class Rebuilder:
             return compose.reduce(attributes[0], self.axes(attributes[1]), args[0])
         if op == "Fold":
             return Fold(attributes[0], self.axes(attributes[1]), tuple(args))
-        made: Term = self.problem.makers[attributes[0]](args, self.problem)
+        made: Term = self.problem.forms[attributes[0]].make(args)
         return made
 
     def axes(self, mask: int) -> tuple[Axis, ...]:

@@ -7,7 +7,7 @@ lowering has shown the actual price of a kernel, that price is used instead (cor
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -149,17 +149,18 @@ class Body:
         op, attributes, children = self.graph.classes[cls][self.spelled[cls]]
         axes = seen_under(self.graph.mask[cls], under)
         fn, over = attributes if op in FOLDS else ({"E": attributes[0], "Case": "where"}.get(op, "copy"), 0)
-        captured = [axis for axis in bits(over) if any(image & axis for _, image in under)]
-        renamed = tuple((axis, self.fresh(self.extents[axis])) for axis in captured)
-        under += renamed
+        if over:  # an axis of its own that would be captured is another one
+            captured = [axis for axis in bits(over) if any(image & axis for _, image in under)]
+            renamed = tuple((axis, self.fresh(self.extents[axis])) for axis in captured)
+            under, over = under + renamed, seen_under(over, renamed)
         reads = () if op == "Map" else tuple(self.visit(child, under) for child in children)
         images = dict(self.graph.problem.forms[attributes[0]].images) if op in ("Map", "Op") else {}
         if images or op == "Map":  # of what is read under an index map, which is itself read under other axes
             pairs = ((axis, seen_under(images.get(axis, axis), under)) for axis in bits(self.graph.mask[children[0]]))
             inner = tuple((axis, image) for axis, image in pairs if axis != image)
             reads = (self.visit(children[0], inner), *reads[1:])
-        half = all(self.graph.dtype[child] in HALVES for child in children)
-        return EstimatedValue(axes, reads, seen_under(over, renamed), fn, item=self.items[cls], half=half)
+        half = over != 0 and all(self.graph.dtype[child] in HALVES for child in children)
+        return EstimatedValue(axes, reads, over, fn, item=self.items[cls], half=half)
 
     def fresh(self, extent: int) -> int:
         """Return another axis, for this kernel only."""
@@ -251,22 +252,23 @@ class Extraction:
 
     def solution(self, choice: Choice, stored: Set[int], groups: Iterable[Group] = ()) -> Solution | None:
         """Return the reachable part of a choice, with the stores that nothing permits to drop, or None for a circle."""
-        default, leaves = self.default, self.leaves
+        classes, default, leaves = self.graph.classes, self.default, self.leaves
         needed: Choice = {}  # in the order in which classes are reached
         holds: dict[int, bool] = {}  # whether a reduction would be folded in place
         kept: set[int] = set()
-
-        def reach(cls: int) -> Sequence[int]:
-            needed[cls] = default[cls] if cls in leaves else choice.get(cls, default[cls])
-            return () if cls in leaves else self.node(cls, needed)[2][::-1]
-
-        for cls in postorder(self.graph.roots, reach):
-            if cls in leaves:
-                holds[cls] = False
-            elif all(child in holds for child in self.node(cls, needed)[2]):
-                holds[cls] = self._decide_stores(cls, stored, needed, holds, kept)
-            else:
-                return None
+        pending = list(self.graph.roots[::-1])
+        while pending:  # ~cls: all below cls was visited
+            cls = pending.pop()
+            if cls < 0:
+                held = self._decide_stores(~cls, stored, needed, holds, kept)
+                if held is None:
+                    return None
+                holds[~cls] = held
+            elif cls in leaves:
+                needed[cls], holds[cls] = default[cls], False
+            elif cls not in needed:
+                place = needed[cls] = choice.get(cls, default[cls])
+                pending += (~cls, *classes[cls][place][2])
         for cls in self.roots:  # what is stored for other regions: the operand of a root that is a view
             while cls not in self.fixed and self.is_view(cls, needed):
                 (cls,) = self.node(cls, needed)[2]
@@ -277,20 +279,28 @@ class Extraction:
 
     def _decide_stores(
         self, cls: int, stores: Set[int], needed: Choice, holds: dict[int, bool], kept: set[int]
-    ) -> bool:
-        """Decide the stores directly below a class. Return whether computing it includes an unstored reduction."""
-        op, _, children = self.graph.classes[cls][needed[cls]]
+    ) -> bool | None:
+        """Decide the stores directly below a class. Return whether computing it includes an unstored reduction.
+
+        None where the class is below itself.
+        """
+        classes, leaves = self.graph.classes, self.leaves
+        op, _, children = classes[cls][needed[cls]]
         folding = op in FOLDS
         through = op in VIEWS and cls in stores and cls not in self.roots
         for child in children:
-            if child in self.leaves:
+            if child in leaves:
                 continue
-            below, _, operands = self.graph.classes[child][needed[child]]
+            if child not in holds:
+                return None
+            below, _, operands = classes[child][needed[child]]
             view = below in VIEWS
             wanted = not view and (through or child in stores)  # a view owns no kernel: what it looks at is stored
             allowed = op in self.permissions.folding if holds[child] else self.permissions.plain
             if wanted or not (allowed or child in kept):
-                kept.update({operands[0] if view else child} - self.leaves)
+                written = operands[0] if view else child
+                if written not in leaves:
+                    kept.add(written)
             if child not in kept:
                 folding |= holds[child]
         return folding

@@ -548,7 +548,7 @@ def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> Record:
     ]
     stop = graph.stop
     return {
-        "times": 1, "classes": classes, "enodes": graph.enodes, "operations": len(problem.nodes),
-        "stop": "without egglog" if stop is None else f"{stop.reason} after {stop.iterations} iterations",
+        "times": 1, "classes": classes, "enodes": sum(map(len, graph.classes)), "operations": len(problem.nodes),
+        "stop": f"{stop.reason} after {stop.iterations} iterations" if stop else "without egglog",
         "rules": graph.fired, "kernels": [" and ".join(title(cls) for cls in group) for group in best.table],
     }  # fmt: skip
