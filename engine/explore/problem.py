@@ -34,7 +34,6 @@ from ...ir.tensor import (
     operands,
     postorder,
 )
-from ..cost.kernel_estimate import bits
 from ..facts.tensor import first_along, one_over
 from ..kernels.index_maps import translation
 from ..rewrite.terms.rewriter import find_packs
@@ -138,7 +137,7 @@ class Problem:
 
     def size(self, mask: int) -> int:
         """Return the elements of a value over these axes."""
-        return math.prod(self.extents[bit] for bit in bits(mask))
+        return math.prod(extent for bit, extent in self.extents.items() if bit & mask)
 
 
 class Reader:
@@ -187,10 +186,10 @@ class Reader:
 
     def means(self) -> Iterator[Mean]:
         """Yield numbers that convert sums to means."""
-        folded = dict.fromkeys(attributes[1] for op, attributes, _ in self.nodes if op == "Red")
+        masks = dict.fromkeys(attributes[1] for op, attributes, _ in self.nodes if op == "Red")
+        folded = {mask: tuple(axis for axis, bit in self.bits.items() if bit & mask) for mask in masks}
         for number, term in enumerate(self.nodes.values()):
-            for mask in folded:
-                over = tuple(axis for axis, bit in self.bits.items() if bit & mask)
+            for mask, over in folded.items():
                 if one_over(term, over):
                     yield Mean(number, mask, self.map_form(first_along(over)))
 
@@ -231,7 +230,9 @@ class Reader:
         elif kind is Remap and len(below) == 1:
             op, attributes = "Map", (self.map_form(term.map),)
         elif kind is Case and set(below) <= {term.a, term.b}:
-            op, attributes, below = "Case", (self.case_form(term.cond),), (term.a, term.b)
+            brings, below = index_axes(term.cond), (term.a, term.b)
+            number = self.form("Case", self.spell(term.cond), lambda args: Case(term.cond, *args), brings=brings)
+            op, attributes = "Case", (number,)
         elif len(below) <= MOST_OPERANDS:
             op, attributes = "Op", (self.other_form(term, below),)
         else:
@@ -250,9 +251,6 @@ class Reader:
     def map_form(self, pairs: AxisMap) -> int:
         spelled = tuple((self.axis(axis), self.spell(e)) for axis, e in pairs)
         return self.form("Map", spelled, lambda args: compose.remap(args[0], dict(pairs)), pairs)
-
-    def case_form(self, cond: Any) -> int:
-        return self.form("Case", self.spell(cond), lambda args: Case(cond, *args), brings=index_axes(cond))
 
     def other_form(self, term: Any, below: tuple[Term, ...]) -> int:
         name, *parts = self.spell(term, below)
@@ -357,7 +355,7 @@ def as_written(problem: Problem) -> EGraph:
 def read_back(graph: Any, problem: Problem, stop: Stop, fired: tuple[str, ...]) -> EGraph:
     """Return the tables of an egglog e-graph. Classes are numbered from the program's nodes outwards."""
     tables = graph.freeze().functions
-    readers = {"String": functools.cache(graph.value_to_string), "i64": functools.cache(graph.value_to_i64)}
+    readers = {"String": graph.value_to_string, "i64": graph.value_to_i64}
     ops = {text: op for op, text in LISTS.items()}
     spellings: dict[Any, list[Any]] = {}
     for name, (sorts, _) in CONSTRUCTORS.items():

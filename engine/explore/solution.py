@@ -7,7 +7,7 @@ lowering has shown the actual price of a kernel, that price is used instead (cor
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -150,14 +150,18 @@ class Body:
         axes = seen_under(self.graph.mask[cls], under)
         fn, over = attributes if op in FOLDS else ({"E": attributes[0], "Case": "where"}.get(op, "copy"), 0)
         if over:  # an axis of its own that would be captured is another one
-            captured = [axis for axis in bits(over) if any(image & axis for _, image in under)]
-            renamed = tuple((axis, self.fresh(self.extents[axis])) for axis in captured)
+            renamed = tuple(
+                (axis, self.fresh(self.extents[axis])) for axis in bits(over) if any(image & axis for _, image in under)
+            )
             under, over = under + renamed, seen_under(over, renamed)
         reads = () if op == "Map" else tuple(self.visit(child, under) for child in children)
         images = dict(self.graph.problem.forms[attributes[0]].images) if op in ("Map", "Op") else {}
         if images or op == "Map":  # of what is read under an index map, which is itself read under other axes
-            pairs = ((axis, seen_under(images.get(axis, axis), under)) for axis in bits(self.graph.mask[children[0]]))
-            inner = tuple((axis, image) for axis, image in pairs if axis != image)
+            inner = tuple(
+                (axis, image)
+                for axis in bits(self.graph.mask[children[0]])
+                if (image := seen_under(images.get(axis, axis), under)) != axis
+            )
             reads = (self.visit(children[0], inner), *reads[1:])
         half = over != 0 and all(self.graph.dtype[child] in HALVES for child in children)
         return EstimatedValue(axes, reads, over, fn, item=self.items[cls], half=half)
@@ -204,6 +208,7 @@ class Extraction:
             for cls, spelled in enumerate(graph.classes)
             if (cls in graph.known and cls not in self.roots) or any(node[0] in ("Leaf", "Num") for node in spelled)
         )
+        self.loaded = graph.known & self.leaves  # the classes that loading computes
         self.memory = Body(graph, self.leaves)
         self.default = self._cheapest()
         self.prices: dict[Any, Price] = {}
@@ -212,7 +217,7 @@ class Extraction:
         self.evaluated = 0  # kernels looked at: what a search spends
 
     # ---- spellings
-    def _cheapest(self) -> list[int]:
+    def _cheapest(self) -> Choice:
         """Return for every class the spelling with the least work as a tree, the default without a decision."""
         classes, masks = self.graph.classes, self.graph.mask
         below = [[node[2] for node in spelled] for spelled in classes]
@@ -233,19 +238,16 @@ class Extraction:
                 total = work + sum(cost[child] for child in children)
                 if total < cost[cls]:
                     cost[cls], how[cls], changed = total, place, True
-        return how
+        return dict(enumerate(how))
 
     def node(self, cls: int, choice: Mapping[int, int]) -> ENode:
         return self.graph.classes[cls][choice[cls]]
 
-    def in_order(self, choice: Choice, roots: Iterable[int], done: Container[int] = ()) -> Iterator[tuple[int, ENode]]:
-        """Yield the classes that roots are computed from, operands first, and their e-nodes. done: classes to skip."""
-
-        def node(cls: int) -> ENode:
-            return self.graph.classes[cls][choice.get(cls, self.default[cls])]
-
-        order = postorder(roots, lambda cls: () if cls in done else node(cls)[2][::-1])
-        return ((cls, node(cls)) for cls in order if cls not in done)
+    def in_order(self, choice: Choice, roots: Iterable[int]) -> Iterator[tuple[int, ENode]]:
+        """Yield the classes that roots are computed from, operands first, and their e-nodes."""
+        choice = {**self.default, **choice}
+        order = postorder(roots, lambda cls: self.node(cls, choice)[2][::-1])
+        return ((cls, self.node(cls, choice)) for cls in order)
 
     def is_view(self, cls: int, choice: Choice) -> bool:
         return cls not in self.leaves and self.node(cls, choice)[0] in VIEWS
@@ -328,8 +330,8 @@ class Extraction:
         expected = self.prices[kernel.key]
         self.corrections[kernel.key] = lowered
         if expected.legal:
-            ratio = max(1.0, lowered.seconds / expected.seconds)
-            self.ratios[expected.form] = min(ratio, self.ratios.get(expected.form, math.inf))
+            known = self.ratios.get(expected.form, math.inf)
+            self.ratios[expected.form] = min(known, max(1.0, lowered.seconds / expected.seconds))
 
     def forget(self) -> None:
         """Free what only a search needs: a later query computes a price again."""
