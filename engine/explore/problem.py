@@ -234,7 +234,15 @@ class Reader:
             number = self.form("Case", self.spell(term.cond), lambda args: Case(term.cond, *args), brings=brings)
             op, attributes = "Case", (number,)
         elif len(below) <= MOST_OPERANDS:
-            op, attributes = "Op", (self.other_form(term, below),)
+            name, *parts = self.spell(term, below)
+            number = self.form(
+                "Op",
+                (name, tuple(parts)),
+                lambda args: compose.rebuilt(term, dict(zip(below, args, strict=True)).__getitem__),
+                term.map if kind is Remap else (),
+                axes(term),
+            )
+            op, attributes = "Op", (number,)
         else:
             raise RegionTooLarge(f"an operation of it reads {len(below)} values, more than {MOST_OPERANDS}")
         return op, attributes, tuple(self.numbers[x] for x in below)
@@ -251,16 +259,6 @@ class Reader:
     def map_form(self, pairs: AxisMap) -> int:
         spelled = tuple((self.axis(axis), self.spell(e)) for axis, e in pairs)
         return self.form("Map", spelled, lambda args: compose.remap(args[0], dict(pairs)), pairs)
-
-    def other_form(self, term: Any, below: tuple[Term, ...]) -> int:
-        name, *parts = self.spell(term, below)
-        return self.form(
-            "Op",
-            (name, tuple(parts)),
-            lambda args: compose.rebuilt(term, dict(zip(below, args, strict=True)).__getitem__),
-            term.map if term.__class__ is Remap else (),
-            axes(term),
-        )
 
     def spell(self, e: Any, below: tuple[Term, ...] = ()) -> Any:
         """Return an index expression with axes and operands by number."""

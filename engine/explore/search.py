@@ -137,8 +137,10 @@ class EgraphSearch:
             done.add(here.solution.key)
             stale += 1
             best = beam[0].seconds
-            for found in self._neighbours(here, best, seen):
-                beam.append(found)
+            for changed in self._neighbours(here.solution, seen):
+                found = self._settled(changed, here, best)
+                if found.seconds < best * WORTH_KEEPING:
+                    beam.append(found)
                 if found.seconds < best * (1 - 1e-6):
                     stale = 0
                     done.discard(here.solution.key)
@@ -147,8 +149,9 @@ class EgraphSearch:
         self.deadline = self.limit = math.inf
         return beam
 
-    def _neighbours(self, here: PricedSolution, best: float, seen: set[Any]) -> Iterator[PricedSolution]:
-        extraction, now = self.extraction, here.solution
+    def _neighbours(self, now: Solution, seen: set[Any]) -> Iterator[Solution]:
+        """Yield the solutions one change of spelling away, without and with stores of the reductions that it brings."""
+        extraction = self.extraction
         for move in self._moves(now):
             if self.late():
                 return
@@ -161,16 +164,13 @@ class EgraphSearch:
                 changed = extraction.solution(base.choice, stored, now.groups)
                 if changed and changed.key not in seen:
                     seen.add(changed.key)
-                    found = self._settled(extraction.evaluate(changed, before=here), here, best)
-                    if found.seconds < best * WORTH_KEEPING:
-                        yield found
+                    yield changed
 
-    def _settled(self, found: PricedSolution, before: PricedSolution, best: float) -> PricedSolution:
-        """Return a move for which the stores around it are decided again."""
-        choice = found.solution.choice
-        near = {cls for cls, _ in choice.items() - before.solution.choice.items()}
-        near |= {child for cls in near for child in self.extraction.node(cls, choice)[2]}
-        found = self.descend(found, near=near)
+    def _settled(self, changed: Solution, before: PricedSolution, best: float) -> PricedSolution:
+        """Return a move, priced, for which the stores around it are decided again."""
+        near = {cls for cls, _ in changed.choice.items() - before.solution.choice.items()}
+        near |= {child for cls in near for child in self.extraction.node(cls, changed.choice)[2]}
+        found = self.descend(self.extraction.evaluate(changed, before=before), near=near)
         if found.seconds < best * NEAR_BEST:
             found = cheapest(self.descend(found), self.descend(found, upwards=True))
         return self.merge(found) if found.seconds < best * GOOD_ENOUGH_TO_MERGE else found

@@ -70,16 +70,13 @@ class Body:
 
     def __init__(self, graph: EGraph, leaves: frozenset[int]):
         self.graph, self.leaves = graph, leaves
-        self.items = [
-            DTYPES[name].item_bytes if cls in graph.known or self._in_memory(spelled[0]) else 0
-            for cls, (name, spelled) in enumerate(zip(graph.dtype, graph.classes, strict=True))
-        ]
+        self.items = []
+        for cls, ((op, attributes, _), *_) in enumerate(graph.classes):
+            absent = op == "Num" or (op == "Leaf" and not graph.problem.leaves[attributes[0]].memory)
+            loaded = cls in graph.known or not absent
+            self.items.append(DTYPES[graph.dtype[cls]].item_bytes if loaded else 0)
         self.sizes = [graph.problem.size(mask) * item for mask, item in zip(graph.mask, self.items, strict=True)]
         self.products: dict[int, int] = {}
-
-    def _in_memory(self, node: ENode) -> bool:
-        op, attributes, _ = node
-        return op != "Num" and (op != "Leaf" or self.graph.problem.leaves[attributes[0]].memory)
 
     def inside(self, group: Group, solution: Solution) -> tuple[Choice, set[int]]:
         """Return the spellings that a kernel computes, and the classes that it looks at, what it loads included."""
@@ -220,17 +217,16 @@ class Extraction:
     def _cheapest(self) -> Choice:
         """Return for every class the spelling with the least work as a tree, the default without a decision."""
         classes, masks = self.graph.classes, self.graph.mask
-        below = [[node[2] for node in spelled] for spelled in classes]
-        how = [each.index(()) if () in each else 0 for each in below]
-        cost = [0.0 if () in each else math.inf for each in below]
+        how, cost = [0] * len(classes), [math.inf] * len(classes)
         works = []
         for cls, spelled in enumerate(classes):
             for place, (op, attributes, children) in enumerate(spelled):
                 space = attributes[1] if op in FOLDS else 0
                 for child in children:
                     space |= masks[child]
-                work = 1.0 if cls in self.leaves else 1.0 + self.graph.problem.size(space)
-                works.append((cls, place, work, children))
+                computed = 0 if cls in self.leaves else self.graph.problem.size(space)
+                works.append((cls, place, 1.0 + computed if children else 0.0, children))
+        works.sort(key=lambda work: work[3] != ())  # what reads nothing comes first
         changed = True
         while changed:
             changed = False
