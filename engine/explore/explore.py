@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,14 +97,7 @@ def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[s
 LINEAR = ("multiply", "add", "subtract", "divide", "negative")
 
 
-@dataclass(frozen=True)
-class Region:
-    """Part of a program that is explored by itself.
-
-    roots: the values that it computes for others, in the order of the program.
-    """
-
-    roots: tuple[Term, ...]
+Region = tuple[Term, ...]  # the values that a part of a program computes for others, in the order of the program
 
 
 class Cutting:
@@ -112,18 +106,20 @@ class Cutting:
     def __init__(self, graph: TensorGraph, greedy: Iterable[Term], target: Target):
         self.policy = policy(target)
         self.largest = self.policy.region_operations
-        self.flow = Dataflow(out.value for out in graph.outs)
-        self.outs = {out.value for out in graph.outs if not is_leaf(out.value)}
-        self.greedy = {term for term in greedy if not is_leaf(term)}
+        self.flow = flow = Dataflow(out.value for out in graph.outs)
+        self.outs, self.greedy = {out.value for out in graph.outs}, set(greedy)
         self.cuts: set[Any] = set()
-        self.folds: dict[Any, bool] = {}
+        self.below = {term: [x for x in operands(term) if not is_leaf(x)] for term in flow.order}
+        # sums of a product that read a factor again: contractions, or the product of a matrix and a vector
+        self.repeating = {
+            term for term in flow.order if any(read_again(flow.mask[term], flow.mask[x]) for x in factors(term))
+        }
 
     def regions(self) -> tuple[list[Region], set[Any]]:
         """Return the regions in an order in which each finds what it reads, and all cuts."""
-        self.cuts |= set(self._across()) | set(self._between()) | set(self._viewed())
+        self.cuts |= {*self._across(), *self._between(), *self._viewed()}
         for _ in range(self.policy.region_cuts):
-            self._level()
-            regions, large = self._components()
+            regions, large = self._components(self._levels())
             if not large:
                 break
             self.cuts |= large
@@ -131,140 +127,103 @@ class Cutting:
 
     # ---- values that are stored whatever happens
 
-    def _repeats(self, term: Any) -> bool:
-        """Return whether a sum of a product reads a factor again.
-
-        It does for a contraction, or the product of a matrix and a vector.
-        """
-        return any(read_again(self.flow.mask[term], self.flow.mask[x]) for x in factors(term))
-
     def _across(self) -> Iterable[Term]:
         """Yield values that meet the result of a contraction of themselves."""
         flow = self.flow
         for value in flow.order:
             if is_leaf(value) or len(flow.readers[value]) < 2:
                 continue
-            plain, deep, places = {value}, set(), flow.elements(flow.mask[value])
+            plain, deep, places = {value}, set[Any](), flow.elements(flow.mask[value])
             following: list[Any] = flow.order[flow.position[value] + 1 :][: self.policy.region_sight * self.largest]
             for term in following:
-                below = operands(term)
-                if any(x in deep for x in below) or (self._repeats(term) and any(x in plain for x in term.x.args)):
-                    meets = term.__class__ is Elementwise and any(x in plain and x not in deep for x in below)
-                    if meets and not self._factor(term):
+                below = self.below[term]
+                if not deep.isdisjoint(below) or (term in self.repeating and not plain.isdisjoint(term.x.args)):
+                    meets = term.__class__ is Elementwise and not (plain - deep).isdisjoint(below)
+                    readers = flow.readers[term]  # a factor of contractions alone is x again, beside weights of x
+                    if meets and not (readers and self.repeating.issuperset(readers)):
                         yield value
                         break
                     deep.add(term)
-                elif any(x in plain for x in below) and flow.elements(flow.mask[term]) == places:
+                elif not plain.isdisjoint(below) and flow.elements(flow.mask[term]) == places:
                     plain.add(term)
-
-    def _factor(self, term: Any) -> bool:
-        """Return whether a value is a factor that a contraction sums: x again, next to weights computed from x."""
-        readers = self.flow.readers[term]
-        return bool(readers) and all(self._repeats(reader) for reader in readers)
 
     def _between(self) -> Iterable[Term]:
         """Yield values on the way from one contraction through a function to another one that would repeat them."""
         flow = self.flow
-        bent: dict[Any, bool] = {}  # whether a contraction and then something that is not linear is below
+        bent: set[Any] = set()  # what has a contraction, and then something that is not linear, below
         for term in flow.order:
-            below = [x for x in operands(term) if not is_leaf(x)]
-            if term.__class__ is Reduce and self._repeats(term):
-                product: Any = term.x
-                for factor in product.args:
+            if term in self.repeating:
+                for factor in term.x.args:
                     new = read_again(flow.mask[term], flow.mask[factor])
-                    if bent.get(factor) and flow.elements(new) >= self.policy.repeated_columns:
+                    if factor in bent and flow.elements(new) >= self.policy.repeated_columns:
                         yield factor
-                bent[term] = False
                 continue
-            above = any(self._repeats(x) or bent.get(x, False) for x in below)
             function = term.__class__ is Elementwise and term.fn in FUNCTIONS and term.fn not in LINEAR
-            bent[term] = any(bent.get(x, False) for x in below) or (above and function)
+            if not (bent | self.repeating if function else bent).isdisjoint(self.below[term]):
+                bent.add(term)
 
     def _viewed(self) -> Iterable[Term]:
         """Yield values that contain a reduction and that an index map reads at other indices."""
-        folds: dict[Any, bool] = {}
+        folds: set[Any] = set()
         for term in self.flow.order:
-            below = operands(term)
-            folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below)
-            if term.__class__ is Remap and folds[term.x] and not is_renaming(term):
+            if term.__class__ is Remap and term.x in folds and not is_renaming(term):
                 yield term.x
-                folds[term] = False
+            elif term.__class__ in (Reduce, Fold) or not folds.isdisjoint(self.below[term]):
+                folds.add(term)
 
     # ---- levels and components
 
-    def _level(self) -> None:
+    def _levels(self) -> dict[Any, int]:
         """Count the cuts below each term. A reduction that is read at a higher level than its own becomes a cut."""
-        flow = self.flow
         while True:
             level: dict[Any, int] = {}
-            folds: dict[Any, bool] = {}
+            folds: set[Any] = set()
             more: set[Any] = set()
-            for term in flow.order:
-                below = [x for x in operands(term) if not is_leaf(x)]
+            for term in self.flow.order:
+                below = self.below[term]
                 level[term] = max((level[x] + (x in self.cuts) for x in below), default=0)
-                folds[term] = term.__class__ in (Reduce, Fold) or any(folds[x] for x in below if x not in self.cuts)
-                more.update(x for x in below if x not in self.cuts and folds[x] and level[x] < level[term])
-            self.level, self.folds = level, folds
+                folded = folds.intersection(below) - self.cuts
+                more.update(x for x in folded if level[x] < level[term])
+                if term.__class__ in (Reduce, Fold) or folded:
+                    folds.add(term)
             if not more:
-                return
+                return level
             self.cuts |= more
 
-    def _components(self) -> tuple[list[Region], set[Any]]:
+    def _components(self, level: Mapping[Any, int]) -> tuple[list[Region], set[Any]]:
         """Return the regions of roots that belong together, and further cuts where a region is too large."""
-        parent: dict[Any, Any] = {}
+        flow = self.flow
+        groups: dict[Any, list[Any]] = {term: [term] for term in flow.order if not is_leaf(term)}
 
-        def find(term: Any) -> Any:
-            while parent.setdefault(term, term) is not term:
-                parent[term] = parent[parent[term]]
-                term = parent[term]
-            return term
+        def join(one: Any, other: Any) -> None:
+            small, large = sorted((groups[one], groups[other]), key=len)
+            if small is not large:
+                large += small
+                groups.update(dict.fromkeys(small, large))
 
-        count: dict[Any, int] = {}
-        computed = [term for term in self.flow.order if not is_leaf(term)]
-        for term in computed:
-            for x in operands(term):
-                if not is_leaf(x) and x not in self.cuts and self.level[x] == self.level[term]:
-                    parent[find(x)] = find(term)
-        for term in computed:
-            count[find(term)] = count.get(find(term), 0) + 1
-        self._join_readers(computed, find, parent, count)
-        roots: dict[Any, list[Any]] = {}
-        for term in computed:
-            if term in self.cuts or term in self.outs:
-                roots.setdefault(find(term), []).append(term)
-        large = {root for root in roots if count[root] > self.largest}
-        if large:
-            return [], self._more_cuts(computed, find, large)
-        groups = sorted(roots.values(), key=lambda group: (self.level[group[0]], self.flow.position[group[0]]))
-        return [Region(tuple(group)) for group in groups], set()
-
-    def _join_readers(self, computed: Sequence[Any], find: Any, parent: dict[Any, Any], count: dict[Any, int]) -> None:
-        """Join contractions of one operand at one level: they may share a kernel, or a packed weight."""
+        for term in groups:
+            for x in self.below[term]:
+                if x not in self.cuts and level[x] == level[term]:
+                    join(x, term)
         first: dict[Any, Any] = {}
-        for term in computed:
-            if not self._repeats(term):
-                continue
-            for factor in term.x.args:
-                if factor.__class__ is Const or (is_leaf(factor) is False and factor not in self.cuts):
-                    continue
-                key = factor, self.level[term]
-                other = find(first.setdefault(key, term))
-                mine = find(term)
-                if other is not mine and count[other] + count[mine] <= self.largest:
-                    parent[mine] = other
-                    count[other] += count.pop(mine)
-
-    def _more_cuts(self, computed: Sequence[Any], find: Any, large: set[Any]) -> set[Any]:
-        """Return the values that greedy fusion stores in large regions, or one every so many operations."""
-        stored = {t for t in computed if find(t) in large and t in self.greedy and t not in self.cuts | self.outs}
-        if stored:
-            return stored
-        more: set[Any] = set()
-        for root in large:
-            inside = [term for term in computed if find(term) is root]
-            step = max(1, self.largest // 2)
-            more.update(inside[step::step])
-        return more - self.cuts or {term for root in large for term in computed if find(term) is root}
+        for term in filter(self.repeating.__contains__, groups):
+            for factor in term.x.args:  # contractions of one operand may share a kernel, or a packed weight
+                if factor in self.cuts or (is_leaf(factor) and factor.__class__ is not Const):
+                    other = first.setdefault((factor, level[term]), term)
+                    if len(groups[other]) + len(groups[term]) <= self.largest:
+                        join(other, term)
+        distinct = {id(part): part for part in groups.values()}.values()
+        parts: list[list[Any]] = [sorted(part, key=flow.position.__getitem__) for part in distinct]
+        roots = [(part, tuple(term for term in part if term in self.cuts | self.outs)) for part in parts]
+        large = [part for part, own in roots if own and len(part) > self.largest]
+        if not large:
+            regions = [own for _, own in roots if own]
+            return sorted(regions, key=lambda own: (level[own[0]], flow.position[own[0]])), set()
+        # what greedy fusion stores there, else one value every so many operations
+        inside = {term for part in large for term in part}
+        step = max(1, self.largest // 2)
+        spread = {term for part in large for term in part[step::step]}
+        return [], inside & self.greedy - self.cuts - self.outs or spread - self.cuts or inside
 
 
 def is_leaf(term: Any) -> bool:
@@ -302,23 +261,22 @@ class KernelPricer:
 
     def kernel(self, kernel: Kernel) -> KernelPrice:
         name = key(kernel)
-        found = self.known.get(name)
-        if found is None:
-            found = self.known[name] = self._lower(kernel, name)
+        if name not in self.known:
+            self.known[name] = self._lower(kernel, name)
             if not gc.isenabled():  # a search paused it: the circles that lowering leaves are among what is young
                 gc.collect(0)
-        return found
+        return self.known[name]
 
     def _lower(self, kernel: Kernel, name: str) -> KernelPrice:
         try:
             launches = self.schedule((kernel,))
+            broken = (f"its schedule is not well formed: {problem}" for made in launches for problem in problems(made))
+            problem = next(broken, "")  # a defect of ours: better another candidate than one that cannot be built
         except DplcError as error:
-            return KernelPrice(float("inf"), _bytes(kernel), 1, error.what, name)
-        broken = next((problem for launch in launches for problem in problems(launch)), "")
-        if broken:  # a defect of ours: better another candidate than a kernel that cannot be built
-            return KernelPrice(float("inf"), _bytes(kernel), 1, f"its schedule is not well formed: {broken}", name)
-        seconds = seconds_of(launches, self.target)
-        return KernelPrice(seconds, sum(map(_bytes, launches)), len(launches), "", name)
+            problem = error.what
+        if problem:
+            return KernelPrice(math.inf, _bytes(kernel), 1, problem, name)
+        return KernelPrice(seconds_of(launches, self.target), sum(map(_bytes, launches)), len(launches), "", name)
 
     def stores(self, plan: Plan, values: frozenset[Any]) -> KernelPrice:
         """Return the kernels of a program that store some values."""
@@ -386,15 +344,11 @@ class Trial:
                 pool = self._once([*self.search.explore(best), *pool])
                 continue
             if self.left <= 0:
-                return self._seen_first(pool)
+                return sorted(pool, key=lambda found: not self.was_lowered(found))
             self.lower(best)
 
     def _once(self, found: Iterable[PricedSolution]) -> list[PricedSolution]:
         return list({e.solution.key: e for e in found}.values())
-
-    def _seen_first(self, pool: list[PricedSolution]) -> list[PricedSolution]:
-        seen = [e for e in pool if self.was_lowered(e)]
-        return seen + [e for e in pool if not self.was_lowered(e)]
 
     def was_lowered(self, found: PricedSolution) -> bool:
         return all(kernel.key in self.extraction.corrections for kernel in found.table.values())
@@ -503,7 +457,7 @@ class Exploration:
         return out
 
     def problem(self, region: Region, cuts: set[Any]) -> Problem:
-        return Reader(region.roots, cuts, self.known, {out.value for out in self.graph.outs}).problem
+        return Reader(region, cuts, self.known, {out.value for out in self.graph.outs}).problem
 
     def solve(self, problem: Problem) -> Solved:
         """Return the solutions of a problem. Raises NotProved if a stored solution does not hold."""
@@ -548,7 +502,7 @@ class Exploration:
         stored = {cls for term, cls in of.items() if term in self.rule_order.stored}
         groups = [tuple(dict.fromkeys(of[term] for term in kernel if term in of)) for kernel in self.rule_kernels]
         found = search.as_written(stored, [group for group in groups if len(group) > 1])
-        return found if found.seconds < float("inf") else search.as_written(stored)
+        return found if found.seconds < math.inf else search.as_written(stored)
 
     # ---- candidates
 
@@ -601,8 +555,7 @@ class Exploration:
         """Return the program with the given solution of each region."""
         regions = []
         now: dict[Term, Term] = {}
-        used = {x.name for x in self.graph.ins} | {out.name for out in self.graph.outs}
-        used |= {named.name for named in self.graph.names}
+        used = {named.name for named in (*self.graph.ins, *self.graph.outs, *self.graph.names)}
         for (problem, solved), rank in zip(self.problems, ranks, strict=True):
             rebuilder = Rebuilder(
                 solved.search.extraction, solved.found[rank], problem, now, functools.partial(_fresh, used)

@@ -33,7 +33,7 @@ def test_what_nothing_else_cuts_is_cut_every_so_many_operations(length: int) -> 
     terms = chain(length)
     cutting = Cutting(TensorGraph("f", (terms[0],), (Output("y", (I,), terms[-1]),)), (), H100)
     regions, cuts = cutting.regions()
-    sizes = [inside(root, cuts - {root}) for region in regions for root in region.roots]
+    sizes = [inside(root, cuts - {root}) for region in regions for root in region]
     assert sum(sizes) == length and max(sizes) <= cutting.largest
     assert len(sizes) <= max(1, -(-length // (cutting.largest // 2)))
 

@@ -37,7 +37,7 @@ WEIGHING = {
         "digest Decision TuningKey Score Attempt Tuned Entry StoredAttempt Measurement Evaluator key_of family "
         "extents written_extents distance tools_of scored_key"
     ),
-    "engine/explore/explore.py": "Region Cutting is_leaf",
+    "engine/explore/explore.py": "Cutting is_leaf",
 }
 # Numbers of facts that are not a choice, each with the reason.
 UNITS = {
