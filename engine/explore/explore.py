@@ -39,7 +39,6 @@ from ...ir.tensor import (
     dtype,
     factors,
     operands,
-    postorder,
 )
 from ...ir.torch import TorchOp
 from ...ir.verify.kernel import problems
@@ -53,7 +52,7 @@ from ..language.rule_files import collections_paused
 from ..ruleset import Toolchain
 from ..schedule.scheduling import seconds_of
 from .problem import Problem, Reader, RegionTooLarge, as_written
-from .rules_as_egglog import Permissions, RuleTexts, export
+from .rules_as_egglog import Permissions, export
 from .saturate import SaturationBudget, Spellings, available
 from .search import Effort, EgraphSearch, Rebuilder, Rebuilt
 from .solution import Extraction, PricedSolution
@@ -400,17 +399,7 @@ class ExplorationOptions:
         return 4 * self.top
 
 
-def exported(tools: Toolchain) -> RuleTexts:
-    """Return the algebra of a toolchain as egglog text. The last few are kept."""
-    key = tools.rules.digest, tuple(rule.name for rule in tools.equations)
-    _EXPORTED[key] = made = _EXPORTED.pop(key) if key in _EXPORTED else export(tools.equations)
-    if len(_EXPORTED) > KEPT:
-        del _EXPORTED[next(iter(_EXPORTED))]
-    return made
-
-
-KEPT = 8
-_EXPORTED: dict[Any, RuleTexts] = {}
+exported = functools.lru_cache(8)(export)  # the last few sets of equations as egglog text
 
 
 class Exploration:
@@ -427,7 +416,7 @@ class Exploration:
         options: ExplorationOptions | None = None,
         ordered: TensorGraph | None = None,
     ):
-        self.graph, self.fusion, self.exported, self.target = graph, tools.fusion, exported(tools), target
+        self.graph, self.fusion, self.exported, self.target = graph, tools.fusion, exported(tools.equations), target
         self.lowering, self.known, self.origins = lowering, frozenset(known), dict(origins or {})
         self.options = options or ExplorationOptions()
         self.spellings = Spellings(self.exported, self.options.budget)
@@ -530,19 +519,18 @@ class Exploration:
 
     def choices(self) -> Iterable[tuple[int, ...]]:
         """Yield choices of a solution for each region: the best of all, then one region at a time with its next one."""
-        best = tuple(0 for _ in self.problems)
+        best = (0,) * len(self.problems)
         yield best
         others: list[tuple[float, tuple[int, ...]]] = []
         places: dict[int, list[int]] = {}
         for place, (_, solved) in enumerate(self.problems):
             places.setdefault(id(solved), []).append(place)
         for mine in places.values():
-            solved = self.problems[mine[0]][1]
-            for rank in range(1, len(solved.found)):
-                worse = (solved.found[rank].seconds - solved.found[0].seconds) * len(mine)
-                others.append((worse, tuple(rank if n in mine else 0 for n in range(len(best)))))
-        for _, choice in sorted(others):
-            yield choice
+            first, *rest = self.problems[mine[0]][1].found
+            for rank, other in enumerate(rest, 1):
+                choice = tuple(rank if place in mine else 0 for place in range(len(best)))
+                others.append(((other.seconds - first.seconds) * len(mine), choice))
+        yield from (choice for _, choice in sorted(others))
 
     def by_rules(self) -> Candidate:
         """Return the candidate that the rules decide in their order."""
@@ -553,40 +541,34 @@ class Exploration:
 
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """Return the program with the given solution of each region."""
-        regions = []
-        now: dict[Term, Term] = {}
+        regions, now, rules = list[Rebuilt](), dict[Term, Term](), dict[str, None]()
         used = {named.name for named in (*self.graph.ins, *self.graph.outs, *self.graph.names)}
         for (problem, solved), rank in zip(self.problems, ranks, strict=True):
-            rebuilder = Rebuilder(
-                solved.search.extraction, solved.found[rank], problem, now, functools.partial(_fresh, used)
-            )
-            made = rebuilder.rebuild()
+            search, found = solved.search, solved.found[rank]
+            made = Rebuilder(search.extraction, found, problem, now, functools.partial(_fresh, used)).rebuild()
             now.update(made.roots)
             regions.append(made)
-        pairs = zip(self.problems, ranks, strict=True)
-        rules = (used_rules(solved.search.graph, solved.found[rank].solution) for (_, solved), rank in pairs)
-        return replace(self._together(regions, now, label), rules=tuple(dict.fromkeys(itertools.chain(*rules))))
+            rules |= dict.fromkeys(used_rules(search.graph, found.solution))
+        return replace(self._together(regions, now, label), rules=tuple(rules))
 
     def _together(self, regions: list[Rebuilt], now: Mapping[Term, Term], label: str) -> Candidate:
         outs = tuple(Output(out.name, out.axes, now.get(out.value, out.value)) for out in self.graph.outs)
         prepared = tuple(p for region in regions for p in region.prepared)
-        there = set(postorder(out.value for out in outs))
+        flow = Dataflow(out.value for out in outs)
+        there = flow.position.keys()
         ins = tuple(x for x in self.graph.ins if x in there or x.name not in self.known)
         fresh = tuple(p.input for p in prepared if p.input in there)
         same = {new: old for region in regions for new, old in region.same.items()}
-        origins = dict(self.origins)
-        origins.update((new, self.origins[old]) for new, old in same.items() if old in self.origins)
+        origins = self.origins | {new: self.origins[old] for new, old in same.items() if old in self.origins}
         names = {named.value: named.name for named in self.graph.names}
         kept: dict[str, Named] = {}
-        for term in there:
+        for term in flow.order:
             name = names.get(term) or names.get(same.get(term, term))
             if name is not None and term.__class__ is not Input:
                 kept.setdefault(name, Named(name, term))
         ordered = tuple(kept[named.name] for named in self.graph.names if named.name in kept)
         graph = TensorGraph(self.graph.name, (*ins, *fresh), outs, ordered)
-        flow = Dataflow(out.value for out in outs)
-        stored = {term for region in regions for term in region.stored} & set(flow.order)
-        stored |= {out.value for out in outs}
+        stored = {term for region in regions for term in region.stored} & there | {out.value for out in outs}
         groups = [group for region in regions for group in region.groups if set(group) <= stored]
         decisions = FusionDecisions(flow, stored, groups)
         return self._priced(label, graph, decisions, prepared, origins)

@@ -143,7 +143,7 @@ def test_without_time_there_are_candidates(name: str) -> None:
         assert_right(made.graph, candidate, random_data(made.graph))
     regions, cuts = made.cutting
     for region in regions:
-        graph = saturate(made.problem(region, cuts), exported(tools()), SaturationBudget(seconds=0.0))
+        graph = saturate(made.problem(region, cuts), exported(tools().equations), SaturationBudget(seconds=0.0))
         assert graph.stop is not None and (graph.stop.reason, graph.stop.iterations) == ("seconds", 0)
         assert original_is_there(graph)
 

@@ -79,7 +79,7 @@ def same(a: Any, b: Any, computed: dict[Any, Any]) -> bool:
 @pytest.mark.sampled(6)
 def test_every_spelling_of_a_class_means_the_same(name: str) -> None:
     for problem in problems(PROGRAMS[name]):
-        assert wrong_spellings(saturate(problem, exported(tools()))) == []
+        assert wrong_spellings(saturate(problem, exported(tools().equations))) == []
 
 
 def rules(text: str) -> RuleTexts:
@@ -113,7 +113,7 @@ graph g(x: f32[i:6, k:2], a: f32[r:9, k:2], b: f32[k:2, r:9]) -> y: f32[6, 2]:
     graph: Any = read_program(text, "capture")[1][0]
     problem = Reader([graph.outs[0].value], set(), set()).problem
     assert wrong_spellings(saturate(problem, rules(CAPTURE)))
-    assert not wrong_spellings(saturate(problem, exported(tools())))
+    assert not wrong_spellings(saturate(problem, exported(tools().equations)))
 
 
 ASSOCIATIVE = """
@@ -161,14 +161,14 @@ def test_rules_that_never_end_are_stopped_and_nothing_is_wrong() -> None:
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_stopping_early_is_sound(iterations: int) -> None:
     for problem in problems(PROGRAMS["layer norm and linear"]):
-        graph = saturate(problem, exported(tools()), SaturationBudget(iterations=iterations))
+        graph = saturate(problem, exported(tools().equations), SaturationBudget(iterations=iterations))
         assert wrong_spellings(graph) == [] and original_is_there(graph)
 
 
 def test_the_original_spelling_comes_first() -> None:
     for text in (PROGRAMS["gated"], PROGRAMS["norm, q, k, v"]):
         for problem in problems(text):
-            graph = saturate(problem, exported(tools()))
+            graph = saturate(problem, exported(tools().equations))
             for place, node in enumerate(problem.nodes):
                 children = tuple(sorted(graph.of[c] for c in node[2]))
                 assert any(
