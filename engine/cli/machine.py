@@ -138,7 +138,7 @@ def fit_model(flags: Flags) -> None:
         write_file(out, text, DEVICE)
     if flags.as_json:
         values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
-        rows = [{"points": points, "constants": which, **dataclasses.asdict(row)} for points, which, row in fitted.rows]
+        rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in fitted.rows]
         print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
         return
     for points, which, row in fitted.rows:

@@ -8,20 +8,20 @@ block. The emulator's counters of checked mode, which follow every access of a r
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from ...ir.atoms import ATOMS, Atom
+from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
 from ...ir.expr import free_names
-from ...ir.facts.layout import DTYPE_BYTES, SECTOR
+from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
     BLOCK_INDEX,
@@ -55,64 +55,25 @@ from ...ir.kernel import (
     WaitPhase,
 )
 from ...ir.node import nodes
-from ...ir.program import Block, Kernel, Stmt
-from .limits import Replications, Work
-from .memory_model import (
-    KEPT_BELOW,
-    LANES,
-    LINE,
-    WORD,
-    FirstCache,
-    Waits,
-    busy_warps,
-    least,
-    sectors,
-    wavefronts,
-)
-
-# ---- Atoms that some machines have no instruction for: the assembler emulates them by others, given in the atom's row.
-
+from ...ir.program import Block, Kernel
+from .limits import Copies, Replications
+from .memory_model import KEPT_BELOW, LANES, LINE, WORD, Waits, busy_warps, sectors, wavefronts
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 WordCounts = tuple[tuple[str, Amount, Amount], ...]  # of an atom: how often a warp has it, the words of its operands
 HALVES = ATOMS["m16n8k16"]
+HALVES_IN_WORD = 2
+LOOP_OVERHEAD = 3  # count, compare, branch
+MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
+WARPS_OF_GROUP = 4  # that multiply together
 
 
-class SpelledAtoms:
-    """Counter of the atoms that some targets lack, and of the words in their operands."""
+def beside(spelled: WordCounts, sm: int) -> tuple[float, float, float]:
+    """Return the additional work of a target whose assembler replaces the atoms that it lacks.
 
-    def __init__(self) -> None:
-        self._times: dict[str, float] = {}
-        self._operands: dict[str, set[str]] = {}
-        self._words: dict[str, float] = {}
-
-    def made(self, fragment: str, words: float) -> None:
-        """Record words of a fragment."""
-        self._words[fragment] = self._words.get(fragment, 0.0) + words
-
-    def multiplied(self, atom: Atom, statement: Multiply, times: float) -> None:
-        """Record a product that a warp does a number of times."""
-        if atom.spelled:
-            self._times[atom.name] = self._times.get(atom.name, 0.0) + times
-            self._operands.setdefault(atom.name, set()).update((statement.a.name, statement.b.name))
-
-    def finish(self) -> WordCounts:
-        """Return all of them."""
-        words = {atom: sum(self._words.get(name, 0.0) for name in read) for atom, read in self._operands.items()}
-        return tuple((atom, times, words[atom]) for atom, times in self._times.items())
-
-
-class MoreWork(NamedTuple):
-    """Work in addition to a product for each atom: instructions, those on the fp32 pipe, tensor core operations."""
-
-    issued: float
-    fma: float
-    tensor: float
-
-
-def beside(spelled: WordCounts, sm: int) -> MoreWork:
-    """Return the additional work of a target that replaces the atoms that it lacks."""
+    The result is instructions, those on the fp32 pipe, and tensor core operations.
+    """
     issued = fma = tensor = 0.0
     for name, times, words in spelled:
         other = ATOMS[name].spelling(sm)
@@ -120,15 +81,7 @@ def beside(spelled: WordCounts, sm: int) -> MoreWork:
             issued += times * (other.products + other.additions - 1) + words * other.conversions
             fma += times * other.additions
             tensor += times * (other.products - 1) * 2.0 * HALVES.m * HALVES.n * HALVES.k
-    return MoreWork(issued, fma, tensor)
-
-
-HALVES_IN_WORD = 2
-LOOP_OVERHEAD = 3  # count, compare, branch
-MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
-WARPS_OF_GROUP = 4  # that multiply together
-
-Followed = Literal["none", "one", "all"]
+    return issued, fma, tensor
 
 
 @dataclass(frozen=True)
@@ -164,6 +117,11 @@ class InstructionCounts:
     spelled: WordCounts = ()
 
     @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return -(-self.threads // LANES)
+
+    @property
     def fill(self) -> float:
         """Bytes of the sectors that a block requests from L2."""
         return (self.sectors - self.hits) * SECTOR
@@ -174,273 +132,268 @@ class InstructionCounts:
         return self.wavefronts + self.hits * SECTOR / LINE
 
 
+@np.errstate(all="ignore")  # lanes without an element compute, too
 def instruction_counts(kernel: Kernel, registers: int | None = None) -> InstructionCounts:
     """Count the instructions and accesses of a kernel of Kernel IR."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
-    counter = _counted(kernel, launch, tuple(extent // 2 for extent in launch.grid))
+    counter = _Counter(kernel, launch, tuple(extent // 2 for extent in launch.grid))
     if counter.idle:  # a guard that no thread of this block passes: the first block may do more
-        first = _counted(kernel, launch, (0,) * len(launch.grid))
-        counter = max(counter, first, key=lambda c: (c.work.issued, c.sectors))
-    blocks, work = math.prod(launch.grid), counter.work
-    asked = counter.sectors * SECTOR * blocks
+        first = _Counter(kernel, launch, (0, 0, 0))
+        counter = max(counter, first, key=lambda each: (each.total["issued"], each.total["sectors"]))
+    blocks, total, words = math.prod(launch.grid), counter.total, counter.words
+    spelled = ((atom, times, sum(words[name] for name in read)) for atom, (times, read) in counter.spelled.items())
     return InstructionCounts(
-        blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), asked),
-        counter.sectors, counter.ideal_sectors, counter.wavefronts, counter.ideal_wavefronts,
-        work.issued, work.fma, work.special, counter.tensor, registers, counter.waits.finish(), counter.followed,
-        counter.asynchronous, counter.hits, counter.spelled.finish(),
+        blocks, launch.block, launch.shared, min(float(buffer_bytes(kernel)), total["sectors"] * SECTOR * blocks),
+        registers=registers, waits=counter.waits.finish(), block=counter.index, spelled=tuple(spelled), **total,
     )  # fmt: skip
-
-
-def _counted(kernel: Kernel, launch: Launch, block: tuple[int, ...]) -> _Counter:
-    counter = _Counter(kernel, launch, block)
-    with np.errstate(all="ignore"):  # lanes without an element compute, too
-        counter.block(launch.body, 1.0, counter.alive)
-    return counter
 
 
 def buffer_bytes(kernel: Kernel) -> int:
     """Return the bytes of all buffers of a kernel, each read or written once."""
-    return sum(DTYPE_BYTES[p.dtype] * math.prod(p.shape) for p in (*kernel.ins, *kernel.outs))
+    return sum(DTYPE_BYTES[param.dtype] * math.prod(param.shape) for param in params(kernel).values())
+
+
+class Surroundings(NamedTuple):
+    """What holds for the statements of a block.
+
+    times: how often a warp runs them; mask: the threads that do. iterations: the values of the variable of the
+    innermost loop, and of replicated ones. varying: names that differ between iterations of that loop. requested:
+    sectors of each buffer that its straight-line code has asked for, by any warp: L1 serves them. What an earlier
+    iteration of a loop requested may be evicted.
+    """
+
+    times: float
+    mask: Any
+    replications: Replications
+    iterations: dict[str, Any]
+    varying: frozenset[str]
+    requested: defaultdict[str, set[int]]
 
 
 class _Counter:
-    """Counts statements. Values are arrays over (warps, lanes); `mask` says which threads are there."""
+    """Counts the statements of a launch in one block. Values are arrays over (warps, lanes)."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, block: tuple[int, ...]):
-        warps = -(-launch.block // LANES)
-        threads = np.arange(warps * LANES).reshape(warps, LANES)
-        self.alive = threads < launch.block
-        self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, (*block, 0, 0), strict=False))}
-        self.bases: dict[str, tuple[str, Any]] = {p.name: (p.name, 0) for p in (*kernel.ins, *kernel.outs)}
-        self.bases[SHARED] = (SHARED, 0)
-        self.items = {p.name: DTYPE_BYTES[p.dtype] for p in (*kernel.ins, *kernel.outs)}
-        self.varying: frozenset[str] = frozenset()  # what differs between iterations of the innermost loop
-        self.iterations: dict[str, Any] = {}  # {variable of the innermost loop, or a replicated one: all its values}
-        self.followed = block
+    def __init__(self, kernel: Kernel, launch: Launch, index: tuple[int, ...]):
+        threads = np.arange(-(-launch.block // LANES) * LANES).reshape(-1, LANES)
+        self.index = index
+        self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, index, strict=True))}
+        self.items = {name: DTYPE_BYTES[param.dtype] for name, param in params(kernel).items()}
+        self.bases: dict[str, tuple[str, Any]] = {name: (name, 0) for name in (SHARED, *self.items)}
+        self.boxes = dict[str, int]()  # bytes that a tensor map copies at once
+        self.total = defaultdict[str, float](float)  # amounts of InstructionCounts
+        self.waits = Waits()
+        self.words = defaultdict[str, float](float)  # by fragment
+        self.spelled = dict[str, tuple[float, frozenset[str]]]()  # how often an atom is used, and its operands
         self.idle = False  # some guard let no thread pass
-        self.boxes: dict[str, int] = {}  # bytes that a tensor map copies at once
-        self.scope, self.work, self.waits = Replications(), Work(), Waits()
-        self.sectors = self.ideal_sectors = self.wavefronts = self.ideal_wavefronts = 0.0
-        self.tensor = self.asynchronous = self.hits = 0.0
-        self.cache, self.spelled = FirstCache(), SpelledAtoms()
+        alive = threads < launch.block
+        self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
+        self.warps = 0.0  # how often all warps of a block together run its statements
+        self.block(launch.body, self.here)
+
+    def count(self, times: float, **amounts: float) -> None:
+        for name, amount in amounts.items():
+            self.total[name] += amount * times
 
     # ---- statements
 
-    def block(self, block: Block, times: float, mask: Any) -> None:
+    def block(self, block: Block, inside: Surroundings) -> None:
+        outside = self.here, self.warps
+        self.here, self.warps = inside, inside.times * busy_warps(inside.mask)
         for statement in block:
-            self.statement(statement, times, mask)
+            self.statement(statement)
+        self.here, self.warps = outside
 
-    def statement(self, statement: Stmt, times: float, mask: Any) -> None:
-        if isinstance(statement, Replicate):
-            self.env[statement.var] = 0
-            outside, self.iterations = self.iterations, {**self.iterations, statement.var: np.arange(statement.extent)}
-            with self.scope.replicated(statement.var, statement.extent):
-                self.block(statement.body, times * statement.extent, mask)
-            self.iterations = outside
-        elif isinstance(statement, Loop):
-            self.loop(statement, times, mask)
-        elif isinstance(statement, Branch):
-            self.compute((statement.cond,), times, mask)
-            there, share = self.where(statement.cond, mask)
-            self.idle |= share == 0.0 or not there.any()
-            self.block(statement.body, times * share, there)
-        elif isinstance(statement, Define | Assign | Registers | Fragment | Base):
-            self.register(statement, times, mask)
-        else:
-            self.instruction(statement, times, mask)
+    def statement(self, statement: Any) -> None:
+        here, replications = self.here, self.here.replications
+        match statement:
+            case Replicate(var=name, extent=extent):
+                self.env[name] = 0
+                iterations = {**here.iterations, name: np.arange(extent)}
+                with replications.of(name, extent) as copies:
+                    inside = here._replace(times=here.times * extent, replications=copies, iterations=iterations)
+                    self.block(statement.body, inside)
+            case Loop():
+                self.loop(statement)
+            case Branch():
+                self.compute(statement.cond)
+                there = self.where(here, statement.cond)
+                self.idle |= not there.mask.any()
+                self.block(statement.body, there)
+            case Registers() | Fragment():
+                replications.depends[statement.dst] = frozenset(replications.extents)
+            case Define(dst=name):
+                replications.depends[name] = self.compute(statement.val)
+                value = self.value(statement.val)
+                self.env.pop(name, None)
+                if value is not None:
+                    self.env[name] = value
+            case Assign():
+                replications.changed(statement.place)
+                self.compute(statement.val)
+            case _:
+                self.count(self.warps, issued=1)
+                self.instruction(statement, replications)
 
-    def loop(self, loop: Loop, times: float, mask: Any) -> None:
-        start, stop, step = (self.value(e) for e in (loop.start, loop.stop, loop.step))
-        iterations, outside = 1, self.iterations  # one iteration of a loop whose length depends on data
-        if not (start is None or stop is None or step is None):
-            each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), mask.shape)
-            iterations = int(each[mask].max(initial=0))
+    def instruction(self, statement: Any, replications: Replications) -> None:
+        """Count what a statement does besides its instruction."""
+        here, waits = self.here, self.waits
+        match statement:
+            case Base():
+                self.compute(statement.offset, varying=here.varying)
+                root, origin = self.bases[statement.root]
+                offset = self.value(statement.offset)
+                self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
+            case LoadFrom(address=address):
+                replications.changed(statement.into)
+                size = DTYPE_BYTES[statement.dtype] * statement.width
+                self.compute(statement.when, address.offset, varying=here.varying)
+                self.access(self.where(here, statement.when), address, size, kept=True, unrolled=size < WORD)
+                waits.loads(self.bases[address.base][0] == SHARED)
+            case LoadMatrix(count=count):
+                rows = here.mask & (self.env[THREAD] % LANES < MATRIX_ROWS * count)
+                self.access(here._replace(mask=rows), statement.address, MATRIX_ROW_BYTES)
+                waits.loads(shared=True)
+                self.words[statement.into.name] += count * self.warps
+            case Multiply() | QueueProduct():
+                replications.changed(statement.acc)
+                self.product(statement)
+            case PackWord():
+                self.compute(*statement.values)
+                self.words[statement.into.name] += self.warps
+            case StoreTo(values=values):
+                self.compute(*values)
+                self.access(here, statement.address, DTYPE_BYTES[statement.dtype] * len(values))
+            case CopyAsync(source=source, bytes=size):
+                waits.copies()
+                self.compute(statement.when, statement.inside, source.offset, varying=here.varying)
+                there = self.where(here, statement.when)
+                self.access(self.where(there, statement.inside), source, size, kept=size < KEPT_BELOW, unrolled=True)
+                self.access(there, statement.to, size)
+            case Shuffle(place=place):
+                replications.changed(place)
+                self.count(self.warps, issued=1)
+            case Butterfly(place=place):
+                replications.changed(place)
+                self.count(self.warps, issued=2 * math.log2(2 * statement.high / statement.low) - 1)
+            case TensorMap():
+                self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
+            case CopyBox():
+                waits.copies()
+                touched = float(here.mask.sum()) * self.boxes[statement.map] / SECTOR
+                self.count(here.times, sectors=touched, ideal_sectors=touched)
+            case Barrier():
+                waits.barrier(statement.cluster > 1)
+            case WaitGroup():
+                waits.waits(statement.keep)
+            case WaitPhase():
+                waits.waits(waits.phases_kept())
+            case Expect():
+                waits.phases += statement.bytes != 0
+
+    def loop(self, loop: Loop) -> None:
+        here = self.here
+        start, stop, step = bounds = [self.value(e) for e in (loop.start, loop.stop, loop.step)]
+        rounds, iterations = 1, here.iterations  # one iteration of a loop whose length depends on data
+        if all(bound is not None for bound in bounds):
+            each = np.broadcast_to(np.maximum(-((start - stop) // step), 0), here.mask.shape)
+            rounds = int(each[here.mask].max(initial=0))
             self.env[loop.var] = start
-            self.iterations = {loop.var: np.arange(iterations) * step + np.min(start)}
-        self.issue(LOOP_OVERHEAD, times * iterations, mask)
-        apart = any(True for _ in nodes(loop, Barrier))
-        around, self.varying = self.varying, frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))})
-        with self.scope.straight_line(), self.waits.loop(iterations, loop.unroll, apart), self.cache.apart():
-            self.block(loop.body, times * iterations, mask)
-        self.iterations, self.varying = outside, around
+            iterations = {loop.var: np.arange(rounds) * step + np.min(start)}
+        self.count(self.warps * rounds, issued=LOOP_OVERHEAD)
+        inside = Surroundings(
+            here.times * rounds, here.mask, replace(here.replications, extents={}), iterations,
+            frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))}), defaultdict(set),
+        )  # fmt: skip
+        with self.waits.loop(rounds, loop.unroll, any(True for _ in nodes(loop, Barrier))):
+            self.block(loop.body, inside)
 
-    def register(self, statement: Any, times: float, mask: Any) -> None:
-        """Count a statement that gives a register a value, or an address a name."""
-        if isinstance(statement, Registers | Fragment):
-            self.scope.defined(statement.dst, self.scope.here)
-        elif isinstance(statement, Base):
-            self.digits((statement.offset,), times, mask)
-            root, origin = self.bases[statement.root]
-            offset = self.value(statement.offset)
-            self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
-            self.issue(1, times, mask)
-        elif isinstance(statement, Define):
-            depends = self.compute((statement.val,), times, mask)
-            self.scope.defined(statement.dst, depends)
-            value = self.value(statement.val)
-            self.env.pop(statement.dst, None)
-            if value is not None:
-                self.env[statement.dst] = value
-        else:
-            self.scope.changed(statement.place)
-            self.compute((statement.val,), times, mask)
-
-    def instruction(self, statement: Any, times: float, mask: Any) -> None:
-        """Count a statement that is one instruction."""
-        self.issue(1, times, mask)
-        if isinstance(statement, LoadFrom):
-            self.scope.changed(statement.into)
-            size = DTYPE_BYTES[statement.dtype] * statement.width
-            self.digits((statement.when, statement.address.offset), times, mask)
-            self.access(statement.address, size, times, mask, statement.when, "all" if size < WORD else "one")
-            self.waits.loads(self.bases[statement.address.base][0] == SHARED)
-        elif isinstance(statement, LoadMatrix):
-            rows = mask & (self.env[THREAD] % LANES < MATRIX_ROWS * statement.count)
-            self.access(statement.address, MATRIX_ROW_BYTES, times, rows)
-            self.waits.loads(shared=True)
-            self.spelled.made(statement.into.name, statement.count * times * busy_warps(mask))
-        elif isinstance(statement, Multiply):
-            self.scope.changed(statement.acc)
-            atom = ATOMS[statement.atom]
-            pairs = atom.m * atom.n * atom.k / atom.per_word  # words take as long whatever is in them
-            self.tensor += 2.0 * pairs * HALVES_IN_WORD * times * busy_warps(mask)
-            self.spelled.multiplied(atom, statement, times * busy_warps(mask))
-        elif isinstance(statement, QueueProduct):
-            self.product(statement, times * busy_warps(mask) / WARPS_OF_GROUP)
-        elif isinstance(statement, PackWord):
-            self.compute(statement.values, times, mask)
-            self.spelled.made(statement.into.name, times * busy_warps(mask))
-        elif isinstance(statement, StoreTo):
-            self.compute(statement.values, times, mask)
-            self.access(statement.address, DTYPE_BYTES[statement.dtype] * len(statement.values), times, mask)
-        elif isinstance(statement, CopyAsync):
-            self.waits.copies()
-            there, share = self.where(statement.when, mask)
-            self.digits((statement.when, statement.inside, statement.source.offset), times, mask)
-            kept: Followed = "all" if statement.bytes < KEPT_BELOW else "none"
-            self.access(statement.source, statement.bytes, times * share, there, statement.inside, kept)
-            self.access(statement.to, statement.bytes, times * share, there)
-        elif isinstance(statement, Shuffle):
-            self.scope.changed(statement.place)
-            self.issue(1, times, mask)
-        elif isinstance(statement, Butterfly):
-            self.scope.changed(statement.place)
-            steps = math.log2(2 * statement.high / statement.low)
-            self.issue(2 * steps - 1, times, mask)
-        else:
-            self.box_or_barrier(statement, times, mask)
-
-    def box_or_barrier(self, statement: Any, times: float, mask: Any) -> None:
-        """Count a copy by TMA, or a wait."""
-        if isinstance(statement, TensorMap):
-            self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
-        elif isinstance(statement, Barrier):
-            self.waits.barrier(statement.cluster > 1)
-        elif isinstance(statement, WaitGroup):
-            self.waits.waits(statement.keep)
-        elif isinstance(statement, WaitPhase):
-            self.waits.waits(self.waits.phases_kept())
-        elif isinstance(statement, Expect):
-            self.waits.phases += statement.bytes != 0
-        elif isinstance(statement, CopyBox):
-            self.waits.copies()
-            touched = times * float(mask.sum()) * self.boxes[statement.map] / SECTOR
-            self.sectors, self.ideal_sectors = self.sectors + touched, self.ideal_sectors + touched
-        else:
-            self.block(getattr(statement, "body", ()), times, mask)  # of a statement that this page does not know yet
-
-    def product(self, statement: QueueProduct, times: float) -> None:
-        """Count a product of a group of warps, which reads its matrices in whole rows of shared memory."""
-        self.scope.changed(statement.acc)
-        atom = ATOMS[statement.atom]
-        flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD * times
-        lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
-        rows = lines * atom.k * DTYPE_BYTES[statement.dtype] / LINE * times
-        self.tensor, self.asynchronous = self.tensor + flops, self.asynchronous + flops
-        self.wavefronts, self.ideal_wavefronts = self.wavefronts + rows, self.ideal_wavefronts + rows
+    def product(self, statement: Multiply | QueueProduct) -> None:
+        """Count a product. Words take as long whatever is in them."""
+        atom, warps = ATOMS[statement.atom], self.warps
+        flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD
+        if isinstance(statement, QueueProduct):  # its matrices are read in whole rows of shared memory
+            lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
+            rows = lines * atom.k * DTYPE_BYTES[statement.dtype] / LINE
+            warps /= WARPS_OF_GROUP
+            self.count(warps, asynchronous=flops, wavefronts=rows, ideal_wavefronts=rows)
+        elif atom.spelled:
+            times, operands = self.spelled.get(atom.name, (0.0, frozenset()))
+            self.spelled[atom.name] = times + warps, operands | {statement.a.name, statement.b.name}
+        self.count(warps, tensor=flops)
 
     # ---- memory
 
     def access(
-        self, address: Address, size: int, times: float, mask: Any, guard: Any = True, kept: Followed = "none"
+        self, here: Surroundings, address: Address, size: int, kept: bool = False, unrolled: bool = False
     ) -> None:
         """Count one instruction that moves `size` bytes a lane. What depends on data is taken to be as good as can be.
 
-        kept: whether L1 keeps what it moves, and which copies of an unrolled one are followed there.
+        kept: whether L1 keeps what it moves. unrolled: whether all its replicated copies are followed there.
         """
-        mask, share = self.where(guard, mask)
-        times *= share
+        mask = here.mask
         root, base = self.bases[address.base]
         offset, flip = self.value(address.offset), self.value(address.xor)
         unknown = base is None or offset is None or flip is None
-        unit = 1 if unknown else self.items.get(root, 1)
+        unit = self.items.get(root, 1)
         place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
         if root == SHARED:
             taken, fewest = wavefronts(place // 4, max(size // 4, 1), mask)
-            self.wavefronts, self.ideal_wavefronts = (
-                self.wavefronts + times * taken,
-                self.ideal_wavefronts + times * fewest,
-            )
+            self.count(here.times, wavefronts=taken, ideal_wavefronts=fewest)
             return
-        touched = sectors(place, mask)
-        self.sectors += times * touched
-        self.ideal_sectors += times * least(mask, size, SECTOR)
-        if kept != "none" and not unknown:
-            copies = ((base + at) * unit for at in self.unrolled(address.offset)) if kept == "all" else (place,)
-            self.hits += times * touched * self.cache.served(root, copies, mask)
+        touched = sum(map(len, sectors(place, mask)))
+        fewest = sum(-(-lanes * size // SECTOR) for lanes in mask.sum(axis=1).tolist())
+        self.count(here.times, sectors=touched, ideal_sectors=fewest)
+        if kept and not unknown:
+            asked = fresh = 0
+            known = here.requested[root]
+            for copy in ((base + at) * unit for at in self.unrolled(address.offset)) if unrolled else (place,):
+                by_warp = sectors(copy, mask)
+                together = set().union(*by_warp)
+                asked += sum(map(len, by_warp))
+                fresh += len(together - known)
+                known |= together
+            self.count(here.times * touched, hits=1 - fresh / asked if asked else 0.0)
 
     def unrolled(self, offset: Any) -> Iterator[Any]:
         """Yield the values of an offset in all its replicated copies."""
-        names = [name for name in self.iterations if name in free_names(offset) and name in self.scope.replicated_names]
-        first = {name: self.env[name] for name in names}
-        for point in itertools.product(*(self.iterations[name].tolist() for name in names)):
-            self.env.update(zip(names, point, strict=True))
-            yield self.value(offset)
-        self.env.update(first)
+        iterations, names = self.here.iterations, free_names(offset) & self.here.replications.open
+        chosen = [name for name in iterations if name in names]
+        for point in itertools.product(*(iterations[name].tolist() for name in chosen)):
+            yield self.value(offset, dict(zip(chosen, point, strict=True)))
 
     # ---- values
 
-    def value(self, e: Any) -> Any:
-        """Return an index, or None where it depends on data."""
+    def value(self, e: Any, fixed: Mapping[str, Any] | None = None) -> Any:
+        """Return an index, or None where it depends on data. fixed: names with other values than at first."""
         try:
-            return evaluate(e, self.env)
+            return evaluate(e, {**self.env, **fixed} if fixed else self.env)
         except (ScheduleError, KeyError, TypeError, AttributeError):
             return None
 
-    def where(self, condition: Any, mask: Any) -> tuple[Any, float]:
+    def where(self, here: Surroundings, condition: Any) -> Surroundings:
         """Return the threads for which a condition holds at some iteration, and the share of these iterations.
 
         Iterations are those of the innermost loop and of replicated axes. The result is all threads if data decides.
         """
         if condition is True:
-            return mask, 1.0
-        free = free_names(condition)
-        asked = {name: values for name, values in self.iterations.items() if name in free}
-        first = {name: self.env[name] for name in asked}
-        for place, (name, values) in enumerate(asked.items()):
-            self.env[name] = values.reshape(-1, *[1] * (len(asked) - 1 - place), 1, 1)
-        holds = self.value(condition)
-        self.env.update(first)
+            return here
+        asked = [name for name in here.iterations if name in free_names(condition)]
+        grid = np.ix_(*(here.iterations[name] for name in asked), (0,), (0,))
+        holds = self.value(condition, dict(zip(asked, grid, strict=False)))
         if holds is None:
-            return mask, 1.0
-        each = mask & np.asarray(holds, bool)
-        iterations = each.reshape(-1, *mask.shape)
-        return iterations.any(axis=0), float(iterations.any(axis=(1, 2)).mean()) if asked else 1.0
+            return here
+        each = (here.mask & np.asarray(holds, bool)).reshape(-1, *here.mask.shape)
+        share = float(each.any(axis=(1, 2)).mean()) if asked else 1.0
+        return here._replace(times=here.times * share, mask=each.any(axis=0))
 
-    # ---- instructions
+    def compute(self, *values: Any, varying: frozenset[str] | None = None) -> Copies:
+        """Count the instructions of values, and return what they depend on.
 
-    def issue(self, count: float, times: float, mask: Any) -> None:
-        self.work.issued += count * times * busy_warps(mask)
-
-    def digits(self, values: tuple[Any, ...], times: float, mask: Any) -> None:
-        """Count the work of an iteration of the innermost loop on indices and guards that are digits of a number."""
-        self.work.add(self.scope.digits(values, self.varying), times * busy_warps(mask))
-
-    def compute(self, values: tuple[Any, ...], times: float, mask: Any) -> frozenset[int]:
-        """Count the instructions of values; what they depend on."""
-        work, depends = self.scope.work(values)
-        self.work.add(work, times * busy_warps(mask))
+        varying: the values are indices and guards, of which an iteration of a loop computes digits of these names.
+        """
+        work, depends = self.here.replications.work(values, varying)
+        self.count(self.warps, **work._asdict())
         return depends
 
 
@@ -448,7 +401,6 @@ class _Counter:
 
 
 Features = dict[str, Any]
-WAITS, NAMES = ({field.name for field in dataclasses.fields(kind)} for kind in (Waits, InstructionCounts))
 
 
 def features(counts: InstructionCounts) -> Features:
@@ -461,10 +413,10 @@ def features(counts: InstructionCounts) -> Features:
 
 def counts_of(found: Mapping[str, Any]) -> InstructionCounts:
     """Return the counts read back. Raises DplcError for features of another model, or that are not numbers."""
-    waits = found.get("waits")
-    odd = set(found) ^ NAMES
+    known, waits = features(InstructionCounts(0, 0, 0, 0.0)), found.get("waits")
+    odd = found.keys() ^ known.keys()
     if isinstance(waits, dict):
-        odd |= {f"waits.{name}" for name in set(waits) ^ WAITS}
+        odd |= {f"waits.{name}" for name in waits.keys() ^ known["waits"].keys()}
     if odd:
         hint = "measure again: `dplc tune` keeps the features of what it measures"
         raise DplcError(f"features that are not those of this model: {', '.join(sorted(odd))}", hint=hint)

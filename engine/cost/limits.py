@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from ...codegen.target import Target
 from ...ir.expr import Binary, Call, Not, Sum, Var, free_names, linear
 from ...ir.facts.dataflow import Dataflow
-from ...ir.facts.layout import DTYPE_BYTES, SECTOR
+from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.facts.structure import dependencies, summary
 from ...ir.kernel import Element
 from ...ir.loop import Accumulate, For, Let, Load, Merge, Store
 from ...ir.monoids import monoid
-from ...ir.node import Node, nodes
+from ...ir.node import CLASSES, Node, nodes
 from ...ir.program import Block, Kernel
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint
@@ -53,162 +54,103 @@ DIVISION = 4  # by a number: a product's upper half, a shift, the sign; of a rem
 MOST_COPIES = 256  # of one index, that are compared
 _ARITHMETIC = ("add", "subtract", "multiply", "maximum", "minimum")
 
-Copies = frozenset[int]  # the enclosing replications on which a value depends
+Copies = frozenset[str]  # the enclosing replications on which a value depends
 
 
-@dataclass
-class Work:
+class Work(NamedTuple):
     """Instructions of a thread: all, on the fp32 pipe, on the special function unit."""
 
     issued: float = 0.0
     fma: float = 0.0
     special: float = 0.0
 
-    def add(self, other: Work, times: float) -> None:
-        self.issued += other.issued * times
-        self.fma += other.fma * times
-        self.special += other.special * times
 
-
+@dataclass(frozen=True)
 class Replications:
-    """The replications around a statement, and which of them each register depends on."""
+    """The replications around a statement.
 
-    def __init__(self) -> None:
-        self._extents: dict[int, int] = {}  # those that are open, outermost first
-        self._variables: dict[str, int] = {}
-        self._depends: dict[str, Copies] = {}
-        self._count = 0
+    extents: those inside of the innermost loop, whose body is straight-line code of its own. open: all. depends: on
+    which of them each register depends.
+    """
 
-    @contextmanager
-    def replicated(self, variable: str, extent: int) -> Iterator[None]:
-        self._count += 1
-        number, before = self._count, self._variables.get(variable)
-        self._extents[number], self._variables[variable] = extent, number
-        yield
-        del self._extents[number]
-        self._variables.pop(variable)
-        if before is not None:
-            self._variables[variable] = before
+    extents: dict[str, int] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+    depends: dict[str, Copies] = field(default_factory=dict)
 
     @contextmanager
-    def straight_line(self) -> Iterator[None]:
-        """Enter the body of a loop at run time, a piece of straight-line code of its own."""
-        outside, self._extents = self._extents, {}
-        yield
-        self._extents = outside
-
-    def defined(self, name: str, depends: Copies) -> None:
-        self._depends[name] = depends
+    def of(self, variable: str, extent: int) -> Iterator[Replications]:
+        """Enter the copies of a block. After them, registers are what the last one made them."""
+        yield Replications({**self.extents, variable: extent}, self.open | {variable}, self.depends)
+        for name in self.depends:
+            self.depends[name] -= {variable}
 
     def changed(self, place: Any) -> None:
         """Record that a written register differs from copy to copy, but for the copies that its index names."""
         if isinstance(place, Var | Element):
-            named = self._named(place.index) if isinstance(place, Element) else frozenset()
-            self._depends[place.name] = self._depends.get(place.name, frozenset()) | (self._extents.keys() - named)
+            differs = self.extents.keys() - free_names(getattr(place, "index", ()))
+            self.depends[place.name] = self.depends.get(place.name, frozenset()) | differs
 
-    @property
-    def replicated_names(self) -> frozenset[str]:
-        return frozenset(self._variables)
+    def work(self, values: Iterable[Any], varying: frozenset[str] | None = None) -> tuple[Work, Copies]:
+        """Return the instructions of some values of one statement, and what they depend on.
 
-    @property
-    def here(self) -> Copies:
-        return frozenset(self._extents)
-
-    def _named(self, index: Sequence[Any]) -> Copies:
-        return frozenset().union(*(self.depends(e)[0] for e in index)) if index else frozenset()
-
-    def depends(self, e: Any) -> tuple[Copies, bool]:
-        """Return the replications on which a leaf or an index depends, and whether it is known once all is unrolled."""
-        if isinstance(e, Var):
-            if e.name in self._variables:
-                return frozenset((self._variables[e.name],)) & self.here, True
-            return self._depends.get(e.name, frozenset()) & self.here, False
-        if isinstance(e, Element):
-            return (self._depends.get(e.name, frozenset()) & self.here) | self._named(e.index), False
-        parts = [self.depends(part) for part in value_operands(e)]
-        return frozenset().union(*(copies for copies, _ in parts)), all(known for _, known in parts)
-
-    def copies(self, depends: Copies) -> float:
-        """Return how often a value is computed in all, over how often its statement runs: at most 1."""
-        share = 1.0
-        for number, extent in self._extents.items():
-            if number not in depends:
-                share /= extent
-        return share
-
-    def work(self, values: Sequence[Any]) -> tuple[Work, Copies]:
-        """Return the instructions of some values of one statement, and what they depend on."""
-        total = Work()
-        seen: dict[Any, tuple[Copies, bool]] = {}
-        depends = [self._visit(value, total, seen)[0] for value in values]
-        return total, frozenset().union(*depends)
-
-    def _visit(
-        self, e: Any, total: Work, seen: dict[Any, tuple[Copies, bool]], varying: frozenset[str] | None = None
-    ) -> tuple[Copies, bool]:
-        """Count an expression and its operands. varying: of an index, the names that are not known before the loop."""
-        if not isinstance(e, Call | Binary | Sum | Not):
-            depends, known = self.depends(e)
-            return depends, known if varying is None else not (isinstance(e, Var) and e.name in varying)
-        if e not in seen:
-            parts = [self._visit(part, total, seen, varying) for part in value_operands(e)]
-            depends, known = frozenset().union(*(p for p, _ in parts)), all(k for _, k in parts)
-            seen[e] = depends, known
-            if not known:
-                divides = isinstance(e, Binary) and e.op in QUOTIENTS and not _power_of_two(e.b)
-                work = Work(DIVISION) if divides and varying is not None else self._own(e, depends, seen)
-                total.add(work, self.copies(depends) * (1.0 if varying is None else self._different(e)))
-        return seen[e]
-
-    def digits(self, values: Sequence[Any], varying: frozenset[str]) -> Work:
-        """Return the instructions of indices and guards that hold a quotient or a remainder of a varying name.
-
-        The rest is part of an address, or is computed before the loop.
+        varying: the values are indices and guards, of which those count that hold a quotient or a remainder of one of
+        these names. The rest is part of an address, or is computed before the loop.
         """
-        total, seen = Work(), dict[Any, tuple[Copies, bool]]()
-        for value in values:
-            if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary)):
-                self._visit(value, total, seen, varying)
-        return total
+        seen: dict[Any, tuple[Copies, bool]] = {}
+        counted: list[list[float]] = []
+
+        def visit(e: Any) -> tuple[Copies, bool]:
+            """Return on what an expression depends, and whether it is known once all is unrolled, or before a loop."""
+            if e in seen:
+                return seen[e]
+            kind, depends, known = e.__class__, Copies(), True
+            for part in e if kind is tuple else kind.read_inner(e) if kind in CLASSES else ():
+                copies, ready = visit(part)
+                depends, known = depends | copies, known and ready
+            if kind in (Var, Element):
+                depends |= (self.depends.get(e.name, Copies()) | {e.name}) & self.extents.keys()
+                known &= e.name in self.open if varying is None else e.name not in varying
+            seen[e] = depends, known
+            if not known and kind in (Call, Binary, Sum, Not):
+                alike = math.prod(extent for name, extent in self.extents.items() if name not in depends)
+                share = 1.0 / alike if varying is None else self._different(e) / alike
+                counted.append([amount * share for amount in _instructions(e, varying is not None, seen)])
+            return seen[e]
+
+        asked = tuple(value for value in values if varying is None or _holds_digits(value, varying))
+        depends, _ = visit(asked)
+        return Work(*map(sum, zip(*counted, strict=True))), depends
 
     def _different(self, e: Any) -> float:
         """Return the share of different values among the copies of an index: `(k + r // 3) % 3` has a third."""
-        names = sorted(free_names(e) & self._variables.keys())
-        extents = [self._extents.get(self._variables[name], 1) for name in names]
-        points = list(itertools.product(*(range(extent) for extent in extents)))
-        if len(points) > MOST_COPIES or len(points) == 1:
+        names = sorted(free_names(e) & self.open)
+        points = list(itertools.product(*(range(self.extents.get(name, 1)) for name in names)))
+        if not 1 < len(points) <= MOST_COPIES:
             return 1.0
         made = {simplify(substitute(e, dict(zip(names, point, strict=True))), {}) for point in points}
         return len(made) / len(points)
 
-    def _own(self, e: Any, depends: Copies, seen: dict[Any, tuple[Copies, bool]]) -> Work:
-        """Return the instructions of an expression without its operands.
 
-        A product that only this sum needs is part of it.
-        """
-        if not isinstance(e, Call):
-            return Work(len(e.terms) if isinstance(e, Sum) else 1)
-        issued, special = COSTS.get(e.fn, (1, 0))
-        pipe = int(e.fn in _ARITHMETIC)
-        products = (a for a in e.args if isinstance(a, Call) and a.fn == "multiply")
-        if e.fn in ("add", "subtract") and any(seen[a][0] == depends for a in products):
-            return Work(0, 0, 0)
-        return Work(issued, pipe, special)
+def _holds_digits(value: Any, varying: frozenset[str]) -> bool:
+    """Return whether an index holds a quotient or a remainder of a varying name."""
+    return any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary))
 
 
-def value_operands(e: Any) -> tuple[Any, ...]:
-    """Return the expressions right below an expression."""
-    if isinstance(e, Call):
-        return e.args
-    if isinstance(e, Sum):
-        return tuple(atom for atom, _ in e.terms)
-    if isinstance(e, Binary):
-        return (e.a, e.b)
-    return (e.a,) if isinstance(e, Not) else ()
+def _instructions(e: Any, index: bool, depends: Mapping[Any, Any]) -> Work:
+    """Return the instructions of an expression without its operands.
 
-
-def _power_of_two(n: Any) -> bool:
-    return isinstance(n, int) and n > 0 and n & (n - 1) == 0
+    A product that only this sum needs is part of it: one that depends on the same.
+    """
+    if not isinstance(e, Call):
+        divides = index and isinstance(e, Binary) and e.op in QUOTIENTS
+        if divides and not (isinstance(e.b, int) and e.b.bit_count() == 1):
+            return Work(DIVISION)
+        return Work(len(e.terms) if isinstance(e, Sum) else 1)
+    products = [arg for arg in e.args if isinstance(arg, Call) and arg.fn == "multiply"]
+    if e.fn in ("add", "subtract") and any(depends[arg][0] == depends[e][0] for arg in products):
+        return Work()
+    issued, special = COSTS.get(e.fn, (1, 0))
+    return Work(issued, e.fn in _ARITHMETIC, special)
 
 
 # ---- What fusing costs: seconds to compute values again in every block, against seconds to store and load them once.
@@ -221,13 +163,6 @@ def _power_of_two(n: Any) -> bool:
 def blocks_across(extents: Iterable[int], tile: int) -> int:
     """Count the tiles along these axes: as many blocks compute again what does not depend on the axes."""
     return math.prod(-(-extent // tile) for extent in extents)
-
-
-def slots(term: Any, target: Target) -> float:
-    """Return the issue slots of one element of one operation; a special function holds its unit for longer than one."""
-    if term.__class__ is Reduce:
-        return 1.0
-    return _cost(term.fn, target) if term.__class__ is Elementwise else 0.0
 
 
 def issue_seconds(count: float, target: Target) -> float:
@@ -247,21 +182,20 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
 
 def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
     """Return (the operations that make a value from what is in memory, what they read there), each once."""
-    made: list[Any] = []
-    read: list[Any] = []
-    seen: set[Any] = set()
+    made: dict[Any, None] = {}
+    read: dict[Any, None] = {}
     pending = [root]
     while pending:
         term = pending.pop()
-        if term in seen or term.__class__ is Const or term.__class__ is Index:
+        kind = term.__class__
+        if term in made or kind is Const or kind is Index:
             continue
-        seen.add(term)
-        if term.__class__ is Input or (term in stored and term is not root):
-            read.append(term)
-            continue
-        made.append(term)
-        pending.extend(operands(term))
-    return made, read
+        if kind is Input or (term in stored and term is not root):
+            read[term] = None
+        else:
+            made[term] = None
+            pending += operands(term)
+    return list(made), list(read)
 
 
 def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
@@ -272,10 +206,10 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
     summed = {term.x for term in made if term.__class__ is Reduce and term.fn == "add"}
     total = 0.0
     for term in made:
-        if term in summed and term.__class__ is Elementwise and term.fn == "multiply":
-            continue
-        mask = flow.mask[term.x] if term.__class__ is Reduce else flow.mask[term]
-        total += slots(term, target) * flow.elements(mask)
+        if term.__class__ is Reduce:
+            total += flow.elements(flow.mask[term.x])
+        elif term.__class__ is Elementwise and not (term.fn == "multiply" and term in summed):
+            total += _cost(term.fn, target) * flow.elements(flow.mask[term])
     return total
 
 
@@ -294,26 +228,21 @@ def blocks(flow: Dataflow, result: int, own: int, tile: int, target: Target) -> 
         tile = min(tile, policy(target).row_columns)
     elif flow.elements(result) < (policy(target).tile_side // 2) ** 2 * target.multiprocessors:
         tile = max(tile // 2, 1)
-    count = 1
-    for axis in flow.axes_in(result & ~own):
-        count *= -(-at_hint(axis.extent) // tile)
-    return count
+    return blocks_across((at_hint(axis.extent) for axis in flow.axes_in(result & ~own)), tile)
 
 
 def least_seconds(kernel: Kernel, target: Target) -> float:
     """Return the seconds that a kernel of Loop IR takes at least, on a device at its published peaks."""
-    moved = _bytes(kernel) / target.dram_bytes_per_second
-    computed = _slots(kernel, target) / slots_per_second(target)
-    return fixed_seconds(target) + max(moved, computed)
+    return program_seconds((kernel,), math.inf, 1, target)
 
 
-def program_seconds(kernels: Sequence[Kernel], least_bytes: int, launches: int, target: Target) -> float:
+def program_seconds(kernels: Sequence[Kernel], least_bytes: float, launches: int, target: Target) -> float:
     """Return the least number of seconds of a program with a number of launches.
 
     It moves least_bytes (its arguments and results) once, or does every operation of its kernels of Loop IR once,
     whichever takes longer. Values stored in between count for nothing.
     """
-    moved = min(least_bytes, sum(_bytes(kernel) for kernel in kernels)) / target.dram_bytes_per_second
+    moved = min(least_bytes, sum(map(_bytes, kernels))) / target.dram_bytes_per_second
     computed = sum(_slots(kernel, target) for kernel in kernels) / slots_per_second(target)
     return launches * fixed_seconds(target) + max(moved, computed)
 
@@ -325,53 +254,60 @@ def slots_per_second(target: Target) -> float:
 def _bytes(kernel: Kernel) -> float:
     """Return the bytes of global memory, each counted once.
 
-    A buffer counts at most its size, and at most the bytes that come with each accessed index.
+    A buffer counts at most its size, and at most the bytes that come with each accessed index. Memory moves sectors
+    whole: of every other element of a row, each brings the one that is left out.
     """
-    body, found = kernel.body, summary(kernel.body)
-    extents = {loop.var: loop.stop for loop in found.loops}
-    items = {param.name: DTYPE_BYTES[param.dtype] for param in (*kernel.ins, *kernel.outs)}
-    asked: dict[str, float] = {}
+    found, buffers = summary(kernel.body), params(kernel)
+    asked: Counter[str] = Counter()
     accesses: tuple[Load | Store, ...] = (*found.loads, *found.stores)
     for access in accesses:
-        along = dependencies(access.idx, body) & extents.keys()
-        places = math.prod(extents[name] for name in along)
-        asked[access.buf] = asked.get(access.buf, 0) + places * _bytes_of_a_place(access.idx, items[access.buf])
-    sizes = {param.name: items[param.name] * math.prod(param.shape) for param in (*kernel.ins, *kernel.outs)}
-    return float(sum(min(asked.get(name, 0), size) for name, size in sizes.items()))
+        steps = [step for step in linear(access.idx[-1])[0].values() if isinstance(step, int)] if access.idx else []
+        moved = min(DTYPE_BYTES[buffers[access.buf].dtype] * max(math.gcd(*steps), 1), SECTOR)
+        asked[access.buf] += moved * _times(access.idx, kernel.body)
+    sizes = {name: DTYPE_BYTES[param.dtype] * math.prod(param.shape) for name, param in buffers.items()}
+    return float(sum(min(asked[name], size) for name, size in sizes.items()))
 
 
-def _bytes_of_a_place(idx: tuple[Any, ...], item: int) -> int:
-    """Return the bytes that one accessed index moves, at most a sector.
+def _times(value: Any, body: Block, around: frozenset[str] | None = None) -> int:
+    """Return how many values something in a kernel has: one for each iteration of the loops that it varies with.
 
-    Memory moves sectors whole: of every other element of a row, each brings the one that is left out.
+    around: the loops that count, all by default.
     """
-    steps = [step for step in linear(idx[-1])[0].values() if isinstance(step, int)] if idx else []
-    return min(item * max(math.gcd(*steps), 1), SECTOR)
+    extents = _extents(body)
+    loops = dependencies(value, body) & (extents.keys() if around is None else around)
+    return math.prod(extents[name] for name in loops)
+
+
+def _extents(body: Block) -> dict[str, Any]:
+    return {loop.var: loop.stop for loop in summary(body).loops}
 
 
 def _slots(kernel: Kernel, target: Target) -> float:
     """Return the issue slots of all operations, each done once for every element of its value.
 
-    An inclusive scan needs one operation an element: each index goes on from the result of the preceding one. Running
-    softmaxes of one key (attention has two: of its values, and of ones) share their exponentials.
+    An inclusive scan needs one operation an element: each index goes on from the result of the preceding one. A running
+    softmax also computes an exponential of its key; those of one key (attention has two: of its values, and of ones)
+    share it.
     """
-    body, found = kernel.body, summary(kernel.body)
-    extents = {loop.var: loop.stop for loop in found.loops}
-    summed = {stmt.val.name for stmt in found.sums if stmt.fn == "add" and stmt.val.__class__ is Var}
-    running = _running(body, extents)
+    body, sums = kernel.body, summary(kernel.body).sums
+    summed = {stmt.val.name for stmt in sums if stmt.fn == "add" and stmt.val.__class__ is Var}
+    running = _running(body)
     keys: set[Any] = set()
     total = 0.0
     for stmt, around in _placed(body, frozenset()):
-
-        def times(*values: Any, around: frozenset[str] = around) -> float:
-            return float(math.prod(extents[name] for name in dependencies(values, body) & around))
-
-        if isinstance(stmt, Let):
-            call = stmt.val if stmt.val.__class__ is Call and stmt.dst not in running else None
-            if call is not None and not (call.fn == "multiply" and stmt.dst in summed):  # one instruction with the sum
-                total += times(Var(stmt.dst)) * _cost(call.fn, target)
+        if isinstance(stmt, Let) and stmt.val.__class__ is Call and stmt.dst not in running:
+            if not (stmt.val.fn == "multiply" and stmt.dst in summed):  # one instruction with the sum
+                total += _times(Var(stmt.dst), body, around) * _cost(stmt.val.fn, target)
         elif isinstance(stmt, Accumulate | Merge):
-            total += _folded(stmt, running, times, target, keys)
+            folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
+            slots: float = _times(folded, body, around)
+            if isinstance(stmt, Merge) and any(
+                call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call)
+            ):
+                if folded[0] not in keys:
+                    slots += _times(folded[0], body, around) * _cost("exp", target)
+                keys.add(folded[0])
+            total += slots / max(running.get(getattr(value, "name", ""), 1) for value in folded)
     return total
 
 
@@ -385,54 +321,42 @@ def _placed(block: Block, around: frozenset[str]) -> Iterator[tuple[Any, frozens
         yield from _placed(getattr(stmt, "body", ()), around | {stmt.var} if isinstance(stmt, For) else around)
 
 
-def _running(body: Block, extents: dict[str, Any]) -> dict[str, Any]:
+def _running(body: Block) -> dict[str, Any]:
     """Return the values `where(k <= t, x, e)` of running reductions, each with the extent of its k.
 
     x is the same for every t. Scores under a causal mask are not, and each of them is an operation of its own.
+    If t is `u % n`, x may depend on `u // n`.
     """
     found = summary(body)
+    extents = _extents(body)
     made: dict[str, Any] = {let.dst: let.val for let in found.lets} | {load.dst: load.idx for load in found.loads}
     made |= {stmt.acc: stmt.val for stmt in found.sums}
     running = {}
     for let in found.lets:
-        chosen = let.val.__class__ is Call and let.val.fn == "where"
-        bound: Any = made.get(getattr(let.val.args[0], "name", "")) if chosen else None
-        extent = extents.get(getattr(bound.a, "name", "")) if bound.__class__ is Binary and bound.op == "<=" else None
-        if extent and set(_names(bound.b, made)) & extents.keys() - set(_names(let.val.args[1], made, bound.b)):
-            running[let.dst] = extent
+        if let.val.__class__ is Call and let.val.fn == "where":
+            condition, chosen, _ = let.val.args
+            bound = made.get(getattr(condition, "name", ""))
+            if bound.__class__ is Binary and bound.op == "<=":
+                extent, t = extents.get(getattr(bound.a, "name", "")), bound.b
+                rest = Binary("//", t.a, t.b) if t.__class__ is Binary and t.op == "%" else None
+                if extent and _names(t, made) & extents.keys() - _names(chosen, made, rest):
+                    running[let.dst] = extent
     return running
 
 
-def _names(value: Any, made: dict[str, Any], digit: Any = None) -> Iterator[str]:
-    """Yield the names that a value depends on, through the definitions of its operands.
-
-    digit: if it is `t % n`, `t // n` does not depend on it, and is left out.
-    """
-    rest = Binary("//", digit.a, digit.b) if digit.__class__ is Binary and digit.op == "%" else None
-    todo, seen = [value], set()
+def _names(value: Any, made: dict[str, Any], skipped: Any = None) -> set[str]:
+    """Return the names that a value depends on, through the definitions of its operands, but for a part of it."""
+    todo, found = [value], set[str]()
     while todo:
         part = todo.pop()
         if part.__class__ is tuple:
             todo += part
-        elif part.__class__ is Var and part not in seen:
-            seen.add(part)
-            yield part.name
+        elif part.__class__ is Var and part.name not in found:
+            found.add(part.name)
             todo.append(made.get(part.name, ()))
-        elif isinstance(part, Node) and part is not rest and part.__class__ is not Var:
-            todo += [getattr(part, field.name) for field in type(part).fields]
-
-
-def _folded(stmt: Accumulate | Merge, running: dict[str, Any], times: Any, target: Target, keys: set[Any]) -> float:
-    """Return the issue slots of a reduction: one operation an element.
-
-    A running softmax also computes an exponential of its key. keys: those whose exponentials are counted.
-    """
-    folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
-    places = max(running.get(getattr(value, "name", ""), 1) for value in folded)
-    keyed = isinstance(stmt, Merge) and any(call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call))
-    key = times(folded[0]) * _cost("exp", target) if keyed and folded[0] not in keys else 0
-    keys.update(folded[:1] if keyed else ())
-    return float(times(*folded) + key) / float(places)
+        elif isinstance(part, Node) and part is not skipped:
+            todo += type(part).read_inner(part)
+    return found
 
 
 def _cost(fn: str, target: Target) -> float:

@@ -1,12 +1,12 @@
-"""The cost of memory accesses: sectors of global memory, bank conflicts of shared memory, hits in L1, and latency.
+"""The cost of memory accesses: sectors of global memory, bank conflicts of shared memory, and latency.
 
-`sectors` and `wavefronts` count one instruction of a warp. `FirstCache` models the hits of a block in L1. `Waits`
-collects the stalls of one block, and `alone` predicts how long the block runs by itself.
+`sectors` and `wavefronts` are of one instruction. `Waits` collects the stalls of one block, and `alone` predicts how
+long the block runs by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,23 +19,18 @@ from ...ir.facts.layout import IDLE, SECTOR, lanes_at_once, warp_wavefronts
 LANES, LINE = 32, 128
 
 
-FAR = np.iinfo(np.int64).max  # marks an idle lane
-
-
 def busy_warps(mask: Any) -> float:
     """Count the warps with a lane that is not idle."""
     return float(mask.any(axis=1).sum())
 
 
-def sectors(places: Any, mask: Any) -> float:
-    """Count the sectors that warps touch.
+def sectors(places: Any, mask: Any) -> list[set[int]]:
+    """Return the sectors that each warp touches.
 
     The first argument is the first byte of each lane (warps, lanes), aligned to the bytes that the lane moves.
     """
-    found = np.sort(np.where(mask, places // SECTOR, FAR), axis=1)
-    new = found != FAR
-    new[:, 1:] &= found[:, 1:] != found[:, :-1]
-    return float(new.sum())
+    touched = np.broadcast_to(places // SECTOR, mask.shape)
+    return [set(warp[busy].tolist()) for warp, busy in zip(touched, mask, strict=True)]
 
 
 def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
@@ -52,46 +47,8 @@ def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
     return float(taken), float(fewest)
 
 
-def least(mask: Any, size: int, unit: int) -> float:
-    """Return the least units (sectors, wavefronts) that `size` bytes a lane can take."""
-    return float(np.ceil(mask.sum(axis=1) * size / unit).sum())
-
-
-# ---- What L1 serves: sectors that the straight-line code of a block has requested before, by any warp.
-#
-# Loads and copies of less than 16 bytes go through it (cp.async.ca); copies of 16 bytes and of boxes do not. What an
-# earlier iteration of a loop requested may be evicted.
-
-
 WORD = 4  # bytes
-KEPT_BELOW = 16  # bytes of a copy that L1 keeps
-
-
-class FirstCache:
-    """Sectors of each buffer that a block has requested."""
-
-    def __init__(self) -> None:
-        self._asked: dict[str, set[int]] = {}
-
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Enter the body of a loop, which starts with nothing."""
-        outside, self._asked = self._asked, {}
-        yield
-        self._asked = outside
-
-    def served(self, buffer: str, copies: Iterable[Any], mask: Any) -> float:
-        """Return the share of sectors of an unrolled access that were requested before.
-
-        copies: of each, the first byte of each lane (warps, lanes).
-        """
-        asked, touched, fresh = self._asked.setdefault(buffer, set()), 0.0, 0
-        for places in copies:
-            touched += sectors(places, mask)
-            here = set(np.unique(np.broadcast_to(places, mask.shape)[mask] // SECTOR).tolist())
-            fresh += len(here - asked)
-            asked |= here
-        return 1 - fresh / touched if touched else 0.0
+KEPT_BELOW = 16  # bytes of a copy that L1 keeps: cp.async.ca; copies of 16 bytes and of boxes do not go through it
 
 
 # ---- How long one block takes by itself: its instructions and accesses, and what it waits for in between.

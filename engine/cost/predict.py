@@ -17,43 +17,24 @@ hits, and the order of blocks, are not modelled. Latency is the time that one bl
 
 from __future__ import annotations
 
-import math
+import itertools
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from ...codegen.target import Target
-from .instruction_counts import InstructionCounts, WordCounts, beside
+from .instruction_counts import InstructionCounts, beside
 from .limits import fixed_seconds
-from .memory_model import LANES, Waits, alone
+from .memory_model import LANES, alone
 
 BLOCK_RESERVE = 1024  # bytes of shared memory that the driver takes of every block
 REGISTER_GRAIN = 8
 CLOCKS_OF_BLOCK = 1.27  # between the starts of two blocks of the device: 0.64 ns (H200, measured)
 UNHIDDEN = 0.02  # share of all but the busiest resource: nothing overlaps completely
 RESOURCES = ("DRAM", "L2", "shared", "issue", "latency", "tensor")
-
-
-class Counts(NamedTuple):
-    """The input of a prediction for a launch: from `InstructionCounts`, or from an estimate, in their units."""
-
-    blocks: int
-    threads: int
-    shared: int
-    dram: float
-    fill: float
-    lines: float
-    issued: float
-    fma: float
-    special: float
-    tensor: float
-    registers: int | None
-    waits: Waits
-    asynchronous: float
-    spelled: WordCounts = ()
 
 
 class Prediction(NamedTuple):
@@ -78,62 +59,62 @@ class Prediction(NamedTuple):
         return variable if self.bounds[variable] > self.fixed else "launch"
 
 
-def resident_blocks(launch: InstructionCounts | Counts, target: Target) -> int:
-    """Count the blocks that one multiprocessor holds at once. Registers count only where they are known."""
-    most = min(
-        target.blocks,
-        target.threads // launch.threads,
-        (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
-    )
+def _most_blocks(launch: InstructionCounts, target: Target) -> dict[str, int]:
+    """Return the blocks of one multiprocessor that each of its resources allows. Registers are known after assembly."""
+    found = {
+        "blocks": target.blocks,
+        "threads": target.threads // launch.threads,
+        "shared": (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
+    }
     if launch.registers:
         rounded = -(-launch.registers // REGISTER_GRAIN) * REGISTER_GRAIN
-        most = min(most, target.registers // (rounded * -(-launch.threads // LANES) * LANES))
-    return max(1, most)
+        found["registers"] = target.registers // (rounded * launch.warps * LANES)
+    return found
 
 
-def occupancy(launch: InstructionCounts | Counts, target: Target) -> tuple[float, str]:
+def resident_blocks(launch: InstructionCounts, target: Target) -> int:
+    """Count the blocks that one multiprocessor holds at once. Registers count only where they are known."""
+    return max(1, min(_most_blocks(launch, target).values()))
+
+
+def occupancy(launch: InstructionCounts, target: Target) -> tuple[float, str]:
     """Return the warps that the busiest multiprocessor holds at once over those it could, and what holds it down."""
-    own, resident = -(-launch.threads // LANES), resident_blocks(launch, target)
+    resident = resident_blocks(launch, target)
     each = min(resident, -(-launch.blocks // target.multiprocessors))
-    held = {"grid": each < resident, "blocks": resident == target.blocks}
-    held["threads"] = resident == target.threads // launch.threads
-    held["shared"] = resident == (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE)
-    return min(1.0, each * own * LANES / target.threads), next((name for name in held if held[name]), "registers")
+    holds = (name for name, most in _most_blocks(launch, target).items() if most == resident)
+    held = "grid" if each < resident else next(holds, "registers")
+    return min(1.0, each * launch.warps * LANES / target.threads), held
 
 
-def predict(launch: InstructionCounts | Counts, target: Target) -> Prediction:
+def predict(launch: InstructionCounts, target: Target) -> Prediction:
     """Predict the seconds of one launch."""
     resident = resident_blocks(launch, target)
     wide = resident * target.multiprocessors
     full, rest = divmod(launch.blocks, wide)
-    bounds, variable, longest = (0.0,) * len(RESOURCES), 0.0, 0.0
-    for blocks, times in ((wide, full), (rest, 1)):
-        if blocks and times:
-            taken = wave(launch, target, blocks)
-            busiest = max(taken)
-            variable += times * (busiest + UNHIDDEN * (sum(taken) - busiest))
-            longest += times * busiest
-            bounds = tuple([bound + times * seconds for bound, seconds in zip(bounds, taken, strict=True)])
+    taken = [(wave(launch, target, blocks), times) for blocks, times in ((wide, full), (rest, 1)) if blocks and times]
+    bounds = {name: sum(seconds[n] * times for seconds, times in taken) for n, name in enumerate(RESOURCES)}
+    busiest = sum(max(seconds) * times for seconds, times in taken)
+    variable = sum(times * (max(each) + UNHIDDEN * (sum(each) - max(each))) for each, times in taken)
     waves = full + bool(rest)
     # nothing hides the first loads of the first wave and the last stores of the last; with one block
     # on a multiprocessor nothing hides those of any wave, or of any ring that a block fills again
     ends = max(1.0, launch.waits.fills * waves) if resident == 1 else 1.0
     fixed = fixed_seconds(target, ends)
-    return Prediction(variable + fixed, fixed, waves, resident, dict(zip(RESOURCES, bounds, strict=True)), longest)
+    return Prediction(variable + fixed, fixed, waves, resident, bounds, busiest)
 
 
-def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tuple[float, ...]:
+def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float, ...]:
     """Return the seconds that each of RESOURCES needs for a wave of so many blocks."""
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
-    own = -(-launch.threads // LANES)
+    own = launch.warps
     cycle = 1.0 / target.clock
-    more = beside(launch.spelled, target.sm)
-    issued, tensor = launch.issued + more.issued, launch.tensor + more.tensor
+    more_issued, more_fma, more_tensor = beside(launch.spelled, target.sm)
+    issued, tensor = launch.issued + more_issued, launch.tensor + more_tensor
     issue = issued / (min(schedulers, each * own) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock
     busy = max(issued / min(schedulers, own), shared)
-    fma, special = launch.fma + more.fma, launch.special
+    fma, special = launch.fma + more_fma, launch.special
     pipes = max(fma * LANES / target.fp32_per_clock, special * LANES / target.special_per_clock)
     products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
     return (
@@ -153,8 +134,7 @@ def wave(launch: InstructionCounts | Counts, target: Target, blocks: int) -> tup
 # 1945).
 
 
-@dataclass(frozen=True)
-class MeasuredVariant:
+class MeasuredVariant(NamedTuple):
     """One variant of a kernel: measured and predicted, in seconds."""
 
     kernel: str
@@ -162,8 +142,7 @@ class MeasuredVariant:
     predicted: float
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(NamedTuple):
     """Agreement of predictions with measurements of variants of kernels.
 
     tau, loss: means over the kernels, which differ by orders of magnitude; tau: None if all variants tie. error: the
@@ -181,20 +160,18 @@ class Agreement:
 
 def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
     """Return the agreement of the model with all points, under the name "all"."""
-    every = list(points)
-    groups: dict[str, list[MeasuredVariant]] = {}
-    for one in every:
-        groups.setdefault(one.kernel, []).append(one)
-    taus = [kendall([p.measured for p in group], [p.predicted for p in group]) for group in groups.values()]
+    kernel = attrgetter("kernel")
+    every = sorted(points, key=kernel)
+    groups = [list(group) for _, group in itertools.groupby(every, kernel)]
+    taus = [kendall([p.measured for p in group], [p.predicted for p in group]) for group in groups]
     known = [tau for tau in taus if tau is not None]
-    preferred = (min(group, key=lambda p: p.predicted).measured for group in groups.values())
-    fastest = (min(p.measured for p in group) for group in groups.values())
-    loss = math.exp(statistics.fmean(math.log(a / b) for a, b in zip(preferred, fastest, strict=True)))
+    losses = (min(group, key=lambda p: p.predicted).measured / min(p.measured for p in group) for group in groups)
     ratios = [p.predicted / p.measured for p in every]
-    error = statistics.median(abs(ratio - 1) for ratio in ratios)
     return Agreement(
-        "all", len(every), statistics.fmean(known) if known else None, error, statistics.median(ratios), loss
-    )
+        "all", len(every), statistics.fmean(known) if known else None,
+        statistics.median(abs(ratio - 1) for ratio in ratios), statistics.median(ratios),
+        statistics.geometric_mean(losses),
+    )  # fmt: skip
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:

@@ -29,7 +29,7 @@ FACTS = sorted(
 # What Python weighs besides facts, where it has given its numbers to the policy: definitions by file.
 WEIGHING = {
     "engine/cost/limits.py": (
-        "blocks_across slots issue_seconds traffic_seconds fixed_seconds parts slots_of bytes_of blocks"
+        "blocks_across issue_seconds traffic_seconds fixed_seconds parts slots_of bytes_of blocks"
     ),
     "engine/kernels/fusion_pass.py": "Fusion is_renaming",
     "engine/kernels/kernels.py": "Plan Kernels in_memory _merges compile_graph",
