@@ -230,6 +230,7 @@ class NodeType(type):
         cls.fields = inherited + tuple(own)
         cls.by_name = {field.name: field for field in cls.fields}
         cls.places = {field.name: place for place, field in enumerate(cls.fields)}
+        type.__setattr__(cls, "__match_args__", tuple(cls.places))  # `case Var(name)`: fields in declared order
         cls.inner = tuple(field.name for field in cls.fields if field.sort not in _PLAIN)
         cls.named = tuple(field.name for field in cls.fields if field.sort == "Name")
         cls.memory = _memory_of(cls.fields)

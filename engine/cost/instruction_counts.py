@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
-from ...ir.expr import free_names
+from ...ir.expr import Var, add, free_names, xor
 from ...ir.facts.layout import DTYPE_BYTES, SECTOR, params
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.kernel import (
@@ -170,6 +170,11 @@ class Surroundings(NamedTuple):
     varying: frozenset[str]
     requested: defaultdict[str, set[int]]
 
+    @property
+    def warps(self) -> float:
+        """How often all warps together run the statements."""
+        return self.times * busy_warps(self.mask)
+
 
 class _Counter:
     """Counts the statements of a launch in one block. Values are arrays over (warps, lanes)."""
@@ -177,9 +182,10 @@ class _Counter:
     def __init__(self, kernel: Kernel, launch: Launch, index: tuple[int, ...]):
         threads = np.arange(-(-launch.block // LANES) * LANES).reshape(-1, LANES)
         self.index = index
+        self.items = {SHARED: 1, **{name: DTYPE_BYTES[param.dtype] for name, param in params(kernel).items()}}
+        self.roots = {name: name for name in self.items}  # of bases
         self.env: dict[str, Any] = {THREAD: threads, **dict(zip(BLOCK_INDEX, index, strict=True))}
-        self.items = {name: DTYPE_BYTES[param.dtype] for name, param in params(kernel).items()}
-        self.bases: dict[str, tuple[str, Any]] = {name: (name, 0) for name in (SHARED, *self.items)}
+        self.env |= dict.fromkeys(self.items, 0)
         self.boxes = dict[str, int]()  # bytes that a tensor map copies at once
         self.total = defaultdict[str, float](float)  # amounts of InstructionCounts
         self.waits = Waits()
@@ -188,7 +194,6 @@ class _Counter:
         self.idle = False  # some guard let no thread pass
         alive = threads < launch.block
         self.here = Surroundings(1.0, alive, Replications(), {}, frozenset(), defaultdict(set))
-        self.warps = 0.0  # how often all warps of a block together run its statements
         self.block(launch.body, self.here)
 
     def count(self, times: float, **amounts: float) -> None:
@@ -198,98 +203,93 @@ class _Counter:
     # ---- statements
 
     def block(self, block: Block, inside: Surroundings) -> None:
-        outside = self.here, self.warps
-        self.here, self.warps = inside, inside.times * busy_warps(inside.mask)
+        outside, self.here = self.here, inside
         for statement in block:
             self.statement(statement)
-        self.here, self.warps = outside
+        self.here = outside
 
     def statement(self, statement: Any) -> None:
         here, replications = self.here, self.here.replications
         match statement:
-            case Replicate(var=name, extent=extent):
+            case Replicate(name, extent, body):
                 self.env[name] = 0
                 iterations = {**here.iterations, name: np.arange(extent)}
-                with replications.of(name, extent) as copies:
-                    inside = here._replace(times=here.times * extent, replications=copies, iterations=iterations)
-                    self.block(statement.body, inside)
+                copies = replications.of(name, extent)
+                inside = here._replace(times=here.times * extent, replications=copies, iterations=iterations)
+                self.block(body, inside)
             case Loop():
                 self.loop(statement)
-            case Branch():
-                self.compute(statement.cond)
-                there = self.where(here, statement.cond)
+            case Branch(condition, body):
+                self.compute(condition)
+                there = self.where(here, condition)
                 self.idle |= not there.mask.any()
-                self.block(statement.body, there)
-            case Registers() | Fragment():
-                replications.depends[statement.dst] = frozenset(replications.extents)
-            case Define(dst=name):
-                replications.depends[name] = self.compute(statement.val)
-                value = self.value(statement.val)
-                self.env.pop(name, None)
-                if value is not None:
-                    self.env[name] = value
-            case Assign():
-                replications.changed(statement.place)
-                self.compute(statement.val)
+                self.block(body, there)
+            case Registers(name) | Fragment(name):
+                replications.depends[name] = frozenset(replications.extents)
+            case Define(name, _, val):
+                replications.depends[name] = self.compute(val)
+                self.define(name, val)
+            case Assign(place, val):
+                replications.changed(place)
+                self.compute(val)
             case _:
-                self.count(self.warps, issued=1)
+                self.count(here.warps, issued=1)
                 self.instruction(statement, replications)
 
     def instruction(self, statement: Any, replications: Replications) -> None:
         """Count what a statement does besides its instruction."""
         here, waits = self.here, self.waits
         match statement:
-            case Base():
-                self.compute(statement.offset, varying=here.varying)
-                root, origin = self.bases[statement.root]
-                offset = self.value(statement.offset)
-                self.bases[statement.dst] = (root, None if origin is None or offset is None else origin + offset)
-            case LoadFrom(address=address):
-                replications.changed(statement.into)
-                size = DTYPE_BYTES[statement.dtype] * statement.width
-                self.compute(statement.when, address.offset, varying=here.varying)
-                self.access(self.where(here, statement.when), address, size, kept=True, unrolled=size < WORD)
-                waits.loads(self.bases[address.base][0] == SHARED)
-            case LoadMatrix(count=count):
+            case Base(name, root, offset):
+                self.compute(offset, varying=here.varying)
+                self.roots[name] = self.roots[root]
+                self.define(name, add(Var(root), offset))
+            case LoadFrom(into, dtype, address, width, when):
+                replications.changed(into)
+                size = DTYPE_BYTES[dtype] * width
+                self.compute(when, address.offset, varying=here.varying)
+                self.access(self.where(here, when), address, size, kept=True, unrolled=size < WORD)
+                waits.loads(self.roots[address.base] == SHARED)
+            case LoadMatrix(into, address, count):
                 rows = here.mask & (self.env[THREAD] % LANES < MATRIX_ROWS * count)
-                self.access(here._replace(mask=rows), statement.address, MATRIX_ROW_BYTES)
+                self.access(here._replace(mask=rows), address, MATRIX_ROW_BYTES)
                 waits.loads(shared=True)
-                self.words[statement.into.name] += count * self.warps
-            case Multiply() | QueueProduct():
-                replications.changed(statement.acc)
+                self.words[into.name] += count * here.warps
+            case Multiply(total) | QueueProduct(total):
+                replications.changed(total)
                 self.product(statement)
-            case PackWord():
-                self.compute(*statement.values)
-                self.words[statement.into.name] += self.warps
-            case StoreTo(values=values):
+            case PackWord(into, values):
                 self.compute(*values)
-                self.access(here, statement.address, DTYPE_BYTES[statement.dtype] * len(values))
-            case CopyAsync(source=source, bytes=size):
+                self.words[into.name] += here.warps
+            case StoreTo(dtype, address, values):
+                self.compute(*values)
+                self.access(here, address, DTYPE_BYTES[dtype] * len(values))
+            case CopyAsync(to, source, size, when, inside):
                 waits.copies()
-                self.compute(statement.when, statement.inside, source.offset, varying=here.varying)
-                there = self.where(here, statement.when)
-                self.access(self.where(there, statement.inside), source, size, kept=size < KEPT_BELOW, unrolled=True)
-                self.access(there, statement.to, size)
-            case Shuffle(place=place):
+                self.compute(when, inside, source.offset, varying=here.varying)
+                there = self.where(here, when)
+                self.access(self.where(there, inside), source, size, kept=size < KEPT_BELOW, unrolled=True)
+                self.access(there, to, size)
+            case Shuffle(place):
                 replications.changed(place)
-                self.count(self.warps, issued=1)
-            case Butterfly(place=place):
+                self.count(here.warps, issued=1)
+            case Butterfly(place, _, low, high):
                 replications.changed(place)
-                self.count(self.warps, issued=2 * math.log2(2 * statement.high / statement.low) - 1)
-            case TensorMap():
-                self.boxes[statement.dst] = math.prod(statement.box) * self.items[statement.src]
-            case CopyBox():
+                self.count(here.warps, issued=2 * math.log2(2 * high / low) - 1)
+            case TensorMap(name, buffer, box):
+                self.boxes[name] = math.prod(box) * self.items[buffer]
+            case CopyBox(map=name):
                 waits.copies()
-                touched = float(here.mask.sum()) * self.boxes[statement.map] / SECTOR
+                touched = float(here.mask.sum()) * self.boxes[name] / SECTOR
                 self.count(here.times, sectors=touched, ideal_sectors=touched)
-            case Barrier():
-                waits.barrier(statement.cluster > 1)
-            case WaitGroup():
-                waits.waits(statement.keep)
+            case Barrier(cluster):
+                waits.barrier(cluster > 1)
+            case WaitGroup(keep):
+                waits.waits(keep)
             case WaitPhase():
                 waits.waits(waits.phases_kept())
-            case Expect():
-                waits.phases += statement.bytes != 0
+            case Expect(_, size):
+                waits.phases += size != 0
 
     def loop(self, loop: Loop) -> None:
         here = self.here
@@ -300,17 +300,17 @@ class _Counter:
             rounds = int(each[here.mask].max(initial=0))
             self.env[loop.var] = start
             iterations = {loop.var: np.arange(rounds) * step + np.min(start)}
-        self.count(self.warps * rounds, issued=LOOP_OVERHEAD)
+        self.count(here.warps * rounds, issued=LOOP_OVERHEAD)
         inside = Surroundings(
             here.times * rounds, here.mask, replace(here.replications, extents={}), iterations,
             frozenset({loop.var, *(each.dst for each in nodes(loop.body, Define))}), defaultdict(set),
         )  # fmt: skip
-        with self.waits.loop(rounds, loop.unroll, any(True for _ in nodes(loop, Barrier))):
+        with self.waits.loop(rounds, loop.unroll, any(nodes(loop, Barrier))):
             self.block(loop.body, inside)
 
     def product(self, statement: Multiply | QueueProduct) -> None:
         """Count a product. Words take as long whatever is in them."""
-        atom, warps = ATOMS[statement.atom], self.warps
+        atom, warps = ATOMS[statement.atom], self.here.warps
         flops = 2.0 * atom.m * atom.n * atom.k / atom.per_word * HALVES_IN_WORD
         if isinstance(statement, QueueProduct):  # its matrices are read in whole rows of shared memory
             lines = atom.n + (atom.m if isinstance(statement.a, Matrix) else 0)
@@ -331,36 +331,29 @@ class _Counter:
 
         kept: whether L1 keeps what it moves. unrolled: whether all its replicated copies are followed there.
         """
-        mask = here.mask
-        root, base = self.bases[address.base]
-        offset, flip = self.value(address.offset), self.value(address.xor)
-        unknown = base is None or offset is None or flip is None
-        unit = self.items.get(root, 1)
-        place = self.env[THREAD] * size if unknown else ((base ^ flip) + offset) * unit
+        mask, root = here.mask, self.roots[address.base]
+        element = add(xor(Var(address.base), address.xor), address.offset)
+        first = self.value(element)
+        place = self.env[THREAD] * size if first is None else first * self.items[root]
         if root == SHARED:
-            taken, fewest = wavefronts(place // 4, max(size // 4, 1), mask)
+            taken, fewest = wavefronts(place // WORD, max(size // WORD, 1), mask)
             self.count(here.times, wavefronts=taken, ideal_wavefronts=fewest)
             return
         touched = sum(map(len, sectors(place, mask)))
         fewest = sum(-(-lanes * size // SECTOR) for lanes in mask.sum(axis=1).tolist())
         self.count(here.times, sectors=touched, ideal_sectors=fewest)
-        if kept and not unknown:
-            asked = fresh = 0
-            known = here.requested[root]
-            for copy in ((base + at) * unit for at in self.unrolled(address.offset)) if unrolled else (place,):
+        if kept and first is not None:
+            asked, fresh, known = 0, 0, here.requested[root]
+            names = free_names(element) & here.replications.open if unrolled else ()
+            copies = {name: values.tolist() for name, values in here.iterations.items() if name in names}
+            for point in itertools.product(*copies.values()):
+                copy = self.value(element, dict(zip(copies, point, strict=True))) * self.items[root]
                 by_warp = sectors(copy, mask)
                 together = set().union(*by_warp)
                 asked += sum(map(len, by_warp))
                 fresh += len(together - known)
                 known |= together
             self.count(here.times * touched, hits=1 - fresh / asked if asked else 0.0)
-
-    def unrolled(self, offset: Any) -> Iterator[Any]:
-        """Yield the values of an offset in all its replicated copies."""
-        iterations, names = self.here.iterations, free_names(offset) & self.here.replications.open
-        chosen = [name for name in iterations if name in names]
-        for point in itertools.product(*(iterations[name].tolist() for name in chosen)):
-            yield self.value(offset, dict(zip(chosen, point, strict=True)))
 
     # ---- values
 
@@ -370,6 +363,12 @@ class _Counter:
             return evaluate(e, {**self.env, **fixed} if fixed else self.env)
         except (ScheduleError, KeyError, TypeError, AttributeError):
             return None
+
+    def define(self, name: str, e: Any) -> None:
+        value = self.value(e)
+        self.env.pop(name, None)
+        if value is not None:
+            self.env[name] = value
 
     def where(self, here: Surroundings, condition: Any) -> Surroundings:
         """Return the threads for which a condition holds at some iteration, and the share of these iterations.
@@ -393,7 +392,7 @@ class _Counter:
         varying: the values are indices and guards, of which an iteration of a loop computes digits of these names.
         """
         work, depends = self.here.replications.work(values, varying)
-        self.count(self.warps, **work._asdict())
+        self.count(self.here.warps, **work._asdict())
         return depends
 
 

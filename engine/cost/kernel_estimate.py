@@ -102,7 +102,8 @@ class Pricing:
     """
 
     def __init__(self, estimate: KernelEstimate, target: Target):
-        self.estimate, self.target, self.steps = estimate, target, estimate.steps
+        self.steps, self.stores, self.extents, self.sizes = estimate
+        self.target = target
         self.folds = [n for n, step in enumerate(self.steps) if step.over]
         self.folded = union(step.over for step in self.steps)
         self.space = [union((step.axes, step.over, *self._read(step))) for step in self.steps]
@@ -119,15 +120,14 @@ class Pricing:
         if step.fn != "online.s" or len(step.reads) != 2:
             place = step.reads[0]
             product = self.steps[place]
-            if step.fn != "add" or product.fn != "multiply" or product.over or place in self.estimate.stores:
+            if step.fn != "add" or product.fn != "multiply" or product.over or place in self.stores:
                 return None
         return place if contracts(step.axes, *self._read(product)) else None
 
     def size(self, mask: int) -> int:
-        sizes = self.estimate.sizes
-        if mask not in sizes:
-            sizes[mask] = math.prod(self.estimate.extents[bit] for bit in bits(mask))
-        return sizes[mask]
+        if mask not in self.sizes:
+            self.sizes[mask] = self.blocks({}, mask)
+        return self.sizes[mask]
 
     # ---- one loop nest?
 
@@ -153,7 +153,7 @@ class Pricing:
                 sweeps = defaultdict[int, set[int]](set)
                 for n in reversed(inside):
                     step = self.steps[n]
-                    if step.over & axis or n in self.estimate.stores or not sweeps[n]:
+                    if step.over & axis or n in self.stores or not sweeps[n]:
                         sweeps[n].add(level[n])
                     for m in step.reads:
                         if self.steps[m].axes & axis:
@@ -177,29 +177,21 @@ class Pricing:
         most = 1
         for n, step in reversed([*enumerate(self.steps)]):
             if step.over and n in needed:
-                missing = (self.estimate.extents[bit] for bit in bits(self.grid & ~self.space[n]))
+                missing = (self.extents[bit] for bit in bits(self.grid & ~self.space[n]))
                 most = max(most, blocks_across(missing, policy(self.target).tile_side))
             if step.over or n in needed:
                 needed.update(step.reads)
         return most
 
-    def form(self, kind: str) -> tuple[object, ...]:
-        rows = any(self.steps[n].axes & self.folded for n in self.estimate.stores)
-        return kind, len(self.folds), len(self.products), self.sweeps, rows
-
     def loads(self, resident: bool) -> dict[int, BlockWork]:
         """Return the work of the kernel, by the axes of the grid whose blocks repeat it."""
-
-        def evaluated(n: int) -> float:
-            """Count the evaluations of a step, if no block repeats it."""
-            return self.size(self.space[n]) * (1 if resident else self.times.get(n, 1))
-
+        evaluated = [self.size(axes) * (1 if resident else self.times.get(n, 1)) for n, axes in enumerate(self.space)]
         totals = defaultdict[int, BlockWork](BlockWork)
         inside = set(self.products.values()) - self.products.keys()
         for n, step in enumerate(self.steps):
             if n in inside:
                 continue
-            times = evaluated(n)
+            times = evaluated[n]
             if step.is_load:
                 work = BlockWork(fill=times * step.item, issued=0.5 * times * bool(step.item))
             elif n in self.products and step.half:
@@ -207,10 +199,10 @@ class Pricing:
             else:
                 cost, unit = COSTS.get(step.fn, (1, 0))
                 # a running softmax has an exponential for each score, however many results it weighs
-                scores = evaluated(step.reads[0]) if step.fn.startswith("online") else 0
+                scores = evaluated[step.reads[0]] if step.fn.startswith("online") else 0
                 products = times * (n in self.products)
                 work = BlockWork(0.0, 3 * scores + times * cost, scores + times * unit, 0.0, products)
-            missing = self.grid & ~self.space[n]
+            missing = self.grid & ~self.space[n] if self.folded else 0  # each block of a flat kernel has its own
             totals[missing] = totals[missing].plus(work)
         return totals
 
@@ -220,7 +212,7 @@ class Pricing:
         """Return the sides that a tile may have along some axes: those whose indices share loads."""
         if not self.folded:
             return {}
-        extents, options = self.estimate.extents, ROWS
+        extents, options = self.extents, ROWS
         shared = self.grid & ~reduce(and_, (*self.space, *(step.axes for step in self.steps if step.is_load)))
         if self.products:
             options, shared = SIDES, shared & union(self.space[n] for n in self.products)
@@ -231,14 +223,14 @@ class Pricing:
 
     def blocks(self, tile: Tile, mask: int) -> int:
         """Count the blocks along some axes."""
-        return math.prod(-(-self.estimate.extents[bit] // tile.get(bit, 1)) for bit in bits(mask))
+        return math.prod(-(-self.extents[bit] // tile.get(bit, 1)) for bit in bits(mask))
 
     def shared(self, tile: Tile, resident: bool) -> float:
         """Return the bytes on chip: accumulators, and the rows that later sweeps read again.
 
         Of rows, the axis that is swept again is there whole, and a chunk of the other reduced axes.
         """
-        extents, held = self.estimate.extents, sum(_within(tile, self.steps[n].axes) for n in self.folds)
+        extents, held = self.extents, sum(_within(tile, self.steps[n].axes) for n in self.folds)
         if resident:
             kept = {bit: extents[bit] if bit == self.again else min(CHUNK, extents[bit]) for bit in bits(self.folded)}
             rows = (_within({**tile, **kept}, self.steps[n].axes) for n, times in self.times.items() if times > 1)
@@ -257,8 +249,8 @@ class Pricing:
         blocks = self.blocks(tile, self.grid) * split if self.folded else max(1, -(-self.size(self.grid) // FLAT))
         total = BlockWork()
         for missing, load in work.items():
-            total = total.plus(load, self.blocks(tile, missing) if self.folded else 1)
-        stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in self.estimate.stores)
+            total = total.plus(load, self.blocks(tile, missing))
+        stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in self.stores)
         stored *= 9 if split > 1 else 1  # partials in f32, written and read again
         dram = stored + self._from_memory(tile, 0 if resident else min(blocks, target.multiprocessors))
         warps = blocks * LANES
@@ -339,4 +331,6 @@ def price(estimate: KernelEstimate, target: Target) -> Price:
     if seconds == math.inf:
         return impossible("a row does not fit and cannot be swept again")
     kind = "contraction" if kernel.products else "row" if kernel.folded else "flat"
-    return Price(seconds, size, kind, "", kernel.form(kind))
+    rows = any(kernel.steps[n].axes & kernel.folded for n in kernel.stores)
+    form = kind, len(kernel.folds), len(kernel.products), kernel.sweeps, rows
+    return Price(seconds, size, kind, "", form)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -77,12 +76,11 @@ class Replications:
     open: frozenset[str] = frozenset()
     depends: dict[str, Copies] = field(default_factory=dict)
 
-    @contextmanager
-    def of(self, variable: str, extent: int) -> Iterator[Replications]:
-        """Enter the copies of a block. After them, registers are what the last one made them."""
-        yield Replications({**self.extents, variable: extent}, self.open | {variable}, self.depends)
+    def of(self, variable: str, extent: int) -> Replications:
+        """Return those around the copies of a block. Until now, no register differs between these copies."""
         for name in self.depends:
             self.depends[name] -= {variable}
+        return Replications({**self.extents, variable: extent}, self.open | {variable}, self.depends)
 
     def changed(self, place: Any) -> None:
         """Record that a written register differs from copy to copy, but for the copies that its index names."""
@@ -117,8 +115,13 @@ class Replications:
                 counted.append([amount * share for amount in _instructions(e, varying is not None, seen)])
             return seen[e]
 
-        asked = tuple(value for value in values if varying is None or _holds_digits(value, varying))
-        depends, _ = visit(asked)
+        if varying is not None:
+            values = [
+                value
+                for value in values
+                if any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary))
+            ]
+        depends, _ = visit(tuple(values))
         return Work(*map(sum, zip(*counted, strict=True))), depends
 
     def _different(self, e: Any) -> float:
@@ -129,11 +132,6 @@ class Replications:
             return 1.0
         made = {simplify(substitute(e, dict(zip(names, point, strict=True))), {}) for point in points}
         return len(made) / len(points)
-
-
-def _holds_digits(value: Any, varying: frozenset[str]) -> bool:
-    """Return whether an index holds a quotient or a remainder of a varying name."""
-    return any(e.op in QUOTIENTS and not varying.isdisjoint(free_names(e)) for e in nodes(value, Binary))
 
 
 def _instructions(e: Any, index: bool, depends: Mapping[Any, Any]) -> Work:
@@ -263,19 +261,15 @@ def _bytes(kernel: Kernel) -> float:
     for access in accesses:
         steps = [step for step in linear(access.idx[-1])[0].values() if isinstance(step, int)] if access.idx else []
         moved = min(DTYPE_BYTES[buffers[access.buf].dtype] * max(math.gcd(*steps), 1), SECTOR)
-        asked[access.buf] += moved * _times(access.idx, kernel.body)
+        asked[access.buf] += moved * _times(access.idx, kernel.body, _extents(kernel.body).keys())
     sizes = {name: DTYPE_BYTES[param.dtype] * math.prod(param.shape) for name, param in buffers.items()}
     return float(sum(min(asked[name], size) for name, size in sizes.items()))
 
 
-def _times(value: Any, body: Block, around: frozenset[str] | None = None) -> int:
-    """Return how many values something in a kernel has: one for each iteration of the loops that it varies with.
-
-    around: the loops that count, all by default.
-    """
+def _times(value: Any, body: Block, around: Set[str]) -> int:
+    """Return how many values something in a kernel has: one for each iteration of the loops around that it needs."""
     extents = _extents(body)
-    loops = dependencies(value, body) & (extents.keys() if around is None else around)
-    return math.prod(extents[name] for name in loops)
+    return math.prod(extents[name] for name in dependencies(value, body) & around)
 
 
 def _extents(body: Block) -> dict[str, Any]:
@@ -295,19 +289,17 @@ def _slots(kernel: Kernel, target: Target) -> float:
     keys: set[Any] = set()
     total = 0.0
     for stmt, around in _placed(body, frozenset()):
-        if isinstance(stmt, Let) and stmt.val.__class__ is Call and stmt.dst not in running:
-            if not (stmt.val.fn == "multiply" and stmt.dst in summed):  # one instruction with the sum
-                total += _times(Var(stmt.dst), body, around) * _cost(stmt.val.fn, target)
-        elif isinstance(stmt, Accumulate | Merge):
-            folded = (stmt.val,) if isinstance(stmt, Accumulate) else stmt.vals
-            slots: float = _times(folded, body, around)
-            if isinstance(stmt, Merge) and any(
-                call.fn in ("exp", "exp2") for call in nodes(monoid(stmt.fn).step, Call)
-            ):
-                if folded[0] not in keys:
-                    slots += _times(folded[0], body, around) * _cost("exp", target)
-                keys.add(folded[0])
-            total += slots / max(running.get(getattr(value, "name", ""), 1) for value in folded)
+        match stmt:
+            case Let(name, Call(fn)) if name not in running and not (fn == "multiply" and name in summed):
+                total += _times(Var(name), body, around) * _cost(fn, target)
+            case Accumulate() | Merge():
+                folded = stmt.vals if isinstance(stmt, Merge) else (stmt.val,)
+                slots: float = _times(folded, body, around)
+                if isinstance(stmt, Merge) and any(c.fn in ("exp", "exp2") for c in nodes(monoid(stmt.fn).step, Call)):
+                    if folded[0] not in keys:
+                        slots += _times(folded[0], body, around) * _cost("exp", target)
+                    keys.add(folded[0])
+                total += slots / max(running.get(getattr(value, "name", ""), 1) for value in folded)
     return total
 
 
@@ -333,14 +325,13 @@ def _running(body: Block) -> dict[str, Any]:
     made |= {stmt.acc: stmt.val for stmt in found.sums}
     running = {}
     for let in found.lets:
-        if let.val.__class__ is Call and let.val.fn == "where":
-            condition, chosen, _ = let.val.args
-            bound = made.get(getattr(condition, "name", ""))
-            if bound.__class__ is Binary and bound.op == "<=":
-                extent, t = extents.get(getattr(bound.a, "name", "")), bound.b
-                rest = Binary("//", t.a, t.b) if t.__class__ is Binary and t.op == "%" else None
-                if extent and _names(t, made) & extents.keys() - _names(chosen, made, rest):
-                    running[let.dst] = extent
+        match let.val:
+            case Call("where", (Var(condition), chosen, _)):
+                match made.get(condition):
+                    case Binary("<=", Var(k), t) if k in extents:
+                        rest = Binary("//", t.a, t.b) if isinstance(t, Binary) and t.op == "%" else None
+                        if _names(t, made) & extents.keys() - _names(chosen, made, rest):
+                            running[let.dst] = extents[k]
     return running
 
 

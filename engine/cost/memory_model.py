@@ -33,7 +33,7 @@ def sectors(places: Any, mask: Any) -> list[set[int]]:
     return [set(warp[busy].tolist()) for warp, busy in zip(touched, mask, strict=True)]
 
 
-def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
+def wavefronts(words: Any, width: int, mask: Any) -> tuple[int, int]:
     """Return the wavefronts of warps, and the least possible number. words: the first word of each lane (warps, lanes).
 
     width: words a lane. A warp goes in groups of lanes (`lanes_at_once`); a group takes as many as the most different
@@ -44,7 +44,7 @@ def wavefronts(words: Any, width: int, mask: Any) -> tuple[float, float]:
         lanes = tuple(warp)
         taken += warp_wavefronts(lanes, width)
         fewest += -(-(LANES - lanes.count(IDLE)) // lanes_at_once(lanes, width))
-    return float(taken), float(fewest)
+    return taken, fewest
 
 
 WORD = 4  # bytes
@@ -87,7 +87,8 @@ class Waits:
 
     def loads(self, shared: bool) -> None:
         """Record a load whose value a later statement needs."""
-        self._shared, self._memory = self._shared or shared, self._memory or not shared
+        self._shared |= shared
+        self._memory |= not shared
 
     def copies(self) -> None:
         """Record that an asynchronous copy began in this iteration."""

@@ -18,6 +18,7 @@ hits, and the order of blocks, are not modelled. Latency is the time that one bl
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -55,21 +56,22 @@ class Prediction(NamedTuple):
 
     @property
     def binding(self) -> str:
-        variable = max(self.bounds, key=lambda name: self.bounds[name])
+        variable = max(self.bounds, key=self.bounds.__getitem__)
         return variable if self.bounds[variable] > self.fixed else "launch"
 
 
 def _most_blocks(launch: InstructionCounts, target: Target) -> dict[str, int]:
-    """Return the blocks of one multiprocessor that each of its resources allows. Registers are known after assembly."""
-    found = {
+    """Return the blocks of one multiprocessor that each of its resources allows.
+
+    Registers are known after assembly. Until then, there are enough for all threads.
+    """
+    registers = -(-(launch.registers or 1) // REGISTER_GRAIN) * REGISTER_GRAIN
+    return {
         "blocks": target.blocks,
         "threads": target.threads // launch.threads,
         "shared": (target.smem + BLOCK_RESERVE) // (launch.shared + BLOCK_RESERVE),
+        "registers": target.registers // (registers * launch.warps * LANES),
     }
-    if launch.registers:
-        rounded = -(-launch.registers // REGISTER_GRAIN) * REGISTER_GRAIN
-        found["registers"] = target.registers // (rounded * launch.warps * LANES)
-    return found
 
 
 def resident_blocks(launch: InstructionCounts, target: Target) -> int:
@@ -107,15 +109,14 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     """Return the seconds that each of RESOURCES needs for a wave of so many blocks."""
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
-    own = launch.warps
     cycle = 1.0 / target.clock
     more_issued, more_fma, more_tensor = beside(launch.spelled, target.sm)
     issued, tensor = launch.issued + more_issued, launch.tensor + more_tensor
-    issue = issued / (min(schedulers, each * own) * target.issue_share)
+    issue = issued / (min(schedulers, each * launch.warps) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock
-    busy = max(issued / min(schedulers, own), shared)
-    fma, special = launch.fma + more_fma, launch.special
-    pipes = max(fma * LANES / target.fp32_per_clock, special * LANES / target.special_per_clock)
+    busy = max(issued / min(schedulers, launch.warps), shared)
+    fma = launch.fma + more_fma
+    pipes = max(fma * LANES / target.fp32_per_clock, launch.special * LANES / target.special_per_clock)
     products = launch.asynchronous + (tensor - launch.asynchronous) / target.warp_product_share
     return (
         launch.dram * blocks / launch.blocks / (target.dram_share * target.dram_bytes_per_second),
@@ -176,6 +177,6 @@ def agreement(points: Iterable[MeasuredVariant]) -> Agreement:
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Return Kendall's tau-b of two lists of the same things; None where either has only ties."""
-    first, second = (np.sign(np.subtract.outer(values, values)) for values in (np.asarray(one), np.asarray(other)))
-    pairs = np.sqrt(float((first != 0).sum()) * float((second != 0).sum()))
-    return float((first * second).sum() / pairs) if pairs else None
+    first, second = (np.sign(np.subtract.outer(values, values)) for values in (one, other))
+    pairs = np.count_nonzero(first) * np.count_nonzero(second)
+    return float((first * second).sum() / math.sqrt(pairs)) if pairs else None

@@ -254,25 +254,6 @@ SPANS = (32, 64, 128)  # bytes of a row that TMA swizzles
 NO_BIT = 31  # in a xor map: this bit of the chunk stays as it is
 
 
-def spread_lanes(kernel: Kernel, stage: Stage) -> int:
-    """Return the lanes per row with which all threads copy a whole number of rows at once, or 0 if there are none.
-
-    Copies of 16 bytes: as few as share a sector. Words: a warp, whose words are in different banks.
-    """
-    width, chunks, rows, threads = copy_shape(kernel, stage)
-    if stage.gathered:
-        return 0
-    if width * item_bytes(kernel, stage) == WORD:
-        even = chunks % WARP == threads % WARP == 0 < threads and rows % (threads // WARP) == 0
-        return WARP if even and min(chunks, threads) > WARP else 0
-    if width * item_bytes(kernel, stage) == CHUNK and math.gcd(chunks, threads) == 1 < chunks <= min(WARP, threads):
-        return chunks  # neighbours share sectors, though a few threads copy nothing
-    if width * item_bytes(kernel, stage) < CHUNK or threads % rows or rows * chunks % threads:
-        return 0
-    lanes = max(threads // rows, 2)
-    return lanes if lanes < chunks and chunks % lanes == 0 else 0
-
-
 @memoised
 def exchange_bytes(kernel: Kernel) -> int:
     """Return the bytes of shared memory through which threads of several warps combine: a value per warp or thread."""
