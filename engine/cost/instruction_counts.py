@@ -155,7 +155,7 @@ def buffer_bytes(kernel: Kernel) -> int:
 
 
 class Surroundings(NamedTuple):
-    """What holds for the statements of a block.
+    """Context of the statements of a block.
 
     times: how often a warp runs them; mask: the threads that do. iterations: the values of the variable of the
     innermost loop, and of replicated ones. varying: names that differ between iterations of that loop. requested:
@@ -172,7 +172,7 @@ class Surroundings(NamedTuple):
 
     @property
     def warps(self) -> float:
-        """How often all warps together run the statements."""
+        """Runs of the statements by all warps together."""
         return self.times * busy_warps(self.mask)
 
 

@@ -109,6 +109,7 @@ class Pricing:
         self.space = [union((step.axes, step.over, *self._read(step))) for step in self.steps]
         self.grid = union(self.space) & ~self.folded
         self.products = {n: product for n in self.folds if (product := self._contracted(self.steps[n], n)) is not None}
+        self.stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in self.stores)
         self.again, self.sweeps, self.times = 0, 1, dict[int, int]()
 
     def _read(self, step: EstimatedValue) -> Iterator[int]:
@@ -250,8 +251,7 @@ class Pricing:
         total = BlockWork()
         for missing, load in work.items():
             total = total.plus(load, self.blocks(tile, missing))
-        stored = sum(self.size(self.steps[n].axes) * self.steps[n].item for n in self.stores)
-        stored *= 9 if split > 1 else 1  # partials in f32, written and read again
+        stored = self.stored * (9 if split > 1 else 1)  # partials in f32, written and read again
         dram = stored + self._from_memory(tile, 0 if resident else min(blocks, target.multiprocessors))
         warps = blocks * LANES
         counts = InstructionCounts(
@@ -271,9 +271,10 @@ class Pricing:
         once = defaultdict[int, float](float)
         for n, step in enumerate(self.steps):
             if step.is_load:
-                rows = self.size(step.axes & self.folded) * step.item * _within(tile, step.axes) * running
-                again = self.times.get(n, 1) if rows > self.target.l2_bytes / 2 else 1
-                size = min(self.size(step.axes) * step.item, step.whole) * again
+                size = min(self.size(step.axes) * step.item, step.whole)
+                row = self.size(step.axes & self.folded) * step.item
+                if n in self.times and row * _within(tile, step.axes) * running > self.target.l2_bytes / 2:
+                    size *= self.times[n]
                 once[step.buffer] = max(once[step.buffer], size)
         return sum(once.values())
 
@@ -311,8 +312,7 @@ def impossible(reason: str) -> Price:
 def price(estimate: KernelEstimate, target: Target) -> Price:
     """Return the price of a kernel with the best tile of the menu."""
     kernel = Pricing(estimate, target)
-    reason = kernel.refused()
-    if reason:
+    if reason := kernel.refused():
         return impossible(reason)
     menu = kernel.menu()
     tiles = [dict(zip(menu, sides, strict=True)) for sides in itertools.product(*menu.values())]
