@@ -6,17 +6,20 @@ its axes substituted. A Reduce inside keeps its own axes: one that would capture
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+import math
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
-from ...ir.compose import rebuilt, remap, remap_expr
-from ...ir.expr import Axis, Binary, Call, Not, Size, Sum, add, multiply, rebuild, subtract
+from ...ir.compose import index, rebuilt, remap, remap_expr
+from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
-from ...ir.node import Expr, Node, contents, marks_of
+from ...ir.names import unused
+from ...ir.node import Expr, nodes
 from ...ir.tensor import (
     Case,
     Const,
@@ -32,13 +35,13 @@ from ...ir.tensor import (
     Term,
     axes,
     index_axes,
-    is_condition,
     operands,
     postorder,
 )
 from ...ir.torch import TorchOp
 
-Substitution = tuple[tuple[Axis, Any], ...]
+Task = tuple[Any, tuple[tuple[Axis, Any], ...]]  # a value, and the axes of it that are substituted
+FOLDING = (Reduce, Fold)
 
 
 class Resolver:
@@ -48,159 +51,104 @@ class Resolver:
     """
 
     def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str], sources: dict[Any, Any]):
-        self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
+        self.stored, self.values, self.sources = stored, values, sources
         self.names = {axis.name for axis in flow.axes}
-        self.memo: dict[tuple[Any, Substitution], Term] = {}
-        self.missing: list[tuple[Any, Substitution]] = []
-        self.plain: dict[Any, bool] = {}
+        self.known: dict[Task, Term] = {}
+        self.missing: list[Task] = []
+        self.plain: set[Any] = set()  # values below which nothing needs to be pushed
         for term in flow.order:
-            self.plain[term] = self._is_plain(term)
+            if term in stored or self._reads_plainly(term):
+                self.plain.add(term)
 
-    def _is_plain(self, term: Any) -> bool:
-        """Return whether nothing needs to be pushed below this value."""
-        if term in self.stored:
-            return True
-        if term.__class__ is Remap and not self._leaf(term.x):
-            return False
-        return all(self.plain[operand] for operand in operands(term))
+    def _reads_plainly(self, term: Any) -> bool:
+        return (term.__class__ is not Remap or self._leaf(term.x)) and self.plain.issuperset(operands(term))
 
     def _leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored
 
     def kernel(self, root: Term) -> Term:
         """Return the value of a stored term over other stored terms and inputs."""
-        if all(self.plain[operand] for operand in operands(root)) and (
-            root.__class__ is not Remap or self._leaf(root.x)
-        ):
-            return root
-        return self._resolve((root, ()))
+        return root if self._reads_plainly(root) else self._resolve((root, ()))
 
     def moved(self, value: Term, places: Mapping[Axis, Any]) -> Term:
         """Return a value at other indices, or with free axes renamed."""
-        return self._resolve((value, self._order({axis: e for axis, e in places.items() if axis in axes(value)})))
+        return self._resolve(_task(value, places))
 
-    def _resolve(self, task: tuple[Any, Substitution]) -> Term:
-        # An explicit stack: a chain of ten thousand operations does not recurse.
-        stack = [task]
-        while stack:
-            key = stack[-1]
-            if key in self.memo and key is not task:
-                stack.pop()
+    def _resolve(self, task: Task) -> Term:
+        pending = [task]  # explicit: a chain of ten thousand operations does not recurse
+        while pending:
+            key = pending.pop()
+            if key in self.known:
                 continue
             self.missing = []
-            result = self._step(*key)
+            result, source = self._step(*key), key[0]
             if self.missing:
-                stack.extend(reversed(self.missing))
+                pending += (key, *reversed(self.missing))
                 continue
-            if key[0] in self.values:
-                self.values.setdefault(result, self.values[key[0]])
-            if result is not key[0]:
-                self.sources.setdefault(result, self.sources.get(key[0], key[0]))
-            axes(result)  # remembered bottom-up: no recursion later
-            if key is task:
-                return result
-            self.memo[key] = result
-            stack.pop()
-        raise AssertionError("the task itself ends the loop")
+            if source in self.values:
+                self.values.setdefault(result, self.values[source])
+            if result is not source:
+                self.sources.setdefault(result, self.sources.get(source, source))
+            self.known[key] = result
+        return self.known[task]
 
-    def _order(self, sub: dict[Axis, Any]) -> Substitution:
-        if len(sub) < 2:
-            return tuple(sub.items())
-        return tuple(sorted(sub.items(), key=lambda pair: self.flow.bit(pair[0])))
-
-    def _need(self, term: Any, sub: dict[Axis, Any]) -> Term:
-        """Return a term under a substitution if it is known already; otherwise record it as missing.
+    def _need(self, term: Any, places: Mapping[Axis, Any]) -> Any:
+        """Return a term at other indices if it is known already; otherwise record it as missing.
 
         The result is of no use if the term is missing.
         """
-        if sub:
-            own = axes(term)
-            sub = {axis: e for axis, e in sub.items() if e is not axis and axis in own}
+        task = _, substitution = _task(term, places)
         if self._leaf(term):
-            return Remap(term, tuple((axis, sub[axis]) for axis in axes(term) if axis in sub)) if sub else term  # type: ignore[no-any-return]
-        if not sub and self.plain.get(term, False):
-            return term  # type: ignore[no-any-return]
-        key = (term, self._order(sub))
-        known = self.memo.get(key)
-        if known is None:
-            self.missing.append(key)
-            return term  # type: ignore[no-any-return]
-        return known
+            return Remap(term, substitution) if substitution else term
+        if not substitution and term in self.plain:
+            return term
+        if task not in self.known:
+            self.missing.append(task)
+        return self.known.get(task, term)
 
-    def _index(self, e: Any, sub: dict[Axis, Any]) -> Any:
-        return substitute(e, sub, lambda term: as_index(self._need(term, sub)))
+    def _step(self, term: Any, substitution: Sequence[tuple[Axis, Any]]) -> Term:
+        kind, places = term.__class__, dict(substitution)
 
-    def _step(self, term: Any, pairs: Substitution) -> Term:
-        kind, sub = term.__class__, dict(pairs)
+        def operand(x: Any) -> Any:
+            return self._need(x, places)
+
+        def at(e: Any) -> Any:
+            return substitute(e, places, lambda x: _as_index(operand(x)))
+
         if kind is Elementwise:
-            return Elementwise(term.fn, tuple([self._need(arg, sub) for arg in term.args]))
-        if kind is Reduce or kind is Fold:
-            return self._reduce(term, sub)
+            return Elementwise(term.fn, tuple([operand(x) for x in term.args]))
+        if kind in FOLDING:
+            free = {axis for e in places.values() for axis in index_axes(e)}
+            taken = [axis.name for axis in free]
+            places |= {
+                axis: Axis(unused(axis.name, self.names, taken), axis.extent) for axis in term.over if axis in free
+            }
+            return _folded(term, places, operand)
         if kind is Remap:
-            inner = {axis: self._index(e, sub) for axis, e in term.map}
-            outer = {axis: e for axis, e in sub.items() if axis not in inner}
-            return self._need(term.x, {**outer, **inner})
+            return self._need(term.x, {**places, **{axis: at(e) for axis, e in term.map}})  # type: ignore[no-any-return]
         if kind is Case:
-            cond = self._index(term.cond, sub)
+            cond = at(term.cond)
             if cond is True or cond is False:
-                return self._need(term.a if cond else term.b, sub)
-            return Case(cond, self._need(term.a, sub), self._need(term.b, sub))
-        if kind is Index:
-            return as_term(self._index(term.expr, sub))
-        return term  # type: ignore[no-any-return]
-
-    def _reduce(self, term: Reduce | Fold, sub: dict[Axis, Any]) -> Term:
-        free = {axis for e in sub.values() for axis in index_axes(e)}
-        renamed = {axis: self._fresh(axis, free) for axis in term.over if axis in free} if free else {}
-        over, inner = tuple(renamed.get(axis, axis) for axis in term.over), {**sub, **renamed}
-        if isinstance(term, Fold):
-            return Fold(term.part, over, tuple([self._need(arg, inner) for arg in term.args]))
-        return Reduce(term.fn, over, self._need(term.x, inner))
-
-    def _fresh(self, axis: Axis, avoid: set[Axis]) -> Axis:
-        """Return another axis of the same extent that is not used here. The same question gets the same answer."""
-        for number in itertools.count(1):
-            candidate = Axis(f"{axis.name}{number}", axis.extent)
-            if candidate.name not in self.names and candidate not in avoid:
-                return candidate
-        raise AssertionError("count never ends")
+                return operand(term.a if cond else term.b)  # type: ignore[no-any-return]
+            return Case(cond, operand(term.a), operand(term.b))
+        return index(at(term.expr)) if kind is Index else term
 
 
-def as_index(term: Any) -> Any:
+def _task(term: Any, places: Mapping[Axis, Any]) -> Task:
+    return term, tuple([(axis, places[axis]) for axis in axes(term) if places.get(axis, axis) is not axis])
+
+
+def _as_index(term: Any) -> Any:
     """Return a value where an index expression is wanted."""
-    if term.__class__ is Index:
-        return term.expr
-    return term.value if term.__class__ is Const else term
+    return term.expr if term.__class__ is Index else term.value if term.__class__ is Const else term
 
 
-def as_term(e: Any) -> Term:
-    """Return an index expression where a value is wanted."""
-    if isinstance(e, bool) or e.__class__ is int:
-        return Const(e, "b8" if isinstance(e, bool) else "i64")
-    if (isinstance(e, Node) and not isinstance(e, Term)) or is_condition(e):
-        return Index(e)
-    return e  # type: ignore[no-any-return]
-
-
-def over_variables(e: Any, variables: dict[Axis, Any], value: Callable[[Any], Any]) -> Any:
-    """Replace axes by loop variables, and Terms by the values that hold them.
-
-    The folding that extents allow happened before.
-    """
-
-    def change(x: Any) -> Any:
-        if x.__class__ is Axis:
-            return variables[x]
-        if isinstance(x, (Sum, Binary, Not, Call)):
-            return rebuild(x, change)
-        return value(x) if isinstance(x, Node) and x.__class__ is not Size else x
-
-    return change(e)
-
-
-def holds_terms(e: Any) -> bool:
-    """Return whether an index expression reads values. Nodes remember it: indices from look-ups are deep."""
-    return isinstance(e, Node) and contents(e) & marks_of(Term) != 0
+def _folded(term: Any, names: Mapping[Axis, Any], operand: Callable[[Any], Any]) -> Term:
+    """Return a reduction of other operands, over axes under other names."""
+    over = tuple(names.get(axis, axis) for axis in term.over)
+    if term.__class__ is Reduce:
+        return Reduce(term.fn, over, operand(term.x))
+    return Fold(term.part, over, tuple(map(operand, term.args)))
 
 
 # ---- Renamings pushed to the leaves, before any rule looks.
@@ -216,11 +164,15 @@ Renaming = dict[Axis, Axis]
 
 def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = None) -> TensorGraph:
     """Return the program with renamings at the leaves. Names and origins follow the values that have them."""
-    settled = RenamingPass(graph)
-    new = settled.build()
-    if all(new[out.value] is out.value for out in graph.outs):
+    roots = [out.value for out in graph.outs]
+    order = postorder(roots)
+    taken = _taken(order, set(roots))
+    new: dict[Any, Any] = {}
+    for term in order:
+        new[term] = _under(term, taken, new)
+    if all(new[root] is root for root in roots):
         return graph
-    ins, final = own_names([new[out.value] for out in graph.outs])
+    ins, final = _own_names([new[root] for root in roots])
     becomes = {old: final.get(value, value) for old, value in new.items()}
     if origins is not None:
         for old, origin in tuple(origins.items()):
@@ -234,129 +186,95 @@ def push_renamings(graph: TensorGraph, origins: dict[Term, TorchOp] | None = Non
     return TensorGraph(graph.name, tuple(ins.get(x, x) for x in graph.ins), outs, tuple(names.values()))
 
 
-class RenamingPass:
-    """One pass: which renaming each value takes over from its readers, and the values rebuilt under them."""
+def _taken(order: Sequence[Any], stored: Container[Any]) -> dict[Any, Renaming]:
+    """Return the values that are computed under their readers' names, with these.
 
-    def __init__(self, graph: TensorGraph):
-        self.flow = Dataflow([out.value for out in graph.outs])
-        self.stored = {out.value for out in graph.outs}
-        self.taken: dict[Any, Renaming] = {}  # values that are computed under their readers' names
-        asked: dict[Any, list[Renaming]] = {}  # what each reader of a value would have it computed under
-        for term in reversed(self.flow.order):
-            renaming = self._agreed(term, asked.pop(term, []))
-            if renaming:
-                self.taken[term] = renaming
-            for place, operand in enumerate(operands(term)):
-                if term.__class__ is Remap:
-                    wanted = self._renaming(term, renaming) if place == 0 else {}
-                else:
-                    wanted = renaming
-                asked.setdefault(operand, []).append(wanted)
+    A renaming also names axes that are reduced below, so that a row and its sum go on to share their names.
+    """
+    taken: dict[Any, Renaming] = {}
+    asked: defaultdict[Any, list[Renaming]] = defaultdict(list)  # what each reader would have a value computed under
+    for term in reversed(order):
+        renaming = {} if term in stored else _agreed(term, asked[term])
+        if renaming:
+            taken[term] = renaming
+        for place, operand in enumerate(operands(term)):
+            if term.__class__ is Remap:
+                asked[operand].append({} if place else _inside(term, renaming))
+            else:
+                asked[operand].append(renaming)
+    return taken
 
-    def _agreed(self, term: Any, asked: list[Renaming]) -> Renaming:
-        """Return the renaming that all consumers of a value need, if the value can be computed so.
 
-        The result also names axes that are reduced below, so that a row and its sum go on to share their names.
-        """
-        if not asked or not asked[0] or term in self.stored:
-            return {}
-        first = restricted(asked[0], term)
-        if any(restricted(one, term) != first for one in asked[1:]):
-            return {}
-        if not first and not (term.__class__ in (Reduce, Fold) and asked[0].keys() & set(term.over)):
-            return {}
-        together: Renaming = {}
-        for one in asked:
-            together = {**one, **together}
-        if term.__class__ in (Reduce, Fold):
-            return self._around(term, together)
-        if term.__class__ in (Elementwise, Case) or (term.__class__ is Remap and self._renaming(term, {})):
-            return together
+def _agreed(term: Any, asked: Sequence[Renaming]) -> Renaming:
+    """Return the renaming that all consumers of a value need, if the value can be computed so."""
+    if not asked[0]:
         return {}
-
-    def _around(self, term: Any, renaming: Renaming) -> Renaming:
-        """Return a renaming that captures no axis that is folded: of those, too, or of the others alone; else empty."""
-        free = {renaming.get(axis, axis) for axis in axes(term)}
-        folded = {renaming.get(axis, axis) for axis in term.over}
-        if len(folded) == len(term.over) and not folded & free:
-            return renaming
-        return {} if free & set(term.over) else {a: e for a, e in renaming.items() if a not in term.over}
-
-    def _renaming(self, term: Any, outer: Renaming) -> Renaming:
-        """Return the map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
-        if not renames(term):
+    own, together, kind = axes(term), dict(ChainMap(*asked)), term.__class__
+    first, *others = [{axis: one[axis] for axis in own if axis in one} for one in asked]
+    if any(other != first for other in others):
+        return {}
+    if kind in FOLDING:
+        if not first and asked[0].keys().isdisjoint(term.over):
             return {}
-        mapping = dict(term.map)
-        out: dict[Axis, Any] = {a: outer.get(mapping.get(a, a), mapping.get(a, a)) for a in axes(term.x)}
-        return {a: e for a, e in {**outer, **out}.items() if e is not a}
+        free, folded = ({together.get(axis, axis) for axis in group} for group in (own, term.over))
+        if len(folded) == len(term.over) and folded.isdisjoint(free):  # captures no axis that is folded
+            return together
+        return {} if free & {*term.over} else {a: e for a, e in together.items() if a not in term.over}
+    moves = kind is Elementwise or kind is Case or (kind is Remap and _renames(term))
+    return together if first and moves else {}
 
-    def build(self) -> dict[Any, Any]:
-        """Return every value, rebuilt."""
-        new: dict[Any, Any] = {}
-        for term in self.flow.order:
-            new[term] = self._rebuilt(term, self.taken.get(term, {}), new)
-            axes(new[term])  # remembered from below: no recursion later
-        return new
 
-    def _rebuilt(self, term: Any, renaming: Renaming, new: Mapping[Any, Any]) -> Any:
-        def operand(x: Any) -> Any:
-            return new[x] if x in self.taken else remap(new[x], restricted(renaming, x))
+def _renames(term: Remap) -> bool:
+    """Return whether a map only gives axes other names. Under a Case an axis may be read along a longer one."""
+    return all(isinstance(image, Axis) and image.extent == axis.extent for axis, image in term.map)
 
-        kind = term.__class__
-        if kind is Elementwise:
-            args = tuple(map(operand, term.args))
-            return term if args == term.args else Elementwise(term.fn, args)
-        if kind is Reduce:
-            return Reduce(term.fn, renamed(term.over, renaming), operand(term.x))
-        if kind is Fold:
-            return Fold(term.part, renamed(term.over, renaming), tuple(map(operand, term.args)))
-        if kind is Case:
-            return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
-        if kind is Remap:
-            if term.x in self.taken and renames(term):  # of one that does not, names of axes folded below alone
-                return new[term.x]
-            return remap(remap(new[term.x], dict(term.map)), renaming)
+
+def _inside(term: Remap, outer: Renaming) -> Renaming:
+    """Return the map of a Remap as a renaming, under the renaming it takes over; empty if it is none."""
+    if not _renames(term):
+        return {}
+    images = dict(term.map)
+    own = {axis: images.get(axis, axis) for axis in axes(term.x)}
+    inner = outer | {axis: outer.get(image, image) for axis, image in own.items()}
+    return {axis: image for axis, image in inner.items() if image is not axis}
+
+
+def _under(term: Any, taken: Mapping[Any, Renaming], new: Mapping[Any, Any]) -> Any:
+    """Return a value under the names that it takes over."""
+    renaming, kind = taken.get(term, {}), term.__class__
+
+    def operand(x: Any) -> Any:
+        return new[x] if x in taken else remap(new[x], renaming)
+
+    if kind is Elementwise:
+        return Elementwise(term.fn, tuple(map(operand, term.args)))
+    if kind in FOLDING:
+        return _folded(term, renaming, operand)
+    if kind is Case:
+        return Case(remap_expr(term.cond, renaming), operand(term.a), operand(term.b))
+    if kind is not Remap:
         return term
+    if term.x in taken and _renames(term):  # of one that does not, names of axes folded below alone
+        return new[term.x]
+    return remap(remap(new[term.x], dict(term.map)), renaming)
 
 
-def renames(term: Remap) -> bool:
-    """Return whether an index map only gives axes other names."""
-    return all(same_extent(axis, image) for axis, image in term.map)
-
-
-def same_extent(axis: Axis, image: Any) -> bool:
-    """Return whether an axis is read along one of the same extent; under a Case it may be a longer one."""
-    return isinstance(image, Axis) and image.extent == axis.extent
-
-
-def renamed(over: tuple[Axis, ...], renaming: Renaming) -> tuple[Axis, ...]:
-    """Return folded axes under their new names."""
-    return tuple(renaming.get(axis, axis) for axis in over)
-
-
-def restricted(renaming: Renaming, term: Any) -> Renaming:
-    """Return the part of a renaming that concerns a value."""
-    own = axes(term)
-    return {a: e for a, e in renaming.items() if a in own}
-
-
-def own_names(roots: list[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
+def _own_names(roots: Sequence[Any]) -> tuple[dict[Any, Input], dict[Any, Any]]:
     """Return the inputs that are never read plainly, with their first consumers' names, and each value over these."""
     order = postorder(roots)
-    plain = {x for term in order for x in operands(term)[term.__class__ is Remap :] if x.__class__ is Input}
-    plain.update(roots)
+    plain = {*roots, *(x for term in order for x in operands(term)[term.__class__ is Remap :])}
     better: dict[Any, Input] = {}
+    new: dict[Any, Any] = {}
     for term in order:
-        if term.__class__ is Remap and term.x.__class__ is Input and term.x not in plain:
-            mapping = dict(term.map)
-            names = tuple(mapping.get(a, a) for a in term.x.axes)
-            if all(map(same_extent, term.x.axes, names)) and len(set(names)) == len(names):
-                better.setdefault(term.x, Input(term.x.name, names, term.x.dtype))
-    new: dict[Any, Any] = {x: remap(own, dict(zip(own.axes, x.axes, strict=True))) for x, own in better.items()}
+        x = term.x if term.__class__ is Remap else None
+        if x.__class__ is Input and x not in plain and x not in better and _renames(term):
+            images = dict(term.map)
+            names = tuple(images.get(axis, axis) for axis in x.axes)
+            if len(set(names)) == len(names):
+                better[x] = own = Input(x.name, names, x.dtype)
+                new[x] = remap(own, dict(zip(names, x.axes, strict=True)))
     for term in order:
-        if term not in new:
-            new[term] = rebuilt(term, lambda x: new.get(x, x))
-            axes(new[term])
+        new.setdefault(term, rebuilt(term, new.__getitem__))
     return better, new
 
 
@@ -375,10 +293,6 @@ class Places:
 
     def __init__(self, flow: Dataflow, kept: Set[Any]):
         self.flow, self.kept = flow, kept
-        self.views: dict[Any, list[dict[Any, Any]]] = {}  # the maps under which a value of several readers is read
-        for term in flow.order:
-            if term.__class__ is Remap and term.x.__class__ is not Input and len(flow.readers[term.x]) > 1:
-                self.views.setdefault(term.x, []).append(dict(term.map))
         self.below: dict[Any, Below] = {}
         self.count: dict[Any, int] = {}
 
@@ -390,18 +304,17 @@ class Places:
         found: Below = {}
         for operand in operands(term):
             if operand not in self.kept:
-                places = self.below[operand]
-                if operand in self.views:
-                    places = {**places, operand: frozenset((axes(operand),))}
-                found = _merged(found, _moved(places, dict(term.map)) if term.__class__ is Remap else places)
-        self.below[term] = found
-        views = self.views.get(term)
-        if views is not None:
-            everything = {**found, term: frozenset((axes(term),))}
-            found = everything if len(views) < len(self.flow.readers[term]) else {}
+                below = self.below[operand]
+                found = _merged(found, _moved(below, term.map) if term.__class__ is Remap else below)
+        needed, readers = found, self.flow.readers[term]
+        views = [reader.map for reader in readers if reader.__class__ is Remap and reader.x is term]
+        if views and len(readers) > 1 and term.__class__ is not Input:
+            found = {**found, term: frozenset((axes(term),))}
+            needed = found if len(views) < len(readers) else {}
             for view in views:
-                found = _merged(found, _moved(everything, view))
-        self.count[term] = 1 + sum(len(places) - 1 for places in found.values())
+                needed = _merged(needed, _moved(found, view))
+        self.below[term] = found
+        self.count[term] = 1 + sum(len(places) - 1 for places in needed.values())
 
 
 def _merged(one: Below, other: Below) -> Below:
@@ -411,16 +324,14 @@ def _merged(one: Below, other: Below) -> Below:
     return {**one, **{value: places | one.get(value, frozenset()) for value, places in other.items()}}
 
 
-def _moved(below: Below, view: dict[Any, Any]) -> Below:
+def _moved(below: Below, view: Sequence[tuple[Axis, Any]]) -> Below:
     """Return the indices as read through a view."""
-    through: dict[Any, Any] = {}  # what an expression is under the view: indices of a chain have their parts in common
-
-    def read(e: Any) -> Any:
-        if e not in through:
-            through[e] = remap_expr(e, view)
-        return through[e]
-
-    return {value: frozenset([tuple(map(read, place)) for place in places]) for value, places in below.items()}
+    images = dict(view)
+    exprs = {e for places in below.values() for place in places for e in place}  # those of a chain share many
+    through = {e: remap_expr(e, images) for e in exprs}
+    return {
+        value: frozenset([tuple([through[e] for e in place]) for place in places]) for value, places in below.items()
+    }
 
 
 # ---- Outputs over the loops of the folds that they are computed from.
@@ -441,67 +352,51 @@ def uncut_outputs(graph: TensorGraph) -> TensorGraph:
     return TensorGraph(graph.name, graph.ins, outs, graph.names) if outs != graph.outs else graph
 
 
-def _uncut(out: Output, values: set[Any]) -> Output:
-    region = postorder([out.value], _beside)
+def _uncut(out: Output, values: Container[Term]) -> Output:
+    # what is computed at the same indices as the output
+    region = postorder([out.value], lambda term: operands(term) if term.__class__ is Elementwise else ())
     for view in region:
-        if view.__class__ is Remap and view.x not in values and _cuts_folds(view):
-            order = _order(view, out.axes)
-            if order is not None:
-                return Output(out.name, order, _moved_region(region, _digits(out.axes, order)))
+        order = _order(view, out.axes) if view.__class__ is Remap and view.x not in values else None
+        if order is None:
+            continue
+        place, stride, digits = _offset(order, {}), 1, {}
+        for axis in reversed(out.axes):
+            high = operate("//", place, stride)
+            digits[axis] = high if axis is out.axes[0] else operate("%", high, axis.extent)
+            stride = multiply(stride, axis.extent)
+        new: dict[Any, Term] = {}
+        for term in region:
+            new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
+        return Output(out.name, order, new[out.value])
     return out
 
 
-def _beside(term: Term) -> Sequence[Term]:
-    """Return the operands that are computed at the same indices as their consumer."""
-    return operands(term) if term.__class__ is Elementwise else ()
-
-
-def _cuts_folds(view: Remap) -> bool:
-    """Return whether a reduction below varies with an axis that the map cuts: a loop over pieces would repeat it."""
-    if view.x.__class__ is Input:
-        return False
-    cut = {axis for axis, e in view.map if isinstance(e, Node) and contents(e) & marks_of(Binary)}
-    folds = (term for term in postorder([view.x]) if term.__class__ is Reduce or term.__class__ is Fold)
-    return any(not cut.isdisjoint(axes(term)) for term in folds)
-
-
 def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
-    """Return the order of the axes that gives every element the same offset before the cut as after it, or None."""
-    own, mapping, wanted = axes(view.x), dict(view.map), _place(outer, {})
-    if len(own) > MOST or set(axes(view)) != set(outer) or _elements(own) != _elements(outer):
+    """Return the order of the axes that gives every element the same offset before a cut as after it, or None.
+
+    A view cuts if a reduction below varies with an axis that it divides: a loop over the pieces would repeat it.
+    """
+    own, images = axes(view.x), dict(view.map)
+    cut = {axis for axis, e in view.map if any(nodes(e, Binary))}
+    folds = (term for term in postorder([view.x]) if term.__class__ in FOLDING)
+    if not cut or all(cut.isdisjoint(axes(term)) for term in folds):
         return None
-    return next((order for order in itertools.permutations(own) if _place(order, mapping) == wanted), None)
+    if len(own) > MOST or {*axes(view)} != {*outer} or _elements(own) != _elements(outer):
+        return None
+    wanted = _offset(outer, {})
+    return next((order for order in itertools.permutations(own) if _offset(order, images) == wanted), None)
 
 
 def _elements(own: Sequence[Axis]) -> Expr:
-    return functools.reduce(multiply, (axis.extent for axis in own), 1)
+    return math.prod(axis.extent for axis in own)
 
 
-def _place(order: Sequence[Axis], mapping: dict[Axis, Expr]) -> Expr:
-    """Return the offset in memory of an element with its axes in an order, each axis mapped by the view."""
-    place: Expr = 0
+def _offset(order: Sequence[Axis], images: Mapping[Axis, Expr]) -> Expr:
+    """Return the offset in memory of an element with its axes in an order, each axis read at its image."""
+    offset: Expr = 0
     for axis in order:
-        place = add(multiply(place, axis.extent), mapping.get(axis, axis))
-    return simplify(place)
-
-
-def _digits(outer: Sequence[Axis], order: Sequence[Axis]) -> dict[Axis, Expr]:
-    """Return each axis after the cut by those before it."""
-    place, stride, digits = _place(order, {}), 1, {}
-    for axis in reversed(outer):
-        high = operate("//", place, stride)
-        digits[axis] = high if axis is outer[0] else operate("%", high, axis.extent)
-        stride = multiply(stride, axis.extent)
-    return digits
-
-
-def _moved_region(region: Sequence[Term], digits: dict[Axis, Expr]) -> Term:
-    """Return the last value of a region with its axes replaced."""
-    new: dict[Any, Term] = {}
-    for term in region:
-        new[term] = rebuilt(term, new.__getitem__) if term.__class__ is Elementwise else remap(term, digits)
-        axes(new[term])  # remembered from below: no recursion later
-    return new[region[-1]]
+        offset = add(multiply(offset, axis.extent), images.get(axis, axis))
+    return simplify(offset)
 
 
 # Results side by side: values that read one computed value at ranges of one of its axes, as q, k, v read one matmul.
@@ -515,11 +410,9 @@ Range = tuple[Any, int]  # the axis of a value, and the index of the whole where
 
 def translation(e: Any) -> Range | None:
     """Return the axis that an index expression shifts, and by how much; None where it does more."""
-    if e.__class__ is Axis:
-        return e, 0
-    if e.__class__ is Sum and len(e.terms) == 1 and e.terms[0][1] == 1 and e.terms[0][0].__class__ is Axis:
-        return e.terms[0][0], e.constant
-    return None
+    atoms, start = linear(e)
+    shifted = [atom for atom, factor in atoms.items() if atom.__class__ is Axis and factor == 1]
+    return (shifted[0], start) if len(shifted) == len(atoms) == 1 else None
 
 
 def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int]) -> tuple[Any, list[Range]] | None:
@@ -529,11 +422,8 @@ def side_by_side(views: Sequence[Mapping[Any, Range]], extents: Mapping[Any, int
     """
     for whole in views[0]:
         found = [view[whole] for view in views if whole in view]
-        if len(found) < len(views):
-            continue
-        ordered = sorted(found, key=lambda part: part[1])
-        ends = [start + extents[axis] for axis, start in ordered]
-        if ends[:-1] == [start for _, start in ordered[1:]]:
+        pairs = itertools.pairwise(sorted(found, key=itemgetter(1)))
+        if len(found) == len(views) and all(start + extents[axis] == end for (axis, start), (_, end) in pairs):
             return whole, found
     return None
 
@@ -550,35 +440,29 @@ class Parts:
 def parts_of(values: Sequence[Any], loops: Sequence[Sequence[Axis]], stored: Container[Any]) -> Parts | None:
     """Return the arrangement of values with these loops side by side, or None. stored: the values read from memory."""
     views = [dict(_views(value, own, stored)) for value, own in zip(values, loops, strict=True)]
-    extents = {axis: axis.extent for own in loops for axis in own}
-    found = side_by_side(views, extents)
+    found = side_by_side(views, {axis: axis.extent for own in loops for axis in own})
     if found is None:
         return None
-    (_, axis), ranges = found
-    place = list(loops[0]).index(ranges[0][0])
-    others = {tuple(a.extent for a in own if a is not mine) for own, (mine, _) in zip(loops, ranges, strict=True)}
-    if len(others) > 1 or any(own[place] is not mine for own, (mine, _) in zip(loops, ranges, strict=True)):
+    (_, whole), ranges = found
+    shapes = [
+        [None if axis is mine else axis.extent for axis in own] for own, (mine, _) in zip(loops, ranges, strict=True)
+    ]
+    if shapes.count(shapes[0]) < len(shapes):  # they differ in more than the extent of one axis
         return None
     least = min(start for _, start in ranges)
-    along = Axis(axis.name, sum(extents[mine] for mine, _ in ranges))
+    along = Axis(whole.name, sum(mine.extent for mine, _ in ranges))
     return Parts(
         along,
         tuple({mine: subtract(along, start - least)} for mine, start in ranges),
-        tuple((start - least, start - least + extents[mine]) for mine, start in ranges),
+        tuple((start - least, start - least + mine.extent) for mine, start in ranges),
     )
 
 
-def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterable[tuple[Any, Range]]:
+def _views(value: Any, loops: Sequence[Axis], stored: Container[Any]) -> Iterator[tuple[Any, Range]]:
     """Return the values that a value reads at a range of one of its own axes, among those that its kernel computes."""
-    pending, seen = [value], {value}
-    while pending:
-        term = pending.pop()
+    for term in reversed(postorder([value], lambda term: [x for x in operands(term) if x not in stored])):
         if term.__class__ is Remap and len(term.map) == 1 and term.x.__class__ is not Input and term.x not in stored:
             ((axis, e),) = term.map
             moved = translation(e)
             if moved is not None and moved[0] in loops:
                 yield (term.x, axis), moved
-        for operand in operands(term):
-            if operand not in stored and operand not in seen:
-                seen.add(operand)
-                pending.append(operand)

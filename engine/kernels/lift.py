@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.dtypes import FLOATS, INTEGERS
-from ...ir.expr import Axis, Binary, Call, Var, both, invert
+from ...ir.expr import Axis, Binary, Call, Var, both, invert, rebuild
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.index import operate, substitute
 from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Node
+from ...ir.node import Node, contents
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
 from ...ir.sizes import sizes_in
@@ -45,7 +45,7 @@ from ...ir.tensor import (
 )
 from ...ir.torch import TorchOp
 from ..language.evaluate import RESERVED
-from .index_maps import holds_terms, over_variables
+from .index_maps import FOLDING
 
 # ---- The guards under which a kernel computes values that several sides of its selections need.
 
@@ -133,6 +133,11 @@ def _common_part(guard: Any, other: Any) -> Any:
             return True
         other = other.a
     return other
+
+
+def holds_terms(e: Any) -> bool:
+    """Return whether an index expression reads values. Nodes remember it: indices from look-ups are deep."""
+    return isinstance(e, Node) and contents(e) & Term.marks != 0
 
 
 # ---- Constants of Tensor IR as the numbers that Loop IR has.
@@ -293,7 +298,6 @@ class Block:
     memo: dict[Any, Any] = field(default_factory=dict)
 
 
-FOLDING = (Reduce, Fold)
 ACCUMULATORS = {"add": "sum", "maximum": "top", "minimum": "low", "multiply": "product"}
 SHORT = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "ratio", "where": "chosen"}
 
@@ -455,10 +459,9 @@ class Lift:
         """Return an index expression over the loop variables in scope."""
         if e.__class__ is Axis:
             return Var(stack[self._depth(e, stack)].variable)
-        if e.__class__ is int or e is True or e is False:
-            return e
-        variables = {axis: Var(stack[self._depth(axis, stack)].variable) for axis in index_axes(e)}
-        return over_variables(e, variables, lambda term: self.value(term, stack, guard))
+        if isinstance(e, Term):
+            return self.value(e, stack, guard)
+        return rebuild(e, lambda part: self.index(part, stack, guard))
 
     def _condition(self, guard: Any, stack: list[Block]) -> Any:
         """Return a guard over the loop variables in scope.
