@@ -14,7 +14,7 @@ its operands: linear in practice, and no term is rebuilt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,16 +22,15 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
-from ...ir.sizes import at_hint
-from ...ir.tensor import Const, Elementwise, Fold, Index, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
+from ...ir.tensor import Elementwise, Fold, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands, postorder
 from ..language import core as s
 from ..language.check import load_facts
 from ..language.evaluate import SITE, Environment, Expressions
-from ..language.rule import Rule, RuleSet, policy
+from ..language.rule import Rule, policy
 from ..language.spelling import expression
-from ..rewrite.terms.matcher import AtTerm, TermRuleWriter, executor_of
-from ..rewrite.terms.rewriter import Table, mentions_mat
-from ..rewrite.trace import NAMELESS, Called, Refusal, failed_guard, held
+from ..rewrite.terms.matcher import LEAVES, AtTerm, TermRuleWriter, executor_of
+from ..rewrite.terms.rewriter import Table
+from ..rewrite.trace import Refusal, failed_guard, held
 from .index_maps import Places
 
 # ---- What fusion decided, as data: which values are stored, by which rules, and why others did not fire.
@@ -64,8 +63,8 @@ class Fused:
     rule: Rule
     value: Term
     reader: Term | None
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    held: tuple[str, ...] = field(default=(), compare=False)
+    bound: Mapping[str, Any]
+    held: tuple[str, ...]
 
 
 @dataclass
@@ -86,21 +85,28 @@ class FusionDecisions:
     asked: frozenset[str] | None = None
 
 
-def guards_of(rule: Rule, env: dict[str, Any], asked: frozenset[str] | None, called: Called | None) -> tuple[str, ...]:
-    """Return the guards of a rule that fired, with their values, if they are recorded for the rule."""
-    if asked is None or asked.isdisjoint((rule.name, rule.file, rule.family)):
-        return ()
-    return held(rule, env, Expressions("tensor"), called or NAMELESS)
-
-
-def refusal(rule: Rule, guard: s.Guard, value: Term, env: dict[str, Any], called: Called | None) -> Refusal:
-    """Return the guard that did not hold, with its values, if the plan records them (called: the names of values).
+class Recorder:
+    """Makes the records of firings and refusals on a program, with their values if `asked` is not None.
 
     The values are read at once, because the site changes later.
     """
-    found = failed_guard(rule, guard, {} if called is None else env, Expressions, term=value)
-    text = "" if called is None else found.text(called)
-    return replace(found, text=lambda names: text)
+
+    def __init__(self, graph: TensorGraph, asked: frozenset[str] | None):
+        self.asked = asked
+        self.names = {} if asked is None else called_in(graph)
+
+    def fired(self, rule: Rule, value: Term, reader: Term | None, bound: Environment, env: Environment) -> Fused:
+        """Return the record of a rule that fired. bound: the names of its pattern; env: what its guards read."""
+        if self.asked is None:
+            return Fused(rule, value, reader, {}, ())
+        silent = self.asked.isdisjoint((rule.name, rule.file, rule.family))
+        return Fused(rule, value, reader, bound, () if silent else held(rule, env, Expressions("tensor"), self.names))
+
+    def refused(self, rule: Rule, guard: s.Guard, value: Term, env: Environment) -> Refusal:
+        """Return the record of a guard that did not hold."""
+        found = failed_guard(rule, guard, {} if self.asked is None else env, Expressions, term=value)
+        text = "" if self.asked is None else found.text(self.names)
+        return replace(found, text=lambda names: text)
 
 
 def called_in(graph: TensorGraph) -> dict[Any, str]:
@@ -124,77 +130,14 @@ def called(value: Term, names: Mapping[Term, str]) -> str:
 # y = op(..)                          =>  y = mat(op(..))              share: store what several kernels compute
 # a = mat(v), b = mat(w)              =>  (a, b) = mat(v, w)           siblings: one kernel stores both
 
-
-class Siblings:
-    """A two-root rule: guards over a pair of stored values."""
-
-    def __init__(self, rule: Rule, names: tuple[str, str, str, str], parameters: dict[str, Any]):
-        self.rule, self.names = rule, names
-        executor, self.pinned = executor_of(rule, parameters)
-        self.decide = executor.first()
-
-    def names_of(self, first: Any, second: Any) -> dict[str, Any]:
-        """Return the values of the names in the pattern."""
-        a, v, b, w = self.names
-        return {a: first, v: first, b: second, w: second}
-
-    def decided(self, first: Any, second: Any, site: Any) -> Environment | None:
-        """Return the environment in which two stored values may share a kernel, or None.
-
-        The site records a guard that keeps them apart.
-        """
-        env = {**self.names_of(first, second), SITE: site, "target": site.target}
-        return self.decide(env, self.pinned, AtTerm(site, second))
+# How many `mat`s each side has, and whether each of them is one as a whole.
+KINDS: dict[tuple[int, ...], str] = {
+    (1, 0, True, False): "inline", (1, 0, False, False): "fuse", (1, 1, False, True): "climb",
+    (0, 1, False, True): "share",
+}  # fmt: skip
 
 
-class FusionRules:
-    """The rules of rules/fusion, compiled, by kind."""
-
-    def __init__(self, rules: Iterable[Rule], parameters: dict[str, Any] | None = None):
-        load_facts()
-        found: dict[str, list[Any]] = {"inline": [], "fuse": [], "climb": [], "share": []}
-        self.siblings: list[Siblings] = []
-        self.rules = tuple(rules)
-        for rule in self.rules:
-            kind = kind_of(rule)
-            if kind == "siblings":
-                self.siblings.append(Siblings(rule, _pair(rule), parameters or {}))
-                continue
-            if kind == "inline":  # the root is the value itself: readers of mat(v) read v
-                rule = replace(rule, match=(_without_mat(rule.match[-1]),))
-            found[kind].append(TermRuleWriter(rule, parameters or {}, evidence=True, bind=True).write())
-        self.inline, self.fuse = Table(found["inline"]), Table(found["fuse"])
-        self.climb, self.share = Table(found["climb"]), Table(found["share"])
-
-    @classmethod
-    def of(cls, rules: RuleSet, parameters: dict[str, Any] | None = None) -> FusionRules:
-        """Return the fusion of a rule set: its rules on tensor that move a `mat`."""
-        return cls((rule for rule in rules.at("tensor") if mentions_mat(rule)), parameters)
-
-
-def _without_mat(statement: Any) -> s.Syntax:
-    """Return `h = v` for `h = mat(v)`."""
-    return s.Assign(statement.span, statement.target, statement.value.items[0])
-
-
-def _spell(value: Any, defined: dict[str, s.ValueTerm], mats: list[Any]) -> Any:
-    """Return a value as nested tuples without its `mat`s, which go to `mats`.
-
-    The names of other statements are written out.
-    """
-    if isinstance(value, s.MatTerm):
-        mats.append(value)
-        return _spell(value.x, defined, mats)
-    if isinstance(value, s.NameTerm):
-        return _spell(defined[value.name], defined, mats) if value.name in defined else value.name
-    if isinstance(value, s.ValueTerm):
-        return (
-            type(value).__name__,
-            *(_spell(getattr(value, field), defined, mats) for field in type(value).__slots__),
-        )
-    if isinstance(value, tuple):
-        return tuple(_spell(item, defined, mats) for item in value)
-    return expression(value) if isinstance(value, s.Syntax) else value
+ONLY_MATS = "its right side is its left side less one `mat`, or with the `mat` moved to the root, or with one put there"
 
 
 def kind_of(rule: Rule) -> str:
@@ -204,37 +147,76 @@ def kind_of(rule: Rule) -> str:
     """
     if len(rule.rewrite) == 1 and isinstance(rule.rewrite[0], s.Assign) and isinstance(rule.rewrite[0].target, s.Group):
         return "siblings"
-    sides = []
-    for defined in (rule.left, rule.right):
-        root, mats = list(defined.values())[-1], list[Any]()
-        sides.append((_spell(root, defined, mats), len(mats), isinstance(root, s.MatTerm)))
-    (before, had, stored), (after, has, stores) = sides
-    if before == after:
-        if (had, has) == (1, 0):
-            return "inline" if stored else "fuse"
-        if stores and not stored and (had, has) in ((1, 1), (0, 1)):
-            return "climb" if had else "share"
-    raise DplcError(
-        f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`", rule.span,
-        ("its right side is its left side less one `mat`, or with the `mat` moved to the root, or with one put there",),
-    )  # fmt: skip
+    sides = [[*_parts(list(side.values())[-1], side)] for side in (rule.left, rule.right)]
+    kind = KINDS.get((*(side.count(s.MatTerm) for side in sides), *(side[0] is s.MatTerm for side in sides)))
+    before, after = ([part for part in side if part is not s.MatTerm] for side in sides)
+    if kind is None or before != after:
+        what = f"rule `{rule.name}`: a fusion rule changes nothing but a `mat`"
+        raise DplcError(what, rule.span, (ONLY_MATS,))
+    return kind
 
 
-def _pair(rule: Rule) -> tuple[str, str, str, str]:
-    """Return the names in `a = mat(v)`, `b = mat(w)`."""
-    names: list[str] = []
-    for name, value in rule.left.items():
-        if not isinstance(value, s.MatTerm) or not isinstance(value.x, s.NameTerm):
-            raise DplcError(
-                f"rule `{rule.name}`: a rule of two kernels matches `a = mat(v)` and `b = mat(w)`", value.span
-            )
-        names += [name, value.x.name]
-    if len(names) != 4:
-        raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)
-    return names[0], names[1], names[2], names[3]
+def _parts(value: Any, defined: Mapping[str, s.ValueTerm]) -> Iterator[Any]:
+    """Yield the classes and fields of a value in the order of its text, names of other statements written out."""
+    if isinstance(value, s.NameTerm) and value.name in defined:
+        yield from _parts(defined[value.name], defined)
+    elif isinstance(value, s.ValueTerm):
+        yield type(value)
+        for name in type(value).__slots__:
+            yield from _parts(getattr(value, name), defined)
+    elif isinstance(value, tuple):
+        yield len(value)
+        for item in value:
+            yield from _parts(item, defined)
+    else:
+        yield expression(value) if isinstance(value, s.Syntax) else value
 
 
-NEVER_STORED = (Input, Const, Index)
+class Siblings:
+    """A two-root rule: guards over a pair of stored values."""
+
+    def __init__(self, rule: Rule, parameters: dict[str, Any]):
+        self.rule = rule
+        self.names: list[str] = []
+        for name, value in rule.left.items():
+            if not isinstance(value, s.MatTerm) or not isinstance(value.x, s.NameTerm):
+                what = f"rule `{rule.name}`: a rule of two kernels matches `a = mat(v)` and `b = mat(w)`"
+                raise DplcError(what, value.span)
+            self.names += name, value.x.name
+        if len(rule.left) != 2:
+            raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)
+        executor, self.pinned = executor_of(rule, parameters)
+        self.decide = executor.first()
+
+    def joined(self, first: Any, second: Any, site: Any) -> Fused | None:
+        """Return the record of the rule if it lets two stored values share a kernel.
+
+        Otherwise the site records the guard that keeps them apart.
+        """
+        bound = dict(zip(self.names, (first, first, second, second), strict=True))
+        env = self.decide({**bound, SITE: site, "target": site.target}, self.pinned, AtTerm(site, second))
+        return None if env is None else site.recorder.fired(self.rule, first, second, bound, env)
+
+
+class FusionRules:
+    """The rules of rules/fusion, compiled, by kind."""
+
+    def __init__(self, rules: Iterable[Rule], parameters: dict[str, Any] | None = None):
+        load_facts()
+        self.rules, parameters = tuple(rules), parameters or {}
+        self.siblings: list[Siblings] = []
+        found: dict[str, list[Any]] = {kind: [] for kind in KINDS.values()}
+        for rule in self.rules:
+            kind = kind_of(rule)
+            if kind == "siblings":
+                self.siblings.append(Siblings(rule, parameters))
+            else:
+                found[kind].append(TermRuleWriter(rule, parameters, evidence=True, bind=True).write())
+        self.inline, self.fuse, self.climb, self.share = map(Table, found.values())
+
+
+# By value and reader; the reader is None where the `mat` is dropped, or put, for all.
+Firings = dict[tuple[Any, Any], Fused]
 
 
 class Fusion:
@@ -242,7 +224,17 @@ class Fusion:
 
     marked: for examples, the only values whose `mat` is in question. If the last parameter is given, every refusal is
     kept with the values of its guard, and so are the firings of the named rules.
+
+    While an operation is tried, the facts of rules read here what its kernel would hold.
     """
+
+    reader: Any  # the operation that is tried
+    value: Any  # the open value in question
+    top: Any  # the value that a climbing store has reached
+    seen: dict[Any, int]  # open value -> mask of the axes that the reader sees it under
+    folded: int  # mask of the axes that reductions of this kernel fold
+    space: int  # mask of the axes the reader runs over
+    owners: dict[Any, int]  # value -> the kernels that compute it, a bit each
 
     def __init__(
         self,
@@ -252,139 +244,120 @@ class Fusion:
         marked: frozenset[Any] | None = None,
         asked: frozenset[str] | None = None,
     ):
-        self.rules, self.target, self.marked, self.asked = rules, target, marked, asked
-        self.flow = Dataflow(out.value for out in graph.outs)
-        self.kept = {out.value for out in graph.outs}
+        self.rules, self.target, self.marked = rules, target, marked
+        self.recorder = Recorder(graph, asked)
         self.result_axes = {out.value: out.axes for out in graph.outs}
+        self.flow, self.kept = Dataflow(self.result_axes), set(self.result_axes)
         self.open: dict[Any, dict[Any, int]] = {}
         self.why: dict[Any, Stored] = {}
         self.refusals: dict[tuple[str, str, Any], Refusal] = {}
-        self.fused: dict[tuple[Any, Any], Fused] = {}  # by value and reader; None where no reader was tried
-        self.climbed: dict[tuple[Any, Any], Fused] = {}
-        self.shared: list[Fused] = []
-        self.called = None if asked is None else called_in(graph)
-        # the operation that is tried, and the open values that its kernel would hold, for the facts of the rules
-        self.reader: Any = None
-        self.seen: dict[Any, int] = {}  # open value -> mask of the axes that the reader sees it under
-        self.folded = 0  # mask of the axes that reductions of this kernel fold
-        self.space = 0  # mask of the axes the reader runs over
-        self.value: Any = None  # the open value in question
-        self.top: Any = None  # the value that a climbing store has reached
-        self.refused: Refusal | None = None
-        self.owners: dict[Any, int] = {}
+        self.refused: list[Refusal] = []  # of the operation for the value; without `asked` the first alone
+        self.fused, self.climbed, self.shared = Firings(), Firings(), Firings()
         self.evaluations: dict[Any, int] = {}
         self.places = Places(self.flow, self.kept)
 
     def decide(self) -> FusionDecisions:
-        start: int | None = 0
-        while start is not None:
-            self._forward(start)
-            start = self._share()
-        fused = [one for one in self.fused.values() if self._is_open(one.value, one.reader)]
-        fused += [one for one in self.climbed.values() if one.reader in self.why]
-        fused += self.shared
+        place, order = 0, self.flow.order
+        while place < len(order):
+            place = self._visit(order[place])
+            if place == len(order):
+                place = self._share()
+        firings = [
+            one
+            for (value, reader), one in self.fused.items()
+            if value not in self.kept and (reader is None or reader in self.kept or value in self.open[reader])
+        ]
+        firings += [one for one in self.climbed.values() if one.reader in self.why]
+        firings += self.shared.values()
         refusals = list(self.refusals.values())
-        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, fused, self.asked)
+        return FusionDecisions(self.flow, self.kept, None, self.why, refusals, firings, self.recorder.asked)
 
-    def _fired(self, rule: Rule, bound: dict[str, Any], value: Any, reader: Any) -> Fused:
-        guards = guards_of(rule, bound, self.asked, self.called)
-        return Fused(rule, value, reader, {} if self.asked is None else bound, guards)
-
-    def _is_open(self, value: Any, reader: Any) -> bool:
-        """Return whether the kernel of a reader computes a value, now that all is decided."""
-        return value not in self.kept and (reader is None or value in self.open[reader] or reader in self.kept)
-
+    # ---- rules
     def stored(self, operand: Any) -> Any:
         """Return the value that `mat(v)` matches at this operand, or None."""
         return self.value if operand is self.value or self.value in self.open.get(operand, ()) else None
 
-    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: dict[str, Any]) -> None:
-        if self.refused is not None and self.asked is None:
-            return
-        refused = refusal(rule, guard, term, env, self.called)
-        if self.asked is not None:
-            self.refusals.setdefault((rule.name, guard.reason, self.value), refused)
-        self.refused = self.refused or refused  # the first rule that fits is the one that the reader expects
+    def refuse(self, rule: Rule, guard: s.Guard, term: Any, env: Environment) -> None:
+        if not self.refused or self.recorder.asked is not None:
+            self.refused.append(self.recorder.refused(rule, guard, term, env))
+
+    def _fires(self, table: Table, term: Any, value: Any, fired: Firings) -> Fused | None:
+        """Return the record of the first rule of a table that fires at an operation for a value, and keep it."""
+        self.reader, self.value, self.refused, found = term, value, [], None
+        for attempt, run in table.at(term):
+            bound = run(term, self)
+            if bound is not None:
+                reader = None if term is value else term
+                found = fired[value, reader] = self.recorder.fired(attempt.rule, value, reader, bound, bound)
+                break
+        if found is None or self.recorder.asked is not None:
+            for one in self.refused:
+                self.refusals.setdefault((one.rule.name, one.because, value), one)
+        return found
 
     # ---- the walk
-    def _forward(self, start: int) -> None:
-        place, order = start, self.flow.order
-        while place < len(order):
-            back = self._visit(order[place])
-            place = place + 1 if back is None else back
-
-    def _visit(self, term: Any) -> int | None:
-        """Absorb the values below an operation, or store one of them and return the index to go on from."""
-        seen = self._seen(term)
-        if seen:
-            refused = self._refused(term, seen)
-            if refused is not None:
-                value, refusal = refused
-                return self._store(value, term, refusal)
-        self.evaluations[term] = self._evaluations(term)
+    def _visit(self, term: Any) -> int:
+        """Absorb the values below an operation, or store one of them. Return the index to go on from."""
+        flow, seen = self.flow, self._seen(term)
+        self.reader, self.seen = term, seen
+        self.space = flow.mask[term] | flow.mask_of_axes(_over(term))
+        self.folded = flow.mask_of_axes(axis for one in (term, *seen) for axis in _over(one))
+        back = self._absorb(term) if seen else None
+        if back is not None:
+            return back
+        counts = [1 if x in self.kept else self.evaluations[x] for x in operands(term)]  # of x for one element of term
+        self.evaluations[term] = sum(counts) if term.__class__ is Remap else max(counts, default=1)
         self.places.visit(term)
-        if not isinstance(term, NEVER_STORED) and term not in self.kept and not self._inlined(term):
-            seen = {**seen, term: self.flow.mask[term]}
+        asked = not isinstance(term, LEAVES) and term not in self.kept and (self.marked is None or term in self.marked)
+        if asked and self._fires(self.rules.inline, term, term, self.fused) is None:
+            seen = {**seen, term: flow.mask[term]}
         self.open[term] = seen
-        return None
+        return flow.position[term] + 1
 
-    def _evaluations(self, term: Any) -> int:
-        """Count computations of a value below a term for one element, to find an index and at that index."""
-        counts = [1 if operand in self.kept else self.evaluations[operand] for operand in operands(term)]
-        return sum(counts) if term.__class__ is Remap else max(counts, default=1)
+    def _below(self, operand: Any) -> dict[Any, int]:
+        """Return the open values of an operand: those that its reader's kernel would compute."""
+        return {} if operand in self.kept else self.open[operand]
 
     def _seen(self, term: Any) -> dict[Any, int]:
         """Return the open values below a term, with the axes that it would see them under."""
+        flow, found = self.flow, dict[Any, int]()
         if term.__class__ is Remap:
-            return self._seen_through(term)
-        found: dict[Any, int] = {}
-        for operand in operands(term):
-            below = self.open[operand] if operand not in self.kept else None
-            if below:
-                if not found:
-                    found = below
-                elif below is not found:
-                    found = dict(found)
-                    for value, mask in below.items():
-                        found[value] = found.get(value, 0) | mask
-        return found
-
-    def _seen_through(self, term: Remap) -> dict[Any, int]:
-        flow, found = self.flow, {}
-        if term.x not in self.kept:
             mapping = [(flow.bit(axis), flow.mask_of_axes(index_axes(e))) for axis, e in term.map]
-            for value, mask in self.open[term.x].items():
+            for value, mask in self._below(term.x).items():
                 for bit, onto in mapping:
                     if mask & bit:
                         mask = mask & ~bit | onto
                 found[value] = mask
-        for operand in operands(term)[1:]:
-            if operand not in self.kept:
-                found.update(self.open[operand])
+            for x in operands(term)[1:]:
+                found.update(self._below(x))
+            return found
+        below = [one for x in operands(term) if (one := self._below(x))]
+        if below and all(one is below[0] for one in below):
+            return below[0]
+        for one in below:
+            for value, mask in one.items():
+                found[value] = found.get(value, 0) | mask
         return found
 
-    def _refused(self, term: Any, seen: dict[Any, int]) -> tuple[Any, Refusal | None] | None:
-        """Return the first open value that no rule lets this operation absorb."""
-        self._at(term, seen)
-        values = seen if len(seen) < 2 else sorted(seen, key=self.flow.position.__getitem__)
-        attempts = self.rules.fuse.at(term)
-        if self.marked is not None and not attempts and self._allowed_in_example(term):
+    def _absorb(self, term: Any) -> int | None:
+        """Absorb the open values that an operation sees, or store one of them and return the index to go back to."""
+        rules, position = self.rules, self.flow.position
+        # an operation absorbs all in an example of another rule, unless a `mat` has to climb
+        climbing = rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap)
+        if self.marked is not None and not rules.fuse.at(term) and (rules.fuse.attempts or climbing):
             return None
-        found: tuple[Any, Refusal | None] | None = None
-        for value in values:
-            if found is not None and not self._instead(value, found[0], term):
-                continue
-            self.value, self.refused = value, None
-            for attempt, run in attempts:
-                bound = run(term, self)
-                if bound is not None:
-                    self.fused[value, term] = self._fired(attempt.rule, bound, value, term)
-                    break
-                if self.refused is not None:
-                    self.refusals.setdefault((self.refused.rule.name, self.refused.because, value), self.refused)
-            else:
-                found = value, self.refused
-        return found
+        refused, why = None, list[Refusal]()
+        for value in sorted(self.seen, key=position.__getitem__):
+            asked = refused is None or self._instead(value, refused, term)
+            if asked and self._fires(rules.fuse, term, value, self.fused) is None:
+                refused, why = value, self.refused
+        if refused is None:
+            return None
+        place = self._place_of(refused, term)
+        reason = why[0].because if why else "no fusion rule takes it in"
+        self.why[place] = Stored(place, term, reason, why[0].location if why else "")
+        self.kept.add(place)
+        return position[place]
 
     def _instead(self, value: Any, refused: Any, term: Any) -> bool:
         """Return whether storing a value is enough if an earlier one was refused.
@@ -394,174 +367,96 @@ class Fusion:
         """
         if refused not in self.open.get(value, {}):
             return False
-        place, other = self._place_of(value, term), self._place_of(refused, term)
-        self.reader = term
-        if self._elements(place) > self._elements(other):
-            return False
-        todo, seen, first = [term], {place}, self.flow.position[refused]
-        while todo:
-            below = todo.pop()
-            if below is refused:
-                return False
-            fresh = [x for x in operands(below) if x not in seen and x not in self.kept]
-            seen.update(fresh)
-            todo += [x for x in fresh if self.flow.position[x] >= first]
-        return True
+        flow, place = self.flow, self._place_of(value, term)
+        size, other = (flow.elements(flow.mask[x]) for x in (place, self._place_of(refused, term)))
+        first = flow.position[refused]
 
-    def _allowed_in_example(self, term: Any) -> bool:
-        """Return whether an operation absorbs all in an example of another rule, unless a `mat` has to climb."""
-        return bool(
-            self.rules.fuse.attempts or (self.rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap))
-        )
+        def others(x: Any) -> list[Any]:
+            return [y for y in operands(x) if y is not place and y not in self.kept and flow.position[y] >= first]
 
-    def _at(self, term: Any, seen: dict[Any, int]) -> None:
-        flow = self.flow
-        self.reader, self.seen = term, seen
-        folded = 0
-        for value in seen:
-            if value.__class__ in (Reduce, Fold):
-                folded |= flow.mask_of_axes(value.over)
-        self.space = flow.mask[term]
-        if term.__class__ in (Reduce, Fold):
-            folded |= flow.mask_of_axes(term.over)
-            self.space = flow.mask[term] | flow.mask_of_axes(term.over)
-        self.folded = folded
-
-    def _inlined(self, term: Any) -> bool:
-        """Return whether a rule `h = mat(v) => h = v` drops the `mat` before it is read."""
-        if self.marked is not None and term not in self.marked:
-            return True
-        fired = self._fires(self.rules.inline, term, term)
-        if fired is not None:
-            self.fused[term, None] = self._fired(*fired, term, None)
-        return fired is not None
-
-    def _fires(self, table: Table, term: Any, value: Any) -> tuple[Rule, dict[str, Any]] | None:
-        """Return the first rule of a table that fires at an operation for a value, and what its names are bound to."""
-        self.reader, self.value, self.refused = term, value, None
-        for attempt, run in table.at(term):
-            bound = run(term, self)
-            if bound is not None:
-                return attempt.rule, bound
-        self._note(term)
-        return None
-
-    def _note(self, term: Any) -> None:
-        """Record every refusal in an example; otherwise only refusals that store something are kept."""
-        refused = self.refused
-        if self.marked is not None and refused is not None:
-            self.refusals[refused.rule.name, refused.because, term] = refused
+        return size <= other and refused not in postorder([term], others)
 
     # ---- stores
-    def _store(self, value: Any, reader: Any, refusal: Refusal | None) -> int:
-        chosen = self._place_of(value, reader)
-        assert chosen not in self.kept, "the walk would go back without a change, and never end"
-        self.kept.add(chosen)
-        reason, where = ("no fusion rule takes it in", "") if refusal is None else (refusal.because, refusal.location)
-        self.why[chosen] = Stored(chosen, reader, reason, where)
-        return self.flow.position[chosen]
-
     def _place_of(self, value: Any, reader: Any) -> Any:
-        """Return the value to store so that a reader finds a value in memory: the value, or one computed from it."""
-        if reader.__class__ is Remap and reader.x not in self.kept and value in self.open[reader.x]:
-            return reader.x  # what a view reads stays stored as it is: a map is not an epilogue
-        return self._climb(value, reader)
+        """Return the value to store so that a reader finds a value in memory: the value, or one computed from it.
 
-    def _elements(self, term: Any) -> int:
-        """Return the elements of a value; of one with sizes at their hints, for this weighs what pays."""
-        return at_hint(self.flow.elements(self.flow.mask[term]))  # type: ignore[no-any-return]
-
-    def _climb(self, value: Any, reader: Any) -> Any:
-        """Return the value that is stored instead of another one, after climbing.
-
-        All consumers flow into it, as the climbing rules allow.
+        All consumers flow into that one, as the climbing rules allow.
         """
-        flow, top, steps = self.flow, value, policy(self.target).diamond_operations
-        while top not in self.kept:
-            front = set(self._readers(top, reader))
-            for _ in range(steps):  # a diamond (x * sigmoid(x)) closes where all its paths meet
-                if len(front) < 2:
-                    break
-                first = min(front, key=flow.position.__getitem__)
-                if first is reader or first in self.kept or not self._climbs(first, top, value):
-                    return top
-                front.discard(first)
-                front.update(self._readers(first, reader))
-            if len(front) != 1:
-                return top
-            (following,) = front
-            if following is reader or not self._climbs(following, top, value):
-                return top
-            top = following
-        return top
+        if reader.__class__ is Remap and value in self._below(reader.x):
+            return reader.x  # what a view reads stays stored as it is: a map is not an epilogue
+        place = value
+        while (following := self._above(place, value, reader)) is not None:
+            place = following
+        return place
 
-    def _readers(self, term: Any, stop: Any) -> Iterable[Any]:
-        """Return the readers of a value; those of an index map that only renames axes instead of the map."""
+    def _above(self, top: Any, value: Any, reader: Any) -> Any:
+        """Return the operation over which the store of a value climbs from the place that it has reached, or None."""
+        self.top, front = top, set(self._readers(top, reader))
+        for left in range(policy(self.target).diamond_operations, -1, -1):
+            first = min(front, key=self.flow.position.__getitem__)
+            front.discard(first)
+            if first is reader or first in self.kept or (front and not left):
+                return None
+            if self._fires(self.rules.climb, first, value, self.climbed) is None:
+                return None
+            if not front:  # a diamond (x * sigmoid(x)) closes where all its paths meet
+                return first
+            front.update(self._readers(first, reader))
+        return None
+
+    def _readers(self, term: Any, stop: Any) -> Iterator[Any]:
+        """Yield the readers of a value; those of an index map that only renames axes instead of the map."""
         for other in self.flow.readers[term]:
-            if (
-                other.__class__ is Remap
-                and other is not stop
-                and other.x is term
-                and other not in self.kept
-                and is_renaming(other)
-            ):
+            view = other.__class__ is Remap and other is not stop and other.x is term and other not in self.kept
+            if view and is_renaming(other):
                 yield from self._readers(other, stop)
             else:
                 yield other
 
-    def _climbs(self, term: Any, top: Any, value: Any) -> bool:
-        self.top = top
-        fired = self._fires(self.rules.climb, term, value)
-        if fired is not None:
-            self.climbed[value, term] = self._fired(*fired, value, term)
-        return fired is not None
-
     # ---- values that several kernels would compute
-    def _share(self) -> int | None:
-        """Store values that several kernels compute, if a rule says so. Return the first changed index, or None."""
-        if not self.rules.share.attempts:
-            return None
-        owners, readers = self._owners(), self.flow.readers
-        changed = []
+    def _share(self) -> int:
+        """Store values that several kernels compute, if a rule says so. Return the index to go on from."""
+        self.owners, changed = self._owners(), []
         for term in self.flow.order:
-            mine = owners[term]
-            if term in self.kept or isinstance(term, NEVER_STORED):
+            if term in self.kept or isinstance(term, LEAVES) or not self._several(term):
                 continue
-            several = mine & (mine - 1) != 0 or self.marked is not None
-            if several and any(reader not in self.kept and owners[reader] == mine for reader in readers[term]):
-                several = False  # the same kernels compute that as well: store it instead
-            if not several and not self._widened(term):
-                continue
-            self.owners = owners
-            fired = self._fires(self.rules.share, term, term)
+            fired = self._fires(self.rules.share, term, term, self.shared)
             if fired is not None:
-                rule, _ = fired
                 changed.append(term)
-                self.shared.append(self._fired(*fired, term, None))
+                rule = fired.rule
                 self.why[term] = Stored(term, None, rule.docs[0] if rule.docs else rule.name, rule.location)
         self.kept.update(changed)
-        return min((self.flow.position[term] for term in changed), default=None)
+        return min(map(self.flow.position.__getitem__, changed), default=len(self.flow.order))
 
-    def _widened(self, term: Any) -> bool:
-        """Return whether a reader runs over more axes, so that several blocks may compute what it reads."""
-        mask, readers = self.flow.mask, self.flow.readers
-        for seen in self.flow.forms(term):
-            if any(mask[seen] & ~mask[reader] == 0 != mask[reader] & ~mask[seen] for reader in readers[seen]):
-                return True
-        return False
+    def _several(self, term: Any) -> bool:
+        """Return whether several kernels compute a value, and not all of them the same reader of it.
+
+        A reader over more axes counts, too: several of its blocks may compute what it reads.
+        """
+        mask, readers, mine = self.flow.mask, self.flow.readers, self.owners[term]
+        if (mine.bit_count() > 1 or self.marked is not None) and all(
+            reader in self.kept or self.owners[reader] != mine for reader in readers[term]
+        ):
+            return True  # else the same kernels compute a reader of it: that is stored instead
+        pairs = ((mask[seen], mask[reader]) for seen in self.flow.forms(term) for reader in readers[seen])
+        return any(own & ~wider == 0 != wider & ~own for own, wider in pairs)
 
     def _owners(self) -> dict[Any, int]:
-        """Return for every value the kernels that compute it, a bit each."""
-        owners: dict[Any, int] = {}
-        bits: dict[Any, int] = {}
+        """Return for every value the kernels that compute it, a bit each; for a stored one its own."""
+        owners, bit = dict[Any, int](), 1
         for term in reversed(self.flow.order):
-            mask = 0
-            for reader in self.flow.readers[term]:
-                mask |= bits[reader] if reader in self.kept else owners[reader]
             if term in self.kept:
-                bits[term] = 1 << len(bits)
-            owners[term] = mask
+                owners[term], bit = bit, bit << 1
+                continue
+            owners[term] = 0
+            for reader in self.flow.readers[term]:
+                owners[term] |= owners[reader]
         return owners
+
+
+def _over(term: Any) -> tuple[Axis, ...]:
+    """Return the axes that an operation folds."""
+    return term.over if term.__class__ in (Reduce, Fold) else ()
 
 
 def is_renaming(term: Remap) -> bool:

@@ -20,8 +20,8 @@ from ...ir.torch import TorchOp
 from ..language import core as s
 from ..language.rule import Rule, policy
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, TermSite, rewrite_graph
-from ..rewrite.trace import Refusal, RewriteStep
-from .fusion_pass import Fused, Fusion, FusionDecisions, FusionRules, Stored, called_in, guards_of, refusal
+from ..rewrite.trace import RewriteStep
+from .fusion_pass import Fusion, FusionDecisions, FusionRules, Recorder, Stored
 from .index_maps import Parts, Resolver, parts_of
 from .lift import BufferLayout, Lift, Names, Write, input_buffer, result_buffer
 from .sharing import FusionSummary, Sharing, Steps, fusion_summary, steps
@@ -92,7 +92,7 @@ class Kernels:
     ):
         self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
         self.flow = decisions.flow
-        self.called = None if decisions.asked is None else called_in(graph)
+        self.recorder = Recorder(graph, decisions.asked)
         self.names = Names(graph, self.flow, decisions.stored, origins)
         self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
@@ -101,8 +101,7 @@ class Kernels:
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
         self.entries: list[StoredValue] = []
         self.stores: tuple[tuple[Any, ...], ...] = ()
-        self.refusals: list[Refusal] = []  # of rules that would have put two values together
-        self.joined: list[Fused] = []
+        self.refusals = decisions.refusals
         self._facts: dict[Any, tuple[list[Any], frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
@@ -245,17 +244,15 @@ class Kernels:
             if other in taken or second.copy:
                 continue
             for rule in self.rules.siblings:
-                pair = first.value, second.value
-                env = rule.decided(*pair, self)
-                if env is not None:
-                    guards = guards_of(rule.rule, env, self.decisions.asked, self.called)
-                    self.joined.append(Fused(rule.rule, *pair, rule.names_of(*pair), guards))
+                joined = rule.joined(first.value, second.value, self)
+                if joined is not None:
+                    self.decisions.firings.append(joined)
                     return other
         return None
 
     def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
         """Record a guard that keeps two stored values apart."""
-        self.refusals.append(refusal(rule, guard, value, env, self.called))
+        self.refusals.append(self.recorder.refused(rule, guard, value, env))
 
     def _below(self, root: Any) -> Any:
         def below(term: Any) -> Sequence[Any]:
@@ -407,9 +404,6 @@ def compile_graph(
     )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
     why, held = tuple(decisions.why.values()), tuple(builder.lifted)
-    if decisions.asked is not None:
-        decisions.firings += builder.joined
-        decisions.refusals += builder.refusals
     return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)
 
 

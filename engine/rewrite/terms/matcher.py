@@ -370,7 +370,7 @@ class TermRuleWriter(ValueMatcher):
         else:
             self.put("return env")
         self.close()
-        cls, constants = head(list(self.rule.left.values())[-1])
+        cls, constants = head(list(self.rule.left.values())[-1], self.deciding)
         run, collapses = self.compile("attempt", self.rule.name), self.collapses(list(self.rule.left.values())[-1])
         return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
 
