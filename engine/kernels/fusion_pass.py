@@ -232,8 +232,8 @@ class Fusion:
     value: Any  # the open value in question
     top: Any  # the value that a climbing store has reached
     seen: dict[Any, int]  # open value -> mask of the axes that the reader sees it under
-    folded: int  # mask of the axes that reductions of this kernel fold
-    space: int  # mask of the axes the reader runs over
+    folded = 0  # mask of the axes that reductions of this kernel fold
+    space = 0  # mask of the axes the reader runs over
     owners: dict[Any, int]  # value -> the kernels that compute it, a bit each
 
     def __init__(
@@ -300,8 +300,6 @@ class Fusion:
         """Absorb the values below an operation, or store one of them. Return the index to go on from."""
         flow, seen = self.flow, self._seen(term)
         self.reader, self.seen = term, seen
-        self.space = flow.mask[term] | flow.mask_of_axes(_over(term))
-        self.folded = flow.mask_of_axes(axis for one in (term, *seen) for axis in _over(one))
         back = self._absorb(term) if seen else None
         if back is not None:
             return back
@@ -331,7 +329,7 @@ class Fusion:
             for x in operands(term)[1:]:
                 found.update(self._below(x))
             return found
-        below = [one for x in operands(term) if (one := self._below(x))]
+        below = [self.open[x] for x in operands(term) if x not in self.kept and self.open[x]]
         if below and all(one is below[0] for one in below):
             return below[0]
         for one in below:
@@ -341,7 +339,9 @@ class Fusion:
 
     def _absorb(self, term: Any) -> int | None:
         """Absorb the open values that an operation sees, or store one of them and return the index to go back to."""
-        rules, position = self.rules, self.flow.position
+        flow, rules, position = self.flow, self.rules, self.flow.position
+        self.space = flow.mask[term] | flow.mask_of_axes(_over(term))
+        self.folded = flow.mask_of_axes(axis for one in (term, *self.seen) for axis in _over(one))
         # an operation absorbs all in an example of another rule, unless a `mat` has to climb
         climbing = rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap)
         if self.marked is not None and not rules.fuse.at(term) and (rules.fuse.attempts or climbing):
