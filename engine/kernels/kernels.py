@@ -31,30 +31,63 @@ from .sharing import FusionSummary, Sharing, Steps, fusion_summary, steps
 
 @dataclass
 class StoredValue:
-    """A value that is stored: what computes it, over stored values, and where it goes."""
+    """A value that is stored: what computes it, over stored values, and where it goes. buffers: what memory holds."""
 
     value: Any
     root: Any
     buffer: BufferLayout
-    copy: bool = False
+    buffers: Mapping[Any, BufferLayout]
+
+    def reads(self, term: Any) -> bool:
+        """Return whether its kernel reads a value from memory."""
+        return term is not self.root and term in self.buffers
+
+    @functools.cached_property
+    def terms(self) -> list[Any]:
+        """What its kernel computes and reads, operands first."""
+        return postorder([self.root], lambda term: () if self.reads(term) else operands(term))
+
+    @functools.cached_property
+    def leaves(self) -> frozenset[Any]:
+        """What its kernel reads."""
+        return frozenset(filter(self.reads, self.terms))
+
+    @functools.cached_property
+    def folds(self) -> list[Any]:
+        """The reductions of its kernel."""
+        return [term for term in self.terms if term.__class__ in (Reduce, Fold) and not self.reads(term)]
+
+    @property
+    def extents(self) -> tuple[Any, ...] | None:
+        """The extents of its loops, None if its layout is not the plain one."""
+        loops = self.buffer.loops
+        return tuple(axis.extent for axis in loops) if self.buffer.address == loops else None
 
 
-def in_order(
-    waiting: list[list[StoredValue]], needs: Callable[[list[StoredValue]], set[Any]]
-) -> list[list[StoredValue]]:
+Group = list[StoredValue]  # what one kernel stores
+
+
+def in_order(waiting: list[Group]) -> list[Group]:
     """Return kernels in an order in which each finds what it reads; those that would wait for each other are parted."""
-    ordered: list[list[StoredValue]] = []
+    ordered: list[Group] = []
     written: set[Any] = set()
     while waiting:
-        ready = next((group for group in waiting if needs(group) <= written), None)
+        ready = next((group for group in waiting if _needs(group) <= written), None)
         if ready is None:
             broken = next(group for group in waiting if len(group) > 1)
-            waiting[waiting.index(broken) : waiting.index(broken) + 1] = [[entry] for entry in broken]
-            continue
-        waiting.remove(ready)
-        ordered.append(ready)
-        written.update(entry.value for entry in ready if not entry.copy)
+            place = waiting.index(broken)
+            waiting[place : place + 1] = [[entry] for entry in broken]
+        else:
+            waiting.remove(ready)
+            ordered.append(ready)
+            written.update(entry.value for entry in ready)
     return ordered
+
+
+def _needs(group: Group) -> set[Any]:
+    """Return the stored values that a kernel reads."""
+    needed = {leaf for entry in group for leaf in entry.leaves if leaf.__class__ is not Input}
+    return needed - {entry.value for entry in group} if len(group) > 1 else needed  # a copy reads its own value
 
 
 @dataclass(frozen=True)
@@ -90,19 +123,18 @@ class Kernels:
         target: Target,
         origins: Mapping[Any, TorchOp],
     ):
-        self.graph, self.decisions, self.rules, self.target = graph, decisions, rules, target
-        self.flow = decisions.flow
+        self.decisions, self.rules, self.target, self.flow = decisions, rules, target, decisions.flow
         self.recorder = Recorder(graph, decisions.asked)
+        self.refusals = decisions.refusals
         self.names = Names(graph, self.flow, decisions.stored, origins)
         self.sources: dict[Any, Any] = {}  # values as the program has them, of values over stored ones
         self.resolver = Resolver(self.flow, decisions.stored, self.names.values, self.sources)
         self.lifted: list[dict[str, Term]] = []
         self.buffers: dict[Any, BufferLayout] = {x: input_buffer(x) for x in graph.ins}
         self.filled = dict(self.buffers)  # those that the kernels lifted so far have written
+        self.outputs = [(out.value, result_buffer(out.name, out.value, out.axes)) for out in graph.outs]
         self.entries: list[StoredValue] = []
         self.stores: tuple[tuple[Any, ...], ...] = ()
-        self.refusals = decisions.refusals
-        self._facts: dict[Any, tuple[list[Any], frozenset[Any]]] = {}
 
     def build(self) -> list[Kernel]:
         return [lift() for _, lift in self.summarised()]
@@ -110,41 +142,32 @@ class Kernels:
     def summarised(self) -> Iterator[tuple[Callable[[], FusionSummary], Callable[[], Kernel]]]:
         """Yield, in launch order, the functions that summarise and lift each kernel, before arranging the next one."""
         for group in self.arrange():
-            writes = [replace(w, value=in_memory(w.value, self.filled)) for w in self._writes(group)]
-            # not all buffers: pushing index maps can spell a value that is only stored later
+            writes = self._writes(group)
             yield functools.partial(fusion_summary, writes, self.filled), functools.partial(self._lift, group, writes)
-            self.filled.update((entry.value, entry.buffer) for entry in group if not entry.copy)
+            for entry in group:  # a copy is not read
+                self.filled.setdefault(entry.value, entry.buffer)
 
-    def arrange(self) -> list[list[StoredValue]]:
+    def arrange(self) -> list[Group]:
         """Return the stored values by kernel, in the order of the launches."""
-        outs: dict[Any, Any] = {}
-        copies = []
-        for out in self.graph.outs:
-            if out.value.__class__ is Input or out.value in outs:
-                copies.append(out)
-            else:
-                outs[out.value] = out
+        first: dict[Any, BufferLayout] = {}
+        for value, buffer in self.outputs:
+            first.setdefault(value, buffer)
         for term in self.flow.order:
             if term in self.decisions.stored and term.__class__ is not Input:
-                self._enter(term, outs.get(term))
-        for out in copies:  # an output that is an input, or was returned before: a copy of its own
-            self.entries.append(
-                StoredValue(out.value, Remap(out.value, ()), result_buffer(out.name, out.value, out.axes), copy=True)
-            )
-        self._place = {entry.value: place for place, entry in enumerate(self.entries) if not entry.copy}
-        groups = self._groups()
+                root = in_memory(self.resolver.kernel(term), self.buffers)
+                self.buffers[term] = first[term] if term in first else self._temporary(term)
+                self.entries.append(StoredValue(term, root, self.buffers[term], self.buffers))
+        self.place = {entry.value: place for place, entry in enumerate(self.entries)}.__getitem__
+        together = self.decisions.groups
+        groups = self._siblings() if together is None else self._decided(together)
+        groups += [  # an output that is an input, or was returned before: a copy of its own
+            [StoredValue(value, Remap(value, ()), buffer, self.buffers)]
+            for value, buffer in self.outputs
+            if value.__class__ is Input or first[value] is not buffer
+        ]
+        groups = in_order(groups)
         self.stores = tuple(tuple(entry.value for entry in group) for group in groups)
         return groups
-
-    # ---- layouts
-    def _enter(self, term: Any, out: Any) -> None:
-        root = in_memory(self.resolver.kernel(term), self.buffers)
-        if out is not None:
-            buffer = result_buffer(out.name, term, out.axes)
-        else:
-            buffer = self._temporary(term)
-        self.buffers[term] = buffer
-        self.entries.append(StoredValue(term, root, buffer))
 
     def _temporary(self, term: Any) -> BufferLayout:
         """Return the buffer of a temporary. Axes that every consumer merges are neighbours and written merged."""
@@ -152,128 +175,85 @@ class Kernels:
         readers = self.flow.readers[term]
         maps = [dict(reader.map) for reader in readers if reader.__class__ is Remap and reader.x is term]
         for mapping in maps:
-            split = [axis for axis, e in mapping.items() if e.__class__ is Binary and e.op in ("//", "%")]
-            split.sort(key=lambda axis: mapping[axis].op != "//")
-            if len({mapping[axis].op for axis in split}) == 2:  # a quotient alone repeats elements: nothing is merged
-                loops = (*(axis for axis in loops if axis not in split), *split)
+            high, low = (
+                [axis for axis, e in mapping.items() if e.__class__ is Binary and e.op == op] for op in ("//", "%")
+            )
+            if high and low:  # a quotient alone repeats elements: nothing is merged
+                loops = (*(axis for axis in loops if axis not in high + low), *high, *low)
         plain = result_buffer(name, term, loops)
-        if not maps or len(maps) < len(readers):
-            return plain
-        for high, low in itertools.pairwise(loops):
-            if all(_merges(mapping, high, low) for mapping in maps):
-                merged = Axis(f"{high.name}{low.name}", high.extent * low.extent)
-                dims = tuple(merged if axis is high else axis for axis in loops if axis is not low)
-                together = add(multiply(high, low.extent), low)
-                return BufferLayout(
-                    name, plain.dtype, dims, loops, tuple(together if axis is merged else axis for axis in dims)
-                )
+        for outer, inner in itertools.pairwise(loops) if len(maps) == len(readers) else ():
+            if all(_merges(mapping, outer, inner) for mapping in maps):
+                merged = Axis(f"{outer.name}{inner.name}", outer.extent * inner.extent)
+                together = add(multiply(outer, inner.extent), inner)
+                dims = tuple(merged if axis is outer else axis for axis in loops if axis is not inner)
+                address = tuple(together if axis is merged else axis for axis in dims)
+                return replace(plain, dims=dims, address=address)
         return plain
 
-    # ---- siblings
-    def _groups(self) -> list[list[StoredValue]]:
-        if self.decisions.groups is not None:
-            return self._decided(self.decisions.groups)
-        groups: list[list[StoredValue]] = []
-        taken: set[int] = set()
-        for place, entry in enumerate(self.entries):
-            if place in taken:
-                continue
-            group = [entry]
-            other = self._sibling(place, taken) if self.rules.siblings and not entry.copy else None
-            if other is not None:
-                taken.add(other)
-                group.append(self.entries[other])
-            groups.append(group)
-        return in_order(groups, self._needs) if taken else groups
+    # ---- values that share a kernel
+    def _siblings(self) -> list[Group]:
+        """Return the groups that rules decide: each value with the next one that a rule lets join it."""
+        groups: list[Group] = []
+        taken: set[Any] = set()
+        near = policy(self.target).near_launches
+        for place, first in enumerate(self.entries, 1):
+            if first.value not in taken:
+                free = [entry for entry in self.entries[place : place + near] if entry.value not in taken]
+                groups.append([first, *itertools.islice(self._joined(first, free), 1)])
+                taken.update(entry.value for entry in groups[-1])
+        return groups
 
-    def _decided(self, together: Sequence[Sequence[Any]]) -> list[list[StoredValue]]:
-        """Return the decided groups, as far as their loops agree, in an order in which each finds what it reads."""
-        of: dict[Any, list[StoredValue]] = {}
+    def _joined(self, first: StoredValue, others: list[StoredValue]) -> Iterator[StoredValue]:
+        """Yield the stored values that a rule lets join another one."""
+        for second, rule in itertools.product(others, self.rules.siblings):
+            if fired := rule.joined(first.value, second.value, self):
+                self.decisions.firings.append(fired)
+                yield second
+
+    def _decided(self, together: Sequence[Sequence[Any]]) -> list[Group]:
+        """Return the decided groups, as far as their loops agree."""
+        of: dict[Any, Group] = {entry.value: [entry] for entry in self.entries}
         for values in together:
-            members = [self.entries[place] for place in sorted(self._place[value] for value in values)]
-            alike = [e for e in members if self.extents(e.value) is not None]
+            members = [self.entries[place] for place in sorted(map(self.place, values))]
+            alike = [entry for entry in members if entry.extents is not None]
             if len(alike) < len(members) or self._parts(alike) is None:
-                alike = [e for e in alike if self.extents(e.value) == self.extents(alike[0].value)]
+                alike = [entry for entry in alike if entry.extents == alike[0].extents]
             if not any(self._elsewhere(entry, alike) for entry in alike):
                 of.update((entry.value, alike) for entry in alike)
-        every = ([entry] if entry.copy else of.get(entry.value, [entry]) for entry in self.entries)
-        return in_order(list({id(group[0]): group for group in every}.values()), self._needs)
+        return list({id(group): group for group in of.values()}.values())
 
-    def _parts(self, group: Sequence[StoredValue]) -> Parts | None:
+    def _parts(self, group: Group) -> Parts | None:
         """Return the arrangement of values of different extents side by side in one kernel, or None."""
-        if any(entry.copy for entry in group) or len({self.extents(entry.value) for entry in group}) < 2:
-            return None
-        if {entry.value for entry in group} & frozenset().union(*(self.leaves(entry.value) for entry in group)):
-            return None
-        return parts_of([e.value for e in group], [e.buffer.loops for e in group], self.decisions.stored)
+        apart = len({entry.extents for entry in group}) > 1 and not _inside(group)
+        loops = [entry.buffer.loops for entry in group]
+        return parts_of([entry.value for entry in group], loops, self.decisions.stored) if apart else None
 
-    def _elsewhere(self, entry: StoredValue, group: list[StoredValue]) -> bool:
+    def _elsewhere(self, entry: StoredValue, group: Group) -> bool:
         """Return whether a value reads another one of its kernel at indices other than its own.
 
         One index of a row (its first element) is computed again, if nothing is reduced for it.
         """
-        beside = {other.value: other.buffer.loops for other in group if other is not entry}
+        beside = {other.value: other for other in group if other is not entry}
         mine = entry.buffer.loops
-        for term in postorder([entry.root], self._below(entry.root)):
-            for operand in operands(term):
-                if operand not in beside:
-                    continue
-                if len(beside[operand]) != len(mine) or (term.__class__ is Remap and term.x is not operand):
+        for term in entry.terms:
+            places = dict(term.map) if term.__class__ is Remap else {}
+            for operand in beside.keys() & operands(term):
+                theirs = beside[operand].buffer.loops
+                if len(theirs) != len(mine) or (term.__class__ is Remap and term.x is not operand):
                     return True  # or it states itself at which index something is read
-                places = dict(term.map) if term.__class__ is Remap else {}
-                for axis, own in zip(beside[operand], mine, strict=True):
+                for axis, own in zip(theirs, mine, strict=True):
                     place = places.get(axis, axis)
-                    if place is not own and (place.__class__ is not int or self.folds(operand)):
+                    if place is not own and (place.__class__ is not int or beside[operand].folds):
                         return True
         return False
 
-    def _needs(self, group: list[StoredValue]) -> set[Any]:
-        """Return the stored values that a kernel reads."""
-        mine = {entry.value for entry in group if not entry.copy}
-        needed = {e.value for e in group if e.copy and e.value.__class__ is not Input}
-        for value in mine:
-            needed |= {leaf for leaf in self.leaves(value) if leaf.__class__ is not Input}
-        return needed - mine
-
-    def _sibling(self, place: int, taken: set[int]) -> int | None:
-        """Return the next kernel that a rule lets join this one."""
-        first = self.entries[place]
-        near = range(place + 1, min(place + 1 + policy(self.target).near_launches, len(self.entries)))
-        for other in near:
-            second = self.entries[other]
-            if other in taken or second.copy:
-                continue
-            for rule in self.rules.siblings:
-                joined = rule.joined(first.value, second.value, self)
-                if joined is not None:
-                    self.decisions.firings.append(joined)
-                    return other
-        return None
-
+    # ---- what rules for siblings ask
     def refuse(self, rule: Rule, guard: s.Guard, value: Any, env: dict[str, Any]) -> None:
         """Record a guard that keeps two stored values apart."""
         self.refusals.append(self.recorder.refused(rule, guard, value, env))
 
-    def _below(self, root: Any) -> Any:
-        def below(term: Any) -> Sequence[Any]:
-            return () if term is not root and term in self.buffers else operands(term)
-
-        return below
-
-    def _facts_of(self, value: Any) -> tuple[list[Any], frozenset[Any]]:
-        """Return the reductions of the kernel that stores a value, and what it reads."""
-        known = self._facts.get(value)
-        if known is None:
-            root = self.entries[self._place[value]].root
-            order = postorder([root], self._below(root))
-            mine = (term for term in order if term is root or term not in self.buffers)
-            folds = [term for term in mine if term.__class__ in (Reduce, Fold)]
-            leaves = frozenset(term for term in order if term is not root and term in self.buffers)
-            known = self._facts[value] = folds, leaves
-        return known
-
     def folds(self, value: Any) -> list[Any]:
-        return self._facts_of(value)[0]
+        return self.entries[self.place(value)].folds
 
     def reduction(self, value: Any) -> Any:
         """Return a reduction of the kernel that stores a value; none where they differ in axes."""
@@ -281,32 +261,25 @@ class Kernels:
         return folds[0] if len({term.over for term in folds}) == 1 else None
 
     def leaves(self, value: Any) -> frozenset[Any]:
-        return self._facts_of(value)[1]
+        return self.entries[self.place(value)].leaves
 
     def extents(self, value: Any) -> tuple[Any, ...] | None:
-        buffer = self.entries[self._place[value]].buffer
-        return tuple(axis.extent for axis in buffer.loops) if buffer.address == buffer.loops else None
-
-    def place(self, value: Any) -> int:
-        return self._place[value]
+        return self.entries[self.place(value)].extents
 
     def same_place(self, first: Any, second: Any) -> bool:
         """Return whether a kernel reads the result of another one, only at its own indices.
 
         Nothing else that the kernel needs may depend on that result.
         """
-        one, other = (self.entries[self.place(value)] for value in (first, second))
-        needed = self.leaves(second)
-        if first not in needed or self._elsewhere(other, [one, other]):
-            return False
+        one, *between, other = self.entries[self.place(first) : self.place(second) + 1]
         waiting = {first}
-        for entry in self.entries[self.place(first) + 1 : self.place(second)]:
-            if entry.copy or not waiting.isdisjoint(self.leaves(entry.value)):
+        for entry in between:
+            if not waiting.isdisjoint(entry.leaves):
                 waiting.add(entry.value)
-        return waiting & needed == {first}
+        return waiting & other.leaves == {first} and not self._elsewhere(other, [one])
 
     # ---- lifting
-    def _lift(self, group: list[StoredValue], writes: list[Write]) -> Kernel:
+    def _lift(self, group: Group, writes: list[Write]) -> Kernel:
         name = self.names.kernel([entry.value for entry in group])
         lift = Lift(name, writes, self.filled, self.names.values)
         made = lift.kernel()
@@ -314,50 +287,36 @@ class Kernels:
         self.lifted.append(held | {entry.buffer.name: entry.value for entry in group})
         return made
 
-    def _writes(self, group: list[StoredValue]) -> list[Write]:
-        """Return the writes of a kernel, over the loops of its first value."""
-        first = group[0]
-        parts = self._parts(group)
+    def _writes(self, group: Group) -> list[Write]:
+        """Return the writes of a kernel, over the loops of its first value or, side by side, of the whole."""
+        parts, resolver, loops = self._parts(group), self.resolver, group[0].buffer.loops
+        if len(group) > 1 and _inside(group):  # what one computes, another one reads: in their kernel, that is no load
+            stored = self.decisions.stored.difference(entry.value for entry in group)
+            resolver = Resolver(self.flow, stored, self.names.values, self.sources)
         if parts is not None:
-            return self._side_by_side(group, parts)
-        inside, resolver = {entry.value for entry in group}, self.resolver
-        if len(group) > 1 and any(inside & self.leaves(value) for value in inside):
-            # what one of them computes, another one reads: in their kernel that is not a load
-            resolver = Resolver(self.flow, self.decisions.stored - inside, self.names.values, self.sources)
-            for entry in group:
-                entry.root = resolver.kernel(entry.value)
-        writes = [Write(first.root, first.buffer)]
-        for entry in group[1:]:
-            renaming = {
-                own: shared
-                for own, shared in zip(entry.buffer.loops, first.buffer.loops, strict=True)
-                if own is not shared
-            }
-            root = resolver.moved(entry.root, renaming) if renaming else entry.root
-            buffer = entry.buffer
-            writes.append(
-                Write(
-                    root,
-                    BufferLayout(buffer.name, buffer.dtype, first.buffer.loops, first.buffer.loops, first.buffer.loops),
-                )
-            )
+            loops = tuple(parts.axis if axis in parts.places[0] else axis for axis in loops)
+        writes = []
+        for place, entry in enumerate(group):
+            root = entry.root if resolver is self.resolver else resolver.kernel(entry.value)
+            buffer, guard = entry.buffer, True
+            moved = {own: shared for own, shared in zip(buffer.loops, loops, strict=True) if own is not shared}
+            if parts is not None:
+                root, (start, stop) = entry.value, parts.ranges[place]
+                moved |= parts.places[place]
+                guard = both(operate(">=", parts.axis, start), operate("<", parts.axis, stop))
+            if moved:
+                root = resolver.moved(root, moved)
+                address = tuple(moved.get(axis, axis) for axis in buffer.loops)
+                dims = address if parts is None else buffer.dims
+                buffer = replace(buffer, dims=dims, loops=loops, address=address)
+            # not all buffers: pushing index maps can spell a value that is only stored later
+            writes.append(Write(in_memory(root, self.filled), buffer, guard))
         return writes
 
-    def _side_by_side(self, group: list[StoredValue], parts: Parts) -> list[Write]:
-        """Return the writes of values that are stored at their own ranges of one axis."""
-        loops: tuple[Axis, ...] | None = None
-        writes = []
-        for entry, places, (start, stop) in zip(group, parts.places, parts.ranges, strict=True):
-            (own,) = places
-            if loops is None:
-                loops = tuple(parts.axis if axis is own else axis for axis in entry.buffer.loops)
-            moved = {mine: shared for mine, shared in zip(entry.buffer.loops, loops, strict=True) if mine is not shared}
-            moved.update(places)
-            address = tuple(moved.get(axis, axis) for axis in entry.buffer.loops)
-            buffer = replace(entry.buffer, loops=loops, address=address)
-            guard = both(operate(">=", parts.axis, start), operate("<", parts.axis, stop))
-            writes.append(Write(self.resolver.moved(entry.value, moved), buffer, guard))
-        return writes
+
+def _inside(group: Group) -> bool:
+    """Return whether a value of a group reads another one."""
+    return any(entry.value in other.leaves for entry in group for other in group)
 
 
 def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
@@ -367,10 +326,9 @@ def in_memory(value: Any, buffers: Mapping[Any, BufferLayout]) -> Any:
 
 def _merges(mapping: Mapping[Axis, Any], high: Axis, low: Axis) -> bool:
     """Return whether a map reads (high, low) at (e // C, e % C): one merged axis."""
-    a, b = mapping.get(high), mapping.get(low)
-    if a.__class__ is not Binary or b.__class__ is not Binary:
-        return False
-    return bool(a.op == "//" and b.op == "%" and a.a is b.a and a.b == b.b == low.extent)
+    e, extent = mapping.get(low), low.extent
+    merged = e.__class__ is Binary and e is Binary("%", e.a, extent) and mapping.get(high) is Binary("//", e.a, extent)
+    return bool(merged)
 
 
 def compile_graph(
@@ -394,17 +352,15 @@ def compile_graph(
     decisions = decisions or Fusion(graph, rules, machine, asked=asked).decide()
     builder = Kernels(graph, decisions, rules, machine, origins or {})
     kernels = tuple(builder.build())
-    outs = tuple(result_buffer(out.name, out.value, out.axes).param for out in graph.outs)
-    named = {param.name for param in outs}
-    temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.name not in named)
-    types = (
-        tuple(results)
-        if results is not None
-        else tuple(TensorType(p.dtype, tuple(a.extent for a in o.axes)) for p, o in zip(outs, graph.outs, strict=True))
-    )
     inputs = tuple(input_buffer(x).param for x in graph.ins)
-    why, held = tuple(decisions.why.values()), tuple(builder.lifted)
-    return Plan(graph.name, kernels, inputs, outs, temporaries, types, builder.stores, why, decisions, held)
+    outs = tuple(buffer.param for _, buffer in builder.outputs)
+    temporaries = tuple(entry.buffer.param for entry in builder.entries if entry.buffer.param not in outs)
+    if results is None:
+        results = [TensorType(buffer.dtype, tuple(a.extent for a in buffer.dims)) for _, buffer in builder.outputs]
+    return Plan(
+        graph.name, kernels, inputs, outs, temporaries, tuple(results), builder.stores, tuple(decisions.why.values()),
+        decisions, tuple(builder.lifted),
+    )  # fmt: skip
 
 
 # ---- The launches of a program once its kernels are scheduled, and the buffers that they read and write.
@@ -427,12 +383,12 @@ def launches_of(plan: Plan, shared: Sharing, kernels: tuple[Kernel, ...]) -> Ste
 
 def buffers_of(plan: Plan, made: Steps, kinds: Mapping[str, str]) -> Buffers:
     """Return the buffers of a program's launches."""
-    known = {param.name for param in (*plan.inputs, *plan.outputs)}
-    read = {name for step in made.steps for name in step.buffers.values()} - known
-    inputs = tuple(p for p in plan.inputs if kinds.get(p.name) == "input")
-    constants = tuple(p for p in plan.inputs if kinds.get(p.name) != "input")
+    read = {name for step in made.steps for name in step.buffers.values()}
+    inputs, constants = (
+        tuple(param for param in plan.inputs if (kinds.get(param.name) == "input") is given) for given in (True, False)
+    )
     between = tuple(param for param in (*plan.temporaries, *made.between) if param.name in read)
-    return Buffers(inputs, tuple(plan.outputs), constants, between)
+    return Buffers(inputs, plan.outputs, constants, between)
 
 
 # ---- What exploring a program gives: ways to compute it, each complete enough for compile to go on from.
@@ -499,8 +455,6 @@ def commute(
     origins: dict[Any, TorchOp] | None = None,
 ) -> TensorGraph:
     """Return the program with values replaced where a rule says that its kernels are better for it."""
-    if not rules.rules:
-        return graph
     table = rules.table(evidence is not None)
     roots = tuple(out.value for out in graph.outs)
     site = TermSite(target, evidence, roots=roots)
@@ -513,7 +467,4 @@ def commute(
                 if evidence is not None:
                     evidence.firings.append(RewriteStep(attempt.rule, term, result))
                 break
-    return rewrite_graph(graph, NOTHING, target, None, origins, replaced=replaced) if replaced else graph
-
-
-NOTHING = TermRules(())
+    return rewrite_graph(graph, TermRules(()), target, None, origins, replaced=replaced) if replaced else graph
