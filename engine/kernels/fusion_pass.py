@@ -318,7 +318,8 @@ class Fusion:
 
     def _seen(self, term: Any) -> dict[Any, int]:
         """Return the open values below a term, with the axes that it would see them under."""
-        flow, found = self.flow, dict[Any, int]()
+        flow = self.flow
+        found: dict[Any, int] = {}
         if term.__class__ is Remap:
             mapping = [(flow.bit(axis), flow.mask_of_axes(index_axes(e))) for axis, e in term.map]
             for value, mask in self._below(term.x).items():
@@ -330,7 +331,7 @@ class Fusion:
                 found.update(self._below(x))
             return found
         below = [self.open[x] for x in operands(term) if x not in self.kept and self.open[x]]
-        if below and all(one is below[0] for one in below):
+        if len(set(map(id, below))) == 1:  # one table, mostly: it is shared
             return below[0]
         for one in below:
             for value, mask in one.items():

@@ -44,12 +44,12 @@ class StoredValue:
 
     @functools.cached_property
     def terms(self) -> list[Any]:
-        """What its kernel computes and reads, operands first."""
+        """The values that its kernel computes and reads, operands first."""
         return postorder([self.root], lambda term: () if self.reads(term) else operands(term))
 
     @functools.cached_property
     def leaves(self) -> frozenset[Any]:
-        """What its kernel reads."""
+        """The values that its kernel reads."""
         return frozenset(filter(self.reads, self.terms))
 
     @functools.cached_property

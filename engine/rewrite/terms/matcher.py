@@ -370,8 +370,9 @@ class TermRuleWriter(ValueMatcher):
         else:
             self.put("return env")
         self.close()
-        cls, constants = head(list(self.rule.left.values())[-1], self.deciding)
-        run, collapses = self.compile("attempt", self.rule.name), self.collapses(list(self.rule.left.values())[-1])
+        root = list(self.rule.left.values())[-1]
+        cls, constants = head(root, self.deciding)
+        run, collapses = self.compile("attempt", self.rule.name), self.collapses(root)
         return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
 
     def bindings(self) -> None:
