@@ -12,13 +12,28 @@ from typing import Any, NamedTuple
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
 from ...ir.expr import Axis, linear
-from ...ir.facts.dataflow import Dataflow, common_key, read_again
+from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.layout import SECTOR
 from ...ir.functions import promote
-from ...ir.node import Node, contents, marks_of
+from ...ir.node import nodes
 from ...ir.ranges import interval
 from ...ir.sizes import at_hint
-from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, operands
+from ...ir.tensor import (
+    Case,
+    Const,
+    Elementwise,
+    Fold,
+    Index,
+    Input,
+    Reduce,
+    Remap,
+    Term,
+    axes,
+    dtype,
+    factors,
+    operands,
+    postorder,
+)
 from ..cost import limits as cost
 from ..language.evaluate import Value, tensor_fact
 from ..language.rule import policy
@@ -31,24 +46,30 @@ from .structure import upper_bound
 # L2.
 
 
-class Use(NamedTuple):
-    """A product with an operand, the sum over it, and the axes that the operand is seen under there."""
+def uses_of(site: Any, v: Any) -> Iterator[tuple[Any, Any, int]]:
+    """Yield the products that v is an operand of, also through a view or a padded window.
 
-    product: Any
-    total: Any
-    seen: int
-
-
-def uses_of(site: Any, v: Any) -> Iterator[Use]:
-    """Yield the products that v is an operand of, also through a view or a padded window."""
+    Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
+    """
     flow, kept = site.flow, site.kept
-    for seen in (v, *(form for form in flow.forms(v)[1:] if form not in kept)):
+    for seen in flow.forms(v):
+        if seen in kept and seen is not v:
+            continue
         for product in flow.readers[seen]:
-            if product.__class__ is not Elementwise or product in kept:
-                continue
-            for total in flow.readers[product]:
-                if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]:
-                    yield Use(product, total, flow.mask[seen])
+            if product.__class__ is Elementwise and product not in kept:
+                for total in flow.readers[product]:
+                    if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]:
+                        yield product, total, flow.mask[seen]
+
+
+def _parts(site: Any, v: Any) -> tuple[list[Any], list[Any]]:
+    """Return the operations that make a value from what is in memory, and what they read there."""
+    return cost.parts(v, site.kept)
+
+
+def _tiles(site: Any, mask: int, side: int) -> int:
+    """Count the tiles along the axes of a mask."""
+    return cost.blocks_across((at_hint(axis.extent) for axis in site.flow.axes_in(mask)), side)
 
 
 @tensor_fact
@@ -57,36 +78,30 @@ def scattered(site: Any, v: Value) -> bool:
 
     In that case no shared tile holds the elements that a block needs.
     """
-    made, _ = cost.parts(v, site.kept)
-    sources = [term.x for term in made if term.__class__ is Remap]
+    sources = [term.x for term in _parts(site, v)[0] if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
 
 
 @tensor_fact
 def by_every_warp(site: Any, v: Value) -> float:
     """Return the seconds of a product's warps for the elements of its operand v that each of them computes."""
-    made, read = cost.parts(v, site.kept)
+    made, read = _parts(site, v)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
-    return max((_asked(site, use) * loads for use in uses_of(site, v)), default=0.0)
+    return max((_asked(site, *use) * loads for use in uses_of(site, v)), default=0.0)
 
 
-def _asked(site: Any, use: Use) -> float:
+def _asked(site: Any, product: Any, total: Any, seen: int) -> float:
     """Return the seconds of L2 traffic for one element of an operand at every index of a product.
 
     Each access reads a sector. Fewer blocks than multiprocessors reach only their share of the bandwidth.
     """
     flow, target = site.flow, site.target
-    patch, tile = policy(target).fragment_side, policy(target).tile_side
-    result = flow.mask[use.total]
-    both = [flow.mask[arg] for arg in use.product.args]
-    batch = both[0] & both[-1] & result
-    repeated = math.prod(-(-at_hint(axis.extent) // patch) for axis in flow.axes_in(result & ~use.seen))
-    blocks = flow.elements(batch) * math.prod(
-        -(-at_hint(axis.extent) // tile) for axis in flow.axes_in(result & ~batch)
-    )
-    busy = min(1.0, blocks / target.multiprocessors)
-    asked = flow.elements(use.seen) * repeated * SECTOR
-    return asked / (target.l2_bytes_per_second * busy)  # type: ignore[no-any-return]
+    result = flow.mask[total]
+    batch = flow.mask[product.args[0]] & flow.mask[product.args[-1]] & result
+    repeated = _tiles(site, result & ~seen, policy(target).fragment_side)
+    blocks = flow.elements(batch) * _tiles(site, result & ~batch, policy(target).tile_side)
+    asked = flow.elements(seen) * repeated * SECTOR
+    return asked / (target.l2_bytes_per_second * min(1.0, blocks / target.multiprocessors))  # type: ignore[no-any-return]
 
 
 @tensor_fact
@@ -113,7 +128,7 @@ def places_read(site: Any, v: Term) -> int:
 @tensor_fact
 def elements(site: Any, v: Term) -> int:
     """Count the elements of a value."""
-    return site.flow.elements(site.flow.mask[v])  # type: ignore[no-any-return]
+    return site.flow.size(v)  # type: ignore[no-any-return]
 
 
 @tensor_fact
@@ -125,63 +140,52 @@ def readers(site: Any, v: Term) -> int:
 @tensor_fact
 def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
     """Count how often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
-    missing = site.flow.axes_in(site.space & ~site.seen[v] & ~site.folded)
-    return cost.blocks_across((at_hint(axis.extent) for axis in missing), tile)
+    return _tiles(site, site.space & ~site.seen[v] & ~site.folded, tile)
 
 
 @tensor_fact
 def sweeps(site: Any, y: Value, v: Value) -> bool:
     """Return whether y folds an axis that v varies along."""
-    return y.__class__ in (Reduce, Fold) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
+    return reduction(y) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0  # type: ignore[no-any-return]
 
 
 @tensor_fact
 def widens(site: Any, y: Value, v: Value) -> bool:
     """Return whether v is read again along an axis of y: as a factor of a contraction is."""
-    return read_again(site.space & ~site.flow.mask_of_axes(y.over), site.seen[v]) != 0
+    return bool(site.space & ~site.flow.mask_of_axes(y.over) & ~site.seen[v])
 
 
 @tensor_fact
 def in_tiles(site: Any, v: Value) -> bool:
     """Return whether y's kernel computes v in tiles: a contraction along whose axes the kernel folds nothing else."""
-    product = v.x if v.__class__ is Reduce and v.fn == "add" else None
-    if product.__class__ is not Elementwise or product.fn != "multiply" or site.seen[v] & site.folded:
-        return False
-    return all(site.flow.mask[v] & ~site.flow.mask[factor] for factor in product.args if factor in site.flow.mask)
+    mask = site.flow.mask
+    return not site.seen[v] & site.folded and contracts(mask[v], *(mask[factor] for factor in factors(v)))
 
 
 @tensor_fact
 def only_for(site: Any, v: Value, y: Value) -> bool:
     """Return whether v flows to y alone, through values that have one reader each."""
-    flow = _flow(site, y)
+    readers = _flow(site, y).readers
     while v is not y:
-        following = flow.readers[v]
-        if len(following) != 1:
+        if len(readers[v]) != 1:
             return False
-        v = following[0]
+        (v,) = readers[v]
     return True
 
 
 @tensor_fact
 def folded_together(site: Any, v: Value, y: Value) -> bool:
     """Return whether all that v flows into is tuple reductions that share their loop with y."""
-    if y.__class__ is not Fold:
-        return False
-    wanted, todo, seen = common_key(y), list(site.flow.readers[v]), {v}
-    while todo:
-        term = todo.pop()
-        if term in seen:
-            continue
-        seen.add(term)
-        following = site.flow.readers[term]
-        if term.__class__ is Fold:
-            if common_key(term) != wanted:
-                return False
-        elif term.__class__ is Reduce or not following or term in site.kept:
-            return False
-        else:
-            todo += following
-    return True
+    readers = site.flow.readers
+
+    def ends(term: Any) -> bool:
+        return reduction(term) or term in site.kept or not readers[term]
+
+    return y.__class__ is Fold and all(
+        term.__class__ is Fold and common_key(term) == common_key(y)
+        for term in postorder(readers[v], lambda term: () if ends(term) else readers[term])
+        if ends(term)
+    )
 
 
 @tensor_fact
@@ -202,9 +206,8 @@ def repeats(site: Any, y: Value, v: Value) -> bool:
     before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
-    reads = marks_of(Term)
-    gathered = any(isinstance(e, Node) and contents(e) & reads and site.flow.bit(axis) & before for axis, e in y.map)
-    return gathered or site.flow.elements(site.seen[v]) > site.flow.elements(before)
+    gathered = site.flow.mask_of_axes(axis for axis, e in y.map if any(nodes(e, Term)))
+    return gathered & before != 0 or site.flow.elements(site.seen[v]) > site.flow.elements(before)  # type: ignore[no-any-return]
 
 
 @tensor_fact
@@ -216,32 +219,26 @@ def fixed(y: Value) -> bool:
 @tensor_fact
 def moved(site: Any, y: Value) -> bool:
     """Return whether y's index map replaces an axis that something folded below it varies with."""
-    replaced = site.flow.mask_of_axes(axis for axis, _ in y.map)
-    return any(
-        replaced & site.flow.mask[value]
-        for value in site.open[y.x]
-        if value.__class__ is Reduce or value.__class__ is Fold
-    )
+    flow = site.flow
+    replaced = flow.mask_of_axes(axis for axis, _ in y.map)
+    return any(replaced & flow.mask[value] for value in site.open[y.x] if reduction(value))
 
 
 @tensor_fact
 def widest(site: Any, y: Value) -> int:
     """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
-    flow = site.flow
-    read = [_read(site, operand, policy(site.target).diamond_operations) for operand in operands(y)]
-    climbing: int = flow.elements(flow.mask[site.top])
-    return max(climbing, *read)
+    reach = policy(site.target).diamond_operations
+    return max(site.flow.size(site.top), *(_read(site, operand, reach) for operand in operands(y)))  # type: ignore[no-any-return]
 
 
 def _read(site: Any, term: Any, reach: int) -> int:
     """Return the elements of the largest stored value that an elementwise value reads."""
-    kind = term.__class__
-    size: int = site.flow.elements(site.flow.mask[term])
+    kind, size = term.__class__, site.flow.size(term)
     if kind is Input or term in site.kept:
-        return size
+        return size  # type: ignore[no-any-return]
     if kind is Remap:
-        return min(size, _read(site, term.x, reach))
-    if reach and (kind is Elementwise or kind is Case):
+        return min(size, _read(site, term.x, reach))  # type: ignore[no-any-return]
+    if reach and kind in (Elementwise, Case):
         return max((_read(site, operand, reach - 1) for operand in operands(term)), default=0)
     return 0
 
@@ -255,7 +252,7 @@ def kernels(site: Any, v: Value) -> int:
 @tensor_fact
 def operations(site: Any, v: Value) -> int:
     """Count the operations that compute a value from memory, each once."""
-    return len(cost.parts(v, site.kept)[0])
+    return len(_parts(site, v)[0])
 
 
 @tensor_fact
@@ -267,8 +264,8 @@ def holds_reduction(site: Any, v: Value) -> bool:
 @tensor_fact
 def folds_once(site: Any, v: Value, w: Value) -> bool:
     """Return whether all reductions of two kernels are over the same axes, and each has one."""
-    a, b = site.reduction(v), site.reduction(w)
-    return a is not None and b is not None and a.over == b.over
+    one, other = site.reduction(v), site.reduction(w)
+    return None not in (one, other) and one.over == other.over
 
 
 @tensor_fact
@@ -281,26 +278,21 @@ def same_loops(site: Any, v: Value, w: Value) -> bool:
 def common_operand(site: Any, v: Value, w: Value) -> bool:
     """Return whether the reductions of two kernels reduce the same buffer at the same indices."""
     over = set(site.reduction(v).over)
-    shared = _reads(site, w)
-    return any(over & set(axes(read)) for read in _reads(site, v) if read in shared)
+    return any(not over.isdisjoint(axes(read)) for read in _reads(site, v) & _reads(site, w))
 
 
 def _reads(site: Any, value: Any) -> set[Any]:
     """Return the values that a kernel reads from memory, and the index maps that it reads them through."""
-    leaves, pending, seen = site.leaves(value), [value], {value}
-    while pending:
-        term = pending.pop()
-        more = [x for x in operands(term) if x not in seen] if term is value or term not in leaves else ()
-        pending += more
-        seen.update(more)
-    return {term for term in seen if term in leaves or term.__class__ is Remap}
+    leaves = site.leaves(value)
+    reached = postorder((value,), lambda term: () if term in leaves and term is not value else operands(term))
+    return {term for term in reached if term in leaves or term.__class__ is Remap}
 
 
 @tensor_fact
 def independent(site: Any, v: Value, w: Value) -> bool:
     """Return whether w reads neither v nor anything stored between the two."""
-    between = site.entries[site.place(v) : site.place(w)]
-    return all(entry.value not in site.leaves(w) for entry in between)
+    leaves = site.leaves(w)
+    return all(entry.value not in leaves for entry in site.entries[site.place(v) : site.place(w)])
 
 
 @tensor_fact
@@ -326,36 +318,37 @@ def beside(site: Any, v: Value, y: Value) -> bool:
     """Return whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
-    flow, kept = site.flow, site.kept
-    mine, read = cost.parts(v, kept)
-    return any(
-        other.__class__ is Reduce
-        and other.over == v.over
-        and flow.mask[other] & flow.mask[v] == flow.mask[v] != flow.mask[other]
-        and other not in mine
-        and _reads_the_same(v, *cost.parts(other, kept), read)
-        for other in cost.parts(y, kept)[0]
-    )
-
-
-def _reads_the_same(v: Any, made: list[Any], reads: list[Any], read: list[Any]) -> bool:
-    """Return whether the computation of a reduction needs no v, and reads something that v reads."""
-    return v not in made and not set(read).isdisjoint(reads)
+    mask, (mine, read) = site.flow.mask, _parts(site, v)
+    for other in _parts(site, y)[0]:
+        if other.__class__ is Reduce and other.over == v.over and other not in mine:
+            made, reads = _parts(site, other)
+            wider = mask[other] & mask[v] == mask[v] != mask[other]
+            if wider and v not in made and not set(read).isdisjoint(reads):
+                return True
+    return False
 
 
 @tensor_fact
 def again(site: Any, v: Value, y: Value, tile: int) -> float:
     """Return the seconds to compute v in every block of y's kernel, from what is in shared memory."""
-    flow, result = site.flow, site.space & ~site.folded
-    blocks = cost.blocks(flow, result, site.seen[v], tile, site.target)
+    blocks = cost.blocks(site.flow, site.space & ~site.folded, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
 def _in_block(site: Any, v: Any, space: Any) -> float:
     """Return the seconds to compute v once, reading each of its elements from shared memory."""
-    made, read = cost.parts(v, site.kept)
-    moved = len(read) * site.flow.elements(site.flow.mask[space])
-    return cost.issue_seconds(cost.slots_of(site.flow, made, site.target) + moved, site.target)
+    made, read = _parts(site, v)
+    return _issue_seconds(site, made, len(read) * site.flow.size(space))
+
+
+def _issue_seconds(site: Any, made: list[Any], more: float, times: float = 1) -> float:
+    """Return the seconds of a full device to issue some operations and more slots, a number of times."""
+    return cost.issue_seconds(times * (cost.slots_of(site.flow, made, site.target) + more), site.target)
+
+
+def _traffic_seconds(site: Any, values: list[Any]) -> float:
+    """Return the seconds to read or write some values in memory, each as often as it is listed."""
+    return cost.traffic_seconds(cost.bytes_of(site.flow, values), site.target)
 
 
 @tensor_fact
@@ -370,13 +363,11 @@ def in_iterations(site: Any, v: Value, y: Value) -> float:
         return 0.0
     flow, over = site.flow, site.flow.mask_of_axes(y.over)
     busy = min(1.0, flow.elements(site.space & ~site.folded & ~over) / site.target.multiprocessors)
-    made, read = cost.parts(v, site.kept)
-    slots = cost.slots_of(flow, made, site.target)
-    nested = slots + len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over))
-    alone = slots + sum(flow.elements(flow.mask[leaf]) for leaf in read)
-    traffic = cost.traffic_seconds(cost.bytes_of(flow, read), site.target)
-    in_loop: float = max(cost.issue_seconds(nested, site.target), traffic) / busy
-    return in_loop - max(cost.issue_seconds(alone, site.target), traffic)
+    made, read = _parts(site, v)
+    nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
+    alone = _issue_seconds(site, made, sum(map(flow.size, read)))
+    traffic = _traffic_seconds(site, read)
+    return max(nested, traffic) / busy - max(alone, traffic)  # type: ignore[no-any-return]
 
 
 @tensor_fact
@@ -387,17 +378,15 @@ def product_blocks(site: Any, v: Value, tile: int) -> int:
     """
     flow = site.flow
     return max((
-        cost.blocks(flow, flow.mask[use.total], use.seen, tile, site.target)
-        * max(1, flow.elements(use.seen) // flow.elements(flow.mask[v]))
-        for use in uses_of(site, v)
+        cost.blocks(flow, flow.mask[total], seen, tile, site.target) * max(1, flow.elements(seen) // flow.size(v))
+        for _, total, seen in uses_of(site, v)
     ), default=1)  # fmt: skip
 
 
 @tensor_fact
 def again_in(site: Any, blocks: int, v: Value) -> float:
     """Return the seconds to compute an operand in so many blocks, and to put it into shared memory there."""
-    stored = cost.issue_seconds(site.flow.elements(site.flow.mask[v]), site.target)
-    return blocks * (_in_block(site, v, v) + stored)
+    return blocks * (_in_block(site, v, v) + _issue_seconds(site, [], site.flow.size(v)))
 
 
 @tensor_fact
@@ -406,52 +395,55 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
 
     All consumers must be products, and an atom must multiply the dtypes from which both factors are widened.
     """
-    readers = [
-        reader for r in site.flow.readers[y] for reader in (site.flow.readers[r] if r.__class__ is Remap else (r,))
-    ]
-    if any(reader.__class__ is not Elementwise or reader.fn != "multiply" for reader in readers):
-        return False
-    held = [[_widened_from(x) for x in reader.args] for reader in readers]
-    own = [atom for atom in ATOMS.values() if atom.on(site.target.sm) and atom.sums == dtype(y)]
-    return bool(held) and all(any(a and b and atom.multiplies(a, b) for atom in own) for a, b in held)
+    readers = site.flow.readers
+    products = [product for r in readers[y] for product in (readers[r] if r.__class__ is Remap else (r,))]
+    return bool(products) and all(
+        product.__class__ is Elementwise
+        and product.fn == "multiply"
+        and any(
+            atom.sums == dtype(y) and atom.multiplies(*map(_widened_from, product.args))
+            for atom in ATOMS.values()
+            if atom.on(site.target.sm)
+        )
+        for product in products
+    )
 
 
 @tensor_fact
 def joins_products(site: Any, v: Value) -> bool:
     """Return whether v contains a product of groups of four warps, and a consumer of v another such product."""
-    own = set(_group_products(site, cost.parts(v, site.kept)[0]))
-    readers = (cost.parts(reader, site.kept)[0] for reader in site.flow.readers[v]) if own else ()
-    return any(total not in own for made in readers for total in _group_products(site, made))
+    own = _group_products(site, _parts(site, v)[0])
+    return bool(own) and any(_group_products(site, _parts(site, r)[0]) - own for r in site.flow.readers[v])
 
 
 @tensor_fact
 def several_products(site: Any, v: Value, w: Value) -> bool:
     """Return whether each of two kernels has a product that groups of four warps multiply."""
-    return any(_group_products(site, site.folds(v))) and any(_group_products(site, site.folds(w)))
+    return all(_group_products(site, site.folds(value)) for value in (v, w))
 
 
-def _group_products(site: Any, made: Iterable[Any]) -> Iterator[Any]:
-    """Yield the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
+def _group_products(site: Any, made: Iterable[Any]) -> set[Any]:
+    """Return the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     numbers = policy(site.target)
-    known = ATOMS.values() if numbers.asynchronous_mma else ()
-    atoms = [atom for atom in known if atom.asynchronous and atom.on(site.target.sm)]
-    for total in made:
-        product = total.x if total.__class__ is Reduce and total.fn == "add" else None
-        if product.__class__ is not Elementwise or product.fn != "multiply":
-            continue
-        a, b = (set(axes(factor)) for factor in product.args)
-        left, right = (_widened_from(factor) or dtype(factor) for factor in product.args)
+    if not numbers.asynchronous_mma:
+        return set()
+    atoms = [atom for atom in ATOMS.values() if atom.asynchronous and atom.on(site.target.sm)]
+
+    def suits(total: Any) -> bool:
+        a, b = (set(axes(factor)) for factor in factors(total))
         wide = min(_places(a - b), _places(b - a)) >= numbers.tile_side
         chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
-        if wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(left, right) for atom in atoms):
-            yield total
+        held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
+        return wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
+
+    return {total for total in made if factors(total) and suits(total)}
 
 
 def _places(of: Iterable[Axis]) -> int:
     return math.prod(at_hint(axis.extent) for axis in of)
 
 
-def _widened_from(x: Any) -> str | None:
+def _widened_from(x: Any) -> Any:
     """Return the dtype of what a value is widened from, None where it is anything else."""
     x = x.x if x.__class__ is Remap else x
     cast = x.__class__ is Elementwise and x.fn in DTYPES and promote(x.fn, dtype(x.args[0])) == x.fn
@@ -461,26 +453,22 @@ def _widened_from(x: Any) -> str | None:
 @tensor_fact
 def apart(site: Any, v: Value) -> float:
     """Return the seconds that a kernel of its own takes for v, and to read v again."""
-    _, read = cost.parts(v, site.kept)
-    size = cost.bytes_of(site.flow, read) + 2 * cost.bytes_of(site.flow, [v])
-    return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
+    return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*_parts(site, v)[1], v, v])
 
 
 @tensor_fact
 def multiplied(site: Any, y: Value) -> bool:
     """Return whether a value flows into a product that reads it many times, through values that nothing stores."""
-    flow, todo, seen = site.flow, [y], set()
-    while todo:
-        term = todo.pop()
-        if term in seen:
-            continue
-        seen.add(term)
-        if any(flow.mask[use.product] & ~use.seen for use in uses_of(site, term)):
-            return True
-        if any(reader.__class__ is Fold for reader in flow.readers[term]):
-            return True
-        todo += [r for r in flow.readers[term] if r.__class__ is not Reduce and r not in site.kept]
-    return False
+    flow = site.flow
+
+    def following(term: Any) -> list[Any]:
+        return [reader for reader in flow.readers[term] if reader.__class__ is not Reduce and reader not in site.kept]
+
+    return any(
+        any(reader.__class__ is Fold for reader in flow.readers[term])
+        or any(flow.mask[product] & ~seen for product, _, seen in uses_of(site, term))
+        for term in postorder((y,), following)
+    )
 
 
 # ---- Facts about values that climb: `x` is stored, `y` would be stored instead.
@@ -489,15 +477,13 @@ def multiplied(site: Any, y: Value) -> bool:
 @tensor_fact
 def climbed(site: Any, y: Value) -> float:
     """Return the seconds of memory to store a value and to read it once for every reader."""
-    times = len(site.flow.readers[y]) + 1
-    return cost.traffic_seconds(times * cost.bytes_of(site.flow, [y]), site.target)
+    return _traffic_seconds(site, [y] * (len(site.flow.readers[y]) + 1))
 
 
 @tensor_fact
 def folds_across(site: Any, y: Value, x: Value) -> bool:
     """Return whether making y of x takes a fold of something else, along an axis that x varies with."""
-    made, _ = cost.parts(y, {*site.kept, x})
-    return _folds_along(site, made, x)
+    return _folds_along(site, cost.parts(y, {*site.kept, x})[0], x)
 
 
 @tensor_fact
@@ -506,32 +492,27 @@ def waits_across(site: Any, y: Value, x: Value) -> bool:
 
     In this case x does not wait for the reduction itself.
     """
-    kept = site.kept
-    _, read = cost.parts(y, {*kept, x})
-    for leaf in read:
-        if leaf is not x and leaf in kept:
-            made, below = cost.parts(leaf, kept)
-            if _folds_along(site, made, x) and not set(below).isdisjoint(cost.parts(x, kept)[1]):
+    for leaf in cost.parts(y, {*site.kept, x})[1]:
+        if leaf is not x and leaf in site.kept:
+            made, below = _parts(site, leaf)
+            if _folds_along(site, made, x) and not set(below).isdisjoint(_parts(site, x)[1]):
                 return True
     return False
 
 
 def _folds_along(site: Any, made: Any, x: Any) -> bool:
     """Return whether one of some values is a fold along an axis that x varies with."""
-    along = site.flow.mask[x]
-    folds = (term for term in made if term.__class__ in (Reduce, Fold))
-    return any(site.flow.mask_of_axes(term.over) & along for term in folds)
+    flow = site.flow
+    return any(flow.mask_of_axes(term.over) & flow.mask[x] for term in made if reduction(term))
 
 
 @tensor_fact
 def left(site: Any, x: Value, y: Value) -> float:
     """Return the seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
-    flow, readers_of_y = site.flow, len(site.flow.readers[y])
+    times = len(site.flow.readers[y])
     made, read = cost.parts(y, {*site.kept, x})
-    others = cost.bytes_of(flow, [leaf for leaf in read if leaf is not x])
-    size = (readers_of_y + 1) * cost.bytes_of(flow, [x]) + readers_of_y * others
-    again = readers_of_y * cost.slots_of(flow, made, site.target)
-    return cost.traffic_seconds(size, site.target) + cost.issue_seconds(again, site.target)
+    others = [leaf for leaf in read if leaf is not x]
+    return _traffic_seconds(site, [x, *[x, *others] * times]) + _issue_seconds(site, made, 0, times)
 
 
 # ---- Facts of rules that move a factor after a product, before fusion: whether that pays.
@@ -540,7 +521,7 @@ def left(site: Any, x: Value, y: Value) -> float:
 def _flow(site: Any, v: Any) -> Any:
     """Return the program as a flow; of an example or a fragment, what is below a value."""
     if site.flow is None or v not in site.flow.mask:
-        site.flow = Dataflow((*site.roots, v) if v not in site.roots else site.roots)
+        site.flow = Dataflow((*site.roots, v))
     return site.flow
 
 
@@ -555,18 +536,15 @@ def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
     """Return the seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
-    made, _ = cost.parts(v, ())
-    moved = 2 * flow.elements(flow.mask[v])  # a load and a store of each element
-    return cost.issue_seconds(blocks * (cost.slots_of(flow, made, site.target) + moved), site.target)
+    moved = 2 * flow.size(v)  # a load and a store of each element
+    return _issue_seconds(site, cost.parts(v, ())[0], moved, blocks)
 
 
 @tensor_fact
 def beforehand(site: Any, v: Value, y: Value) -> float:
     """Return the seconds that a kernel of its own takes for the operand v of a product y."""
-    flow = _flow(site, y)
-    _, read = cost.parts(v, ())
-    size = cost.bytes_of(flow, [*read, v])
-    return cost.fixed_seconds(site.target) + cost.traffic_seconds(size, site.target)
+    _flow(site, y)
+    return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*cost.parts(v, ())[1], v])
 
 
 # ---- Attention in one pass, or in three kernels that store the scores: the rules price both (rules/policy.rw).
@@ -594,16 +572,14 @@ class AttentionShape(NamedTuple):
 @tensor_fact
 def attention_shape(x: Term, v: Term, n: Axis) -> AttentionShape:
     """Return the extents of scores x, and of values v that they weigh along n."""
-    own = [axis for axis in axes(x) if axis is not n]
-    rows = [axis for axis in own if axis not in axes(v)]
-    results = [axis for axis in axes(v) if axis not in axes(x)]
-    seen, columns = _seen(x, n), _places((n,))
-    held = v
-    while isinstance(held, Elementwise) and held.fn == "f32":
-        (held,) = held.args
+    own, weighed = axes(x), axes(v)
+    results = [axis for axis in weighed if axis not in own]
+    while isinstance(v, Elementwise) and v.fn == "f32":
+        (v,) = v.args
     return AttentionShape(
-        _places(axis for axis in own if axis not in rows), _places(rows), columns, _products(x), _places(results),
-        columns if seen is None else seen, seen is not None, dtype(held) in HALVES,
+        _places(axis for axis in own if axis is not n and axis in weighed),
+        _places(axis for axis in own if axis is not n and axis not in weighed),
+        at_hint(n.extent), _products(x), _places(results), *_seen(x, n), dtype(v) in HALVES,
         all(axis.extent.__class__ is int for axis in results),
     )  # fmt: skip
 
@@ -613,26 +589,21 @@ def _products(x: Term) -> int:
 
     The factors of these products are computed before, whatever they are.
     """
-    count, pending, seen = 0, [x], set()
-    while pending:
-        term = pending.pop()
-        if term in seen:
-            continue
-        seen.add(term)
-        if isinstance(term, Reduce):
-            count += _places(term.over)
-        else:
-            pending.extend(operands(term))
-    return count
+    reached = postorder((x,), lambda term: () if term.__class__ is Reduce else operands(term))
+    return sum(_places(term.over) for term in reached if term.__class__ is Reduce)
 
 
-def _seen(x: Term, n: Axis) -> float | None:
-    """Return the number of indices along n that count in the middle row if `x = where(n <= e, y, -inf)`, else None."""
-    if not isinstance(x, Elementwise) or x.fn != "where" or not isinstance(x.args[0], Index):
-        return None
+def _seen(x: Any, n: Axis) -> tuple[float, bool]:
+    """Return the number of indices along n that count in the middle row, and whether there are others.
+
+    There are if `x = where(n <= e, y, -inf)`.
+    """
+    columns = at_hint(n.extent)
+    if x.__class__ is not Elementwise or x.fn != "where" or x.args[0].__class__ is not Index:
+        return columns, False
     end, hidden = upper_bound(x.args[0].expr, n), x.args[2]
-    if end is None or not isinstance(hidden, Const) or hidden.value != -math.inf:
-        return None
+    if end is None or hidden.__class__ is not Const or hidden.value != -math.inf:
+        return columns, False
     terms, constant = linear(end)
     middle = constant + sum(factor * sum(interval(atom, {})) / 2 for atom, factor in terms.items())
-    return min(max(middle, 0.0), float(at_hint(n.extent)))
+    return min(max(middle, 0.0), float(columns)), True

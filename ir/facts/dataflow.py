@@ -5,6 +5,7 @@ With masks, each query of fusion (which axes are new, which are reduced) is one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +52,7 @@ class Dataflow:
         self.position = {term: place for place, term in enumerate(self.order)}
         self.axes: list[Axis] = []
         self._bits: dict[Axis, int] = {}
-        self._counts: dict[int, int] = {0: 1}
+        self._counts: dict[int, int] = {}
         self._natural: dict[Any, tuple[Axis, ...]] = {}
         self.mask: dict[Any, int] = {}
         self.readers: dict[Any, list[Any]] = {term: [] for term in self.order}
@@ -74,11 +75,10 @@ class Dataflow:
 
     def bit(self, axis: Axis) -> int:
         """Return the bit of an axis. Bits are assigned in order of first occurrence."""
-        bit = self._bits.get(axis)
-        if bit is None:
-            bit = self._bits[axis] = 1 << len(self.axes)
+        if axis not in self._bits:
+            self._bits[axis] = 1 << len(self.axes)
             self.axes.append(axis)
-        return bit
+        return self._bits[axis]
 
     def mask_of_axes(self, found: Iterable[Axis]) -> int:
         mask = 0
@@ -96,13 +96,13 @@ class Dataflow:
 
     def elements(self, mask: int) -> int:
         """Return the number of elements of a value over the axes of a mask."""
-        count = self._counts.get(mask)
-        if count is None:
-            count = 1
-            for axis in self.axes_in(mask):
-                count *= at_hint(axis.extent)
-            self._counts[mask] = count
-        return count
+        if mask not in self._counts:
+            self._counts[mask] = math.prod(at_hint(axis.extent) for axis in self.axes_in(mask))
+        return self._counts[mask]
+
+    def size(self, term: Term) -> int:
+        """Return the number of elements of a value."""
+        return self.elements(self.mask[term])
 
     def forms(self, term: Term) -> list[Any]:
         """Return the forms in which other values read a value: itself, its index maps, and its padded windows."""
@@ -119,8 +119,6 @@ class Dataflow:
     def _natural_of(self, term: Any) -> tuple[Axis, ...]:
         kind, known = term.__class__, self._natural
         if kind is Elementwise:
-            if len(term.args) == 1:
-                return known[term.args[0]]
             widest_first = sorted((known[arg] for arg in term.args), key=len, reverse=True)
             return tuple(dict.fromkeys(axis for group in widest_first for axis in group))
         if kind is Reduce or kind is Fold:
