@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from ...ir import compose, sizes
 from ...ir.expr import Axis, Call, Undecided, Var, multiple_of
 from ...ir.facts.dataflow import common_key, places_of_fold
-from ...ir.functions import DTYPES
 from ...ir.sizes import at_hint, hinted, known_at_launch, lowest
 from ...ir.tensor import (
     Const,
@@ -39,20 +39,18 @@ def axes_of(x: Term) -> tuple[Axis, ...]:
 
 HALF = 0.5  # what `frexp` gives for a power of two
 EXPONENTS = 100  # of f32, well inside its range: the reciprocal of such a power of two is exact
-_DTYPES = {name: Var(name) for name in DTYPES}
 
 
 @tensor_fact
 def beyond(x: Term, y: Term) -> tuple[Axis, ...]:
     """Return the axes of x that y lacks."""
-    own = axes(y)
-    return tuple(axis for axis in axes(x) if axis not in own)
+    return tuple(axis for axis in axes(x) if axis not in axes(y))
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(x: Term) -> Var:
     """Return the dtype of a value."""
-    return _DTYPES[dtype(x)]
+    return Var(dtype(x))
 
 
 @tensor_fact
@@ -64,13 +62,9 @@ def extent(axis: Axis) -> int:
 @tensor_fact
 def number(x: Value) -> Any:
     """Return the value of a function of numbers; None for another term, or if the value is not a number."""
-    if x.__class__ is not Elementwise:
+    if x.__class__ is not Elementwise or any(arg.__class__ is not Const for arg in x.args):
         return None
-    for arg in x.args:
-        if arg.__class__ is not Const:
-            return None
-    value = compose.elementwise(x.fn, *x.args)
-    return value.value if value.__class__ is Const else None  # type: ignore[attr-defined]
+    return literal(compose.elementwise(x.fn, *x.args))
 
 
 @tensor_fact
@@ -95,7 +89,7 @@ def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
 @tensor_fact
 def exact_reciprocal(x: Value) -> Any:
     """Return 1 / x for a number that is a power of two (dividing is multiplying, bit for bit); else none."""
-    if x.__class__ is not Const or not isinstance(x.value, float) or not math.isfinite(x.value):
+    if x.__class__ is not Const or not isinstance(x.value, float):
         return None
     mantissa, exponent = math.frexp(x.value)
     return 1.0 / x.value if abs(mantissa) == HALF and abs(exponent) < EXPONENTS else None
@@ -254,7 +248,7 @@ def divisors(n: int) -> tuple[int, ...]:
     """Return the divisors of n, ascending; of a size those that divide all it can be."""
     n = n if n.__class__ is int else multiple_of(n)
     small = [d for d in range(1, math.isqrt(max(n, 0)) + 1) if n % d == 0]
-    return tuple(dict.fromkeys((*small, *(n // d for d in reversed(small)))))
+    return tuple(sorted({*small, *(n // d for d in small)}))
 
 
 @every_fact
@@ -267,15 +261,13 @@ def pow2(low: int, high: int) -> tuple[int, ...]:
 @every_fact
 def pow2floor(n: int) -> int:
     """Return the greatest power of two that is at most n."""
-    known: int = hinted(n)
-    return 1 << max(known, 1).bit_length() - 1
+    return 1 << max(hinted(n), 1).bit_length() - 1  # type: ignore[no-any-return]
 
 
 @every_fact
 def pow2ceil(n: int) -> int:
     """Return the least power of two that is at least n."""
-    known: int = hinted(n)
-    return 1 << (max(known, 1) - 1).bit_length()
+    return 1 << (max(hinted(n), 1) - 1).bit_length()  # type: ignore[no-any-return]
 
 
 @every_fact
@@ -297,8 +289,12 @@ def subsets(items: ValueList) -> tuple[Any, ...]:
 @tensor_fact
 def runs(site: Any, v: Value, places: int) -> bool:
     """Return whether computing a value contains an inclusive scan of at least a given length."""
-    folds = (one for one in (v, *site.open.get(v, ())) if places_of_fold(one) is not None)
-    return any(at_hint(one.over[0].extent) >= places for one in folds)
+    return bool(_scans((v, *site.open.get(v, ())), places))
+
+
+def _scans(values: Iterable[Any], places: int) -> list[Any]:
+    """Return the inclusive scans among some values that have at least a given length."""
+    return [one for one in values if places_of_fold(one) is not None and at_hint(one.over[0].extent) >= places]
 
 
 @tensor_fact
@@ -309,17 +305,16 @@ def sum_before_scan(site: Any, y: Value, places: int) -> bool:
     """
     below = y.x if y.__class__ is Remap else y
     seen = site.seen if below is y else site.open.get(below, {})
-    folds = [one for one in dict.fromkeys((below, *seen)) if one.__class__ in (Reduce, Fold)]
-    folds.sort(key=lambda one: places_of_fold(one) is None)
+    folds = [one for one in {below, *seen} if one.__class__ in (Reduce, Fold)]
     if y is not site.reader or [one.__class__ for one in folds] != [Reduce, Reduce]:
         return False
-    scan, shared = folds
+    scan, shared = sorted(folds, key=lambda one: places_of_fold(one) is None)
     place = places_of_fold(scan)
     return (
         place is not None
         and places_of_fold(shared) is None
-        and place in _side_by_side(site, below)
-        and place not in site.flow.axes_in(seen.get(shared, 0))
+        and _side_by_side(site, below, place)
+        and not site.flow.bit(place) & seen.get(shared, 0)
         and len(shared.over) == 1
         and max(at_hint(axis.extent) for axis in (*scan.over, *shared.over)) <= places
     )
@@ -331,11 +326,8 @@ def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
 
     Only scans of at least a given length count.
     """
-    open_values = site.open
-    decided = {one for x in operands(y) if v in open_values.get(x, ()) for one in open_values[x]}
-    folds = [one for one in dict.fromkeys((y, *site.seen)) if one.__class__ in (Reduce, Fold) and one not in decided]
-    scans = [one for one in folds if places_of_fold(one) is not None and at_hint(one.over[0].extent) >= places]
-    return any(_loop(one) != _loop(v) for one in scans)
+    decided = {one for x in operands(y) if v in site.open.get(x, ()) for one in site.open[x]}
+    return any(_loop(scan) != _loop(v) for scan in _scans({y, *site.seen} - decided, places))
 
 
 def _loop(one: Any) -> Any:
@@ -343,24 +335,19 @@ def _loop(one: Any) -> Any:
     return common_key(one) if one.__class__ is Fold else one
 
 
-def _side_by_side(site: Any, y: Any) -> set[Axis]:
-    """Return the axes of y along which its only stored result has neighbours.
+def _side_by_side(site: Any, y: Any, axis: Axis) -> bool:
+    """Return whether elements along an axis of y are neighbours in its only stored result.
 
-    The set is empty if y has several consumers, or if its elements are stored repeatedly.
+    They are not if y has several consumers, or if its elements are stored repeatedly.
     """
-    path = [y]
-    while path[-1] not in site.kept:
-        readers = site.flow.readers[path[-1]]
-        if len(readers) != 1:
-            return set()
-        path.append(readers[0])
-    order = site.result_axes.get(path[-1], axes(path[-1]))
-    if site.flow.elements(site.flow.mask_of_axes(order)) > site.flow.elements(site.flow.mask[y]):
-        return set()
-    side_by_side = set(order[-1:])
-    for term in reversed(path[1:]):
+    term, along = y, {axis}
+    while term not in site.kept:
+        if len(site.flow.readers[term]) != 1:
+            return False
+        (term,) = site.flow.readers[term]
         if term.__class__ is Remap:
-            replaced = {axis for axis, _ in term.map}
-            moved = {axis for axis, e in term.map if not side_by_side.isdisjoint(index_axes(e))}
-            side_by_side = side_by_side - replaced | moved
-    return side_by_side
+            mapping = dict(term.map)
+            along = {to for own in along for to in index_axes(mapping.get(own, own))}
+    order = site.result_axes.get(term, axes(term))
+    stored_once = site.flow.elements(site.flow.mask_of_axes(order)) <= site.flow.size(y)
+    return stored_once and not along.isdisjoint(order[-1:])
