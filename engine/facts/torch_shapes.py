@@ -6,8 +6,11 @@ Dimensions count from the front, or from the back if negative, as in torch.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...ir.compose import remap
@@ -105,8 +108,7 @@ def total(xs: ExpressionList) -> Expression:
 @torch_fact
 def joined(xs: Tensors, d: int) -> NumberList:
     """Return the shape of tensors concatenated along a dimension."""
-    d %= len(xs[0].shape)
-    return (*xs[0].shape[:d], sum(x.shape[d] for x in xs), *xs[0].shape[d + 1 :])
+    return put(xs[0].shape, d, sum(x.shape[d] for x in xs))  # type: ignore[no-any-return]
 
 
 def _with_ones(site: TorchSite, x: View, *places: int) -> View:
@@ -245,9 +247,13 @@ def dims(d: Any, n: int) -> NumberList:
 
     None and an empty list name all dimensions.
     """
-    if d is None or d == ():
+    if not n or d in (None, ()):
         return tuple(range(n))
-    return tuple(sorted(k % n if n else 0 for k in (d if isinstance(d, tuple) else (d,))))[: n or 0]
+    return tuple(sorted(k % n for k in _listed(d)))
+
+
+def _listed(d: Any) -> Axes:
+    return d if isinstance(d, tuple) else (d,)
 
 
 @torch_fact
@@ -273,7 +279,7 @@ def clipped(index: Any, n: int, default: int) -> int:
 @torch_named("axes(value) -> [axis]")
 def fact_axes(site: TorchSite, x: View | float) -> Axes:
     """Return one new axis per dimension of x."""
-    return tuple(site.axis(n) for n in shape(x))
+    return tuple(map(site.axis, shape(x)))
 
 
 @torch_fact
@@ -285,10 +291,8 @@ def axis(site: TorchSite, extent: int) -> AxisIndex:
 @torch_fact
 def broadcast(site: TorchSite, *values: Tensor) -> AxisList:
     """Return one new axis per dimension of what tensors broadcast to."""
-    shapes = [shape(x) for x in values]
-    longest = max(map(len, shapes))
-    columns = zip(*((1,) * (longest - len(s)) + tuple(s) for s in shapes), strict=True)
-    return tuple(site.axis(next((n for n in column if n != 1), 1)) for column in columns)
+    columns = itertools.zip_longest(*(reversed(shape(x)) for x in values), fillvalue=1)
+    return tuple(site.axis(next((n for n in column if n != 1), 1)) for column in reversed(list(columns)))
 
 
 @torch_fact
@@ -362,7 +366,7 @@ def rotated(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> Exp
     """Return two dimensions rotated by quarters, from the first towards the second."""
     out = list(os)
     x, y = os[a], os[b]
-    back_x, back_y = subtract(site.extent(x) - 1, x), subtract(site.extent(y) - 1, y)
+    back_x, back_y = (subtract(site.extent(o) - 1, o) for o in (x, y))
     out[a], out[b] = ((x, y), (y, back_x), (back_x, back_y), (back_y, x))[quarters]
     return tuple(out)
 
@@ -372,12 +376,16 @@ def moved(os: AxisList, source: Any, target: Any) -> AxisList:
     """Return axes at some dimensions put at others; the rest keep their order. A number has none to move."""
     if not os:
         return os
-    sources = source if isinstance(source, tuple) else (source,)
-    targets = target if isinstance(target, tuple) else (target,)
     n = len(os)
-    placed = {b % n: os[a % n] for a, b in zip(sources, targets, strict=True)}
-    rest = iter(o for d, o in enumerate(os) if d not in {a % n for a in sources})
-    return tuple(placed[d] if d in placed else next(rest) for d in range(n))
+    sources, targets = ([d % n for d in _listed(named)] for named in (source, target))
+    rest = [o for d, o in enumerate(os) if d not in sources]
+    return _interleaved({to: os[d] for d, to in zip(sources, targets, strict=True)}, rest)
+
+
+def _interleaved(placed: dict[int, Any], rest: Sequence[Any]) -> Axes:
+    """Return a list with elements put at some positions, and the rest in order at the others."""
+    others = iter(rest)
+    return tuple(placed[d] if d in placed else next(others) for d in range(len(placed) + len(rest)))
 
 
 @torch_fact
@@ -396,15 +404,13 @@ def extents(site: TorchSite, os: AxisList) -> NumberList:
 def crossed(rest: AxisList, a: int, b: int, at_a: Expression, at_b: Expression) -> ExpressionList:
     """Return the other dimensions' axes with two index expressions put in at dimensions a and b."""
     n = len(rest) + 2
-    places = {a % n: _exactly(at_a), b % n: _exactly(at_b)}
-    others = iter(rest)
-    return tuple(places[d] if d in places else next(others) for d in range(n))
+    return _interleaved({a % n: _exactly(at_a), b % n: _exactly(at_b)}, rest)
 
 
 @torch_fact
 def tiled(site: TorchSite, os: AxisList, x: Tensor) -> ExpressionList:
     """Return the axes of copies side by side, as those of the original."""
-    own = os[len(os) - len(x.shape) :]
+    own = tail(os, len(x.shape))
     return tuple(o if site.extent(o) == n else modulo(o, n) for o, n in zip(own, x.shape, strict=True))
 
 
@@ -420,10 +426,9 @@ def heads(bs: AxisList, group: int) -> ExpressionList:
 @torch_fact
 def shifted(os: AxisList, pads: NumberList) -> ExpressionList:
     """Return the index in the original for an index of a padded tensor."""
-    last = len(os) - 1
-    return tuple(
-        _exactly(subtract(o, pads[2 * (last - d)])) if 2 * (last - d) < len(pads) else o for d, o in enumerate(os)
-    )
+    before = pads[::2]
+    whole = len(os) - len(before)
+    return (*os[:whole], *(_exactly(subtract(o, n)) for o, n in zip(os[whole:], reversed(before), strict=True)))
 
 
 # ---- reshape
@@ -435,15 +440,14 @@ def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
 
     Equal groups of dimensions keep their axis, a split gives a*B + b, a merge gives // and %.
     """
-    out: list[Expr] = []
-    i = j = 0
-    extents = tuple(map(site.extent, os))
     if 0 in x.shape:
         raise NotApplicable("a tensor without elements")
+    sizes = extents(site, os)
+    out: list[Expr] = []
+    i = j = 0
     while i < len(x.shape) or j < len(os):
-        i2, j2 = _group(x.shape, extents, i, j)
-        out += _regroup(x.shape[i:i2], [(o, n) for o, n in zip(os[j:j2], extents[j:j2], strict=True) if n != 1])
-        i, j = i2, j2
+        first, (i, j) = (i, j), _group(x.shape, sizes, i, j)
+        out += _regroup(x.shape[first[0] : i], os[first[1] : j], sizes[first[1] : j])
     return tuple(out)
 
 
@@ -452,24 +456,23 @@ def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> 
 
     If the sizes leave this open, the runs contain all remaining dimensions.
     """
-    p, i = (source[i], i + 1) if i < len(source) else (1, i)
-    q, j = (target[j], j + 1) if j < len(target) else (1, j)
-    while p != q:
+    first, start = i, j
+    i, j = min(i + 1, len(source)), min(j + 1, len(target))
+    while (p := math.prod(source[first:i])) != (q := math.prod(target[start:j])):
         if i < len(source) and decide_sizes("<=", p, q):
-            p, i = p * source[i], i + 1
+            i += 1
         elif j < len(target) and decide_sizes("<=", q, p):
-            q, j = q * target[j], j + 1
+            j += 1
         else:
             return len(source), len(target)
     return i, j
 
 
-def _regroup(source: tuple[int, ...], target: list[tuple[Any, int]]) -> list[Expr]:
-    if len(target) == 1 and sum(n != 1 for n in source) == 1:
-        return [target[0][0] if n != 1 else 0 for n in source]
-    flat: Expr = 0
-    for o, n in target:
-        flat = add(multiply(flat, n), o)
+def _regroup(source: NumberList, places: ExpressionList, sizes: NumberList) -> list[Expr]:
+    varying = [place for place, n in zip(places, sizes, strict=True) if n != 1]
+    if len(varying) == 1 and sum(n != 1 for n in source) == 1:
+        return [varying[0] if n != 1 else 0 for n in source]
+    flat = flat_place(places, sizes)
     out: list[Expr] = []
     rest = math.prod(source)
     for n in source:
@@ -487,18 +490,14 @@ def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
     terms, _ = _equation(equation)
     found: dict[str, Axes] = {}
     for term, x in zip(terms, operands, strict=True):
-        names = _split_letters(term)
-        spare = len(x.shape) - (len(names) - ("..." in names))
-        at_ = 0
-        for name in names:
-            width = spare if name == "..." else 1
-            extents = x.shape[at_ : at_ + width]
+        spare = len(x.shape) - sum(name != "..." for name in term)
+        sizes = iter(x.shape)
+        for name in term:
+            extents = list(itertools.islice(sizes, spare if name == "..." else 1))
             have = found.get(name, ())
-            fresh = tuple(site.axis(n) for n in extents[: len(extents) - len(have)]) + have
-            for o, n in zip(reversed(fresh), reversed(extents), strict=False):
+            found[name] = (*map(site.axis, extents[: len(extents) - len(have)]), *have)
+            for o, n in zip(reversed(found[name]), reversed(extents), strict=False):
                 site.slots[o].extent = max(site.extent(o), n)
-            found[name] = fresh
-            at_ += width
     return found
 
 
@@ -506,29 +505,24 @@ def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
 def subscript(equation: str, n: int, found: Any) -> AxisList:
     """Return the axes of the n-th operand; of the result for -1."""
     terms, result = _equation(equation)
-    names = _split_letters(result if n == -1 else terms[n])
-    return tuple(o for name in names for o in found.get(name, ()))
+    return tuple(o for name in (result if n == -1 else terms[n]) for o in found.get(name, ()))
 
 
 @torch_fact
 def summed(equation: str, found: Any) -> AxisList:
     """Return the axes of the letters that the result lacks."""
-    kept = _split_letters(_equation(equation)[1])
+    _, kept = _equation(equation)
     return tuple(o for name, run in found.items() if name not in kept for o in run)
 
 
-def _equation(equation: str) -> tuple[list[str], str]:
+def _equation(equation: str) -> tuple[list[list[str]], list[str]]:
+    """Return the letters of each operand and of the result; `...` is one of them."""
     left, arrow, right = equation.replace(" ", "").partition("->")
-    if not arrow:  # torch's implicit output: letters that occur once, in alphabetical order
-        plain = left.replace("...", "").replace(",", "")
-        once = "".join(sorted(c for c in set(plain) if plain.count(c) == 1))
-        right = ("..." if "..." in left else "") + once
-    return left.split(","), right
-
-
-def _split_letters(term: str) -> list[str]:
-    head_, dots, rest = term.partition("...")
-    return [*head_, *([dots] if dots else []), *rest]
+    terms = [re.findall(r"\.{3}|.", term) for term in left.split(",")]
+    if arrow:
+        return terms, re.findall(r"\.{3}|.", right)
+    times = Counter(itertools.chain(*terms))  # torch's implicit output: letters that occur once, in alphabetical order
+    return terms, sorted(name for name in times if name == "..." or times[name] == 1)
 
 
 # ---- Facts of level torch about lists of tensors that were computed one after the other: the steps of a loop.
@@ -562,18 +556,16 @@ def recurrence(xs: Tensors) -> RecurrenceParts:
     return RecurrenceParts(factors, tuple(_part(xs[0], step.summand) for step in found))
 
 
-def _along_the_first(xs: Iterable[View]) -> tuple[Term, ...]:
+def _along_the_first(xs: Sequence[View]) -> tuple[Term, ...]:
     """Return the values of tensors along the axes of the first.
 
     The result is empty if one has no axes yet, or other dimensions.
     """
-    found: list[Term] = []
-    first: View | None = None
+    found = []
     for view in xs:
-        first = first or view
-        if view.term is None or view.shape != first.shape or view.dtype != first.dtype:
+        if view.term is None or view.shape != xs[0].shape or view.dtype != xs[0].dtype:
             return ()
-        pairs = zip(view.dims, first.dims, strict=True)
+        pairs = zip(view.dims, xs[0].dims, strict=True)
         found.append(remap(view.term, {own: other for own, other in pairs if own is not None and other is not None}))
     return tuple(found)
 
@@ -582,17 +574,13 @@ def _part(view: View, term: Term) -> View:
     """Return an operand along the axes of a tensor, with its dimensions; of size 1 where the operand does not vary."""
     own = axes(term)
     dims = tuple(dim if dim in own else None for dim in view.dims)
-    shape = tuple(1 if dim is None else dim.extent for dim in dims)
-    return View(view.name, dtype(term), shape, term, dims)
+    return View(view.name, dtype(term), tuple(1 if dim is None else dim.extent for dim in dims), term, dims)
 
 
 # ---- Facts of level torch about windows: indices of convolutions and pools.
 #
 # A window along a dimension is p*stride + k*dilation - padding for the p-th window and its k-th element. Settings are
 # lists with an element for each dimension, or with one element for all of them.
-
-
-Settings = tuple[int, ...]
 
 
 @torch_fact
@@ -612,8 +600,8 @@ def met(
 ) -> Expression:
     """Return the condition that the window from some element of x covers output index `ps` with its element `ks`."""
     condition: Expr = True
-    extents = x.shape[len(x.shape) - len(ps) :]
-    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, extents, strict=True):
+    sizes = tail(x.shape, len(ps))
+    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, sizes, strict=True):
         ahead = subtract(add(p, a), multiply(k, d))
         condition = both(condition, both(compare(">=", ahead, 0), compare("<", ahead, n * s)))
         if s > 1:
@@ -627,34 +615,26 @@ def met(
 @torch_fact
 def part_axes(site: TorchSite, ps: AxisList, x: Tensor) -> AxisList:
     """Return an axis as long as the longest part, for each dimension; of a size as long as a part can be."""
-    sizes = x.shape[len(x.shape) - len(ps) :]
-    return tuple(site.axis(_longest_part(n, site.extent(p))) for p, n in zip(ps, sizes, strict=True))
+    return tuple(
+        site.axis(_longest_part(n, site.extent(p))[0]) for p, n in zip(ps, tail(x.shape, len(ps)), strict=True)
+    )
 
 
 @torch_fact
 def in_part(site: TorchSite, ps: AxisList, ks: AxisList, x: Tensor) -> Expression:
     """Return the condition that an index is below the length of its part."""
     condition: Expr = True
-    for p, k, n in zip(ps, ks, x.shape[len(x.shape) - len(ps) :], strict=True):
+    for p, k, n in zip(ps, ks, tail(x.shape, len(ps)), strict=True):
         m = site.extent(p)
-        if not _of_one_length(n, m):
+        if not _longest_part(n, m)[1]:
             end = floordiv(add(multiply(add(p, 1), n), m - 1), m)
             condition = both(condition, compare("<", add(floordiv(multiply(p, n), m), k), end))
     return condition
 
 
-def _of_one_length(n: Any, m: Any) -> bool:
-    """Return whether all parts are known to be equally long."""
-    if isinstance(m, int) and m == 1:
-        return True
-    return isinstance(n, int) and isinstance(m, int) and len({b - a for a, b in _parts(n, m)}) == 1
-
-
-def _longest_part(n: Any, m: Any) -> Any:
-    if isinstance(n, int) and isinstance(m, int):
-        return max(b - a for a, b in _parts(n, m))
-    return n if _of_one_length(n, m) else floordiv(n + 2 * m - 1, m)  # parts overlap
-
-
-def _parts(n: int, m: int) -> list[tuple[int, int]]:
-    return [(p * n // m, ((p + 1) * n + m - 1) // m) for p in range(m)]
+def _longest_part(n: Any, m: Any) -> tuple[Any, bool]:
+    """Return the length of the longest of m parts of n elements, and whether all are known to be as long."""
+    if not isinstance(m, int) or not (m == 1 or isinstance(n, int)):
+        return floordiv(n + 2 * m - 1, m), False  # parts overlap
+    lengths = {-(-(p + 1) * n // m) - p * n // m for p in range(m)}
+    return max(lengths), len(lengths) == 1
