@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from itertools import chain
+from collections.abc import Callable
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from ...ir.expr import Axis, Binary, Call, Size, Var, add, free_names, is_int, linear, subtract
@@ -152,10 +153,6 @@ def _mentions(block: Block, name: str) -> int:
     )
 
 
-def _added(body: Block) -> frozenset[str]:
-    return frozenset(summary(body).folded)
-
-
 @statement_fact
 def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis, ...]:
     """Return the axes of a list with which an accumulated value varies.
@@ -163,7 +160,7 @@ def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis,
     The added value or the condition of the addition may vary with an axis, also through statements that precede the
     run, such as the load of a row number from a table.
     """
-    adding = [guard.cond for guard in summary(body).guards if acc.name in _added(guard.body)]
+    adding = [guard.cond for guard in summary(body).guards if acc.name in summary(guard.body).folded]
     names = dependencies((acc, *adding), (*before, *body))
     return tuple(axis for axis in axes if axis.name in names)
 
@@ -171,18 +168,19 @@ def varying(acc: Var, before: Block, body: Block, axes: AxisList) -> tuple[Axis,
 @statement_fact
 def follows(value: Var, name: Var, *runs: Block) -> bool:
     """Return whether what some runs compute varies with a loop's variable, or with another value."""
-    return name.name in dependencies(value, tuple(chain.from_iterable(runs)))
+    return name.name in dependencies(value, tuple(chain(*runs)))
 
 
 @statement_fact
 def added_elsewhere(site: Any, body: Block) -> bool:
     """Return whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
+    return _also_outside(site, body, lambda block: sum(stmt.acc in names for stmt in summary(block).sums))
 
-    def additions(block: Block) -> int:
-        return sum(stmt.acc in names for stmt in summary(block).sums)
 
-    return additions(site.kernel.body) > additions(body)
+def _also_outside(site: Any, body: Block, count: Callable[[Block], int]) -> bool:
+    """Return whether the kernel has more of what is counted than a run of it."""
+    return count(site.kernel.body) > count(body)
 
 
 def multiplies_values(site: Any) -> bool:
@@ -242,8 +240,8 @@ def made(body: Block) -> tuple[Var, ...]:
 @statement_fact
 def reads(body: Any, name: Var) -> int:
     """Count how often a run mentions a value or loads from a buffer."""
-    mentions = sum(1 for leaf in nodes(body, Var) if leaf is name)
-    return mentions + sum(1 for load in summary(body).loads if load.buf == name.name)
+    loads = sum(load.buf == name.name for load in summary(body).loads)
+    return loads + sum(leaf is name for leaf in nodes(body, Var))
 
 
 @statement_fact
@@ -257,22 +255,21 @@ def copied_once(site: Any, copies: StatementList) -> bool:
 def writes(body: Block, bufs: NameList) -> bool:
     """Return whether a run stores to a buffer, or copies to a shared tile, of a list."""
     found = summary(body)
-    copied = {Var(s.dst) for s in found.stages}
-    return not copied.union(Var(s.buf) for s in found.stores).isdisjoint(bufs)
+    written = {stage.dst for stage in found.stages}.union(store.buf for store in found.stores)
+    return any(buf.name in written for buf in bufs)
 
 
 @statement_fact
 def escapes(site: Any, body: Block, bufs: NameList) -> bool:
     """Return whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
-    inside = sum(load.buf in names for load in summary(body).loads)
-    return sum(load.buf in names for load in summary(site.kernel.body).loads) > inside
+    return _also_outside(site, body, lambda block: sum(load.buf in names for load in summary(block).loads))
 
 
 @statement_fact
 def crosses(first: Block, *later: Block) -> bool:
     """Return whether a value defined in the first run is used in a later one."""
-    return not {defines(stmt) for stmt in first}.isdisjoint(frozenset().union(*map(uses, later)))
+    return not {defines(stmt) for stmt in first}.isdisjoint(uses(tuple(chain(*later))))
 
 
 @statement_fact
@@ -301,13 +298,24 @@ def visible(body: Block, x: Var, j: Var) -> Any:
 
     The definition `x = where(j <= e, y, -inf)` gives the end. The result is None for another definition.
     """
-    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
-    chosen = lets.get(x.name)
-    if chosen.__class__ is not Call or chosen.fn != "where" or chosen.args[2] != -math.inf:
+    choice = _choice(_lets(body), x)
+    if choice is None or choice[2] != -math.inf:
         return None
-    condition: Any = lets.get(getattr(chosen.args[0], "name", ""), chosen.args[0])
-    end = upper_bound(condition, j)
-    return None if end is None else add(end, int(condition.op == "<="))
+    end = upper_bound(choice[0], j)
+    return None if end is None else add(end, int(choice[0].op == "<="))
+
+
+def _lets(body: Block) -> dict[str, Any]:
+    return {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
+
+
+def _choice(lets: dict[str, Any], value: Any) -> tuple[Any, ...] | None:
+    """Return the condition, written out, and the two values of the `where` that defines a value; else None."""
+    made = lets.get(getattr(value, "name", ""))
+    if made.__class__ is not Call or made.fn != "where":
+        return None
+    condition, *values = made.args
+    return lets.get(getattr(condition, "name", ""), condition), *values
 
 
 def upper_bound(condition: Any, j: Any) -> Any:
@@ -351,11 +359,14 @@ def divergent(site: Any, context: Context | None = None) -> bool:
     """Return whether the site, or the hole of a context there, has a guard or loop bounds that vary by thread."""
     around = (*site.enclosing, *(context.around if context is not None else ()))
     varying = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"} if site.tile else set()
-    return any(isinstance(stmt, If) or (isinstance(stmt, For) and _varies(stmt, varying)) for stmt in around)
+    return any(isinstance(stmt, If) or not _steered_by(stmt).isdisjoint(varying) for stmt in around)
 
 
-def _varies(loop: For, varying: set[str]) -> bool:
-    return not free_names((loop.start, loop.stop, loop.step)).isdisjoint(varying)
+def _steered_by(stmt: Any) -> frozenset[str]:
+    """Return the names that a guard, or the bounds of a loop, mention; none of another statement."""
+    if isinstance(stmt, For):
+        return free_names((stmt.start, stmt.stop, stmt.step))
+    return free_names(stmt.cond) if isinstance(stmt, If) else frozenset()
 
 
 @statement_fact
@@ -379,7 +390,7 @@ def conjuncts(condition: Any) -> tuple[Any, ...]:
 def changes(body: Block, e: Expression) -> bool:
     """Return whether a run changes an accumulator that an expression mentions."""
     found = summary(body)
-    changed = chain(found.folded, chain.from_iterable(s.accs for s in found.combines), (s.acc for s in found.scales))
+    changed = chain(found.folded, (s.acc for s in found.scales), *(s.accs for s in found.combines))
     return not free_names(e).isdisjoint(changed)
 
 
@@ -403,9 +414,9 @@ def depth(site: Any, value: Expression) -> int:
 @statement_fact
 def crossing(first: Block, later: Block) -> tuple[Var, ...]:
     """Return the values and accumulators that a run makes and a later one uses."""
-    made = chain((defines(stmt) or "" for stmt in first), summary(first).folded)
     used = uses(later)
-    return tuple(dict.fromkeys(Var(name) for name in made if name in used))
+    values = (*made(first), *map(Var, summary(first).folded))
+    return tuple(value for value in dict.fromkeys(values) if value.name in used)
 
 
 class KeptValue(NamedTuple):
@@ -418,7 +429,7 @@ class KeptValue(NamedTuple):
 @statement_fact
 def kept_values(first: Block, later: Block) -> tuple[KeptValue, ...]:
     """Return the values that `crossing` finds, each as `.value` with its position in a buffer of all of them."""
-    return tuple(KeptValue(value, place) for place, value in enumerate(crossing(first, later)))
+    return tuple(map(KeptValue, crossing(first, later), count()))
 
 
 @statement_fact
@@ -444,11 +455,8 @@ def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool
         return True
     mine, body = free_names(condition), site.kernel.body
     values = {*summary(body).folded, *(stmt.dst for stmt in nodes(body, Let, Load))}  # type: ignore[attr-defined]
-    if not mine.isdisjoint(values | dependencies(index, body)):
-        return True
-    around: list[Any] = [stmt.cond for stmt in site.enclosing if isinstance(stmt, If)]
-    around += [(stmt.start, stmt.stop, stmt.step) for stmt in site.enclosing if isinstance(stmt, For)]
-    return not mine.isdisjoint(free_names(tuple(around)))
+    around = map(_steered_by, site.enclosing)
+    return not mine.isdisjoint(values.union(dependencies(index, body), *around))
 
 
 def _bounds_axes(condition: Any) -> bool:
@@ -467,27 +475,16 @@ def chosen_at(body: Block, value: Expression, axis: Var, places: int) -> Express
 
     The values to choose from must not vary with the axis.
     """
-    lets = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
-    fixed: dict[str, bool] = {}
-    found = []
+    lets, found = _lets(body), []
     for place in range(places):
         chosen = value
-        while True:
-            made = lets.get(getattr(chosen, "name", ""))
-            if made.__class__ is not Call or made.fn != "where":
-                break
-            condition = lets.get(getattr(made.args[0], "name", ""), made.args[0])
-            holds = substitute(condition, {axis.name: place})
-            if holds is not True and holds is not False:
+        while choice := _choice(lets, chosen):
+            holds = substitute(choice[0], {axis.name: place})
+            if not isinstance(holds, bool):
                 return ()
-            chosen = made.args[1 if holds else 2]
-        name = getattr(chosen, "name", "")
-        if name not in fixed:
-            fixed[name] = axis.name not in dependencies(chosen, body)
-        if not fixed[name]:
-            return ()
+            chosen = choice[1 if holds else 2]
         found.append(chosen)
-    return tuple(found)
+    return () if axis.name in dependencies(tuple(found), body) else tuple(found)
 
 
 class StoredPiece(NamedTuple):
@@ -504,11 +501,11 @@ def pieces(body: Block, values: ExpressionList) -> tuple[StoredPiece, ...]:
 
     Each value (`.value`, computed by `.run`) can thus be stored as soon as it is computed.
     """
-    left, out = list(body), []
+    left, out = body, []
     for place, value in enumerate(values):
         needed = dependencies(value, body)
         out.append(StoredPiece(place, value, tuple(stmt for stmt in left if defines(stmt) in needed)))
-        left = [stmt for stmt in left if defines(stmt) not in needed]
+        left = tuple(stmt for stmt in left if defines(stmt) not in needed)
     return tuple(out)
 
 
