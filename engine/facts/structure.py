@@ -69,8 +69,7 @@ def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
 @statement_fact
 def bounded_by(body: Block, names: NameList) -> bool:
     """Return whether the bounds of a loop of the run mention one of some names."""
-    mentioned = free_names(tuple((loop.start, loop.stop) for loop in summary(body).loops))
-    return not mentioned.isdisjoint(name.name for name in names)
+    return not disjoint(tuple((loop.start, loop.stop) for loop in summary(body).loops), names)
 
 
 @statement_fact
@@ -133,8 +132,7 @@ def folds_tuples(body: Block) -> bool:
 @statement_fact
 def starts_inside(site: Any, body: Block) -> bool:
     """Return whether a run contains all uses of an accumulator, which restarts whenever the run is reached."""
-    found = summary(body)
-    inside = uses(body).intersection(found.folded)
+    inside = uses(body).intersection(summary(body).folded)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
@@ -228,7 +226,7 @@ def staged(body: Block) -> bool:
 @statement_fact
 def makes(body: Block, name: Var) -> bool:
     """Return whether a run defines a value at its top."""
-    return any(defines(stmt) == name.name for stmt in body)
+    return name in made(body)
 
 
 @statement_fact
@@ -288,8 +286,8 @@ def disjoint(idx: ExpressionList, names: NameList) -> bool:
 def zero(site: Any, buf: Var) -> Number:
     """Return zero in the dtype of a buffer or a shared tile."""
     tile = stages(site.kernel).get(buf.name)
-    dtype = tile.dtype if isinstance(tile, SharedTile) else params(site.kernel)[tile.src if tile else buf.name].dtype
-    return identity("add", dtype)
+    holder = tile if isinstance(tile, SharedTile) else params(site.kernel)[tile.src if tile else buf.name]
+    return identity("add", holder.dtype)
 
 
 @statement_fact

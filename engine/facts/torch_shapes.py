@@ -365,9 +365,8 @@ def rolled(site: TorchSite, os: AxisList, shifts: NumberList, ds: NumberList) ->
 def rotated(site: TorchSite, os: AxisList, quarters: int, a: int, b: int) -> ExpressionList:
     """Return two dimensions rotated by quarters, from the first towards the second."""
     out = list(os)
-    x, y = os[a], os[b]
-    back_x, back_y = (subtract(site.extent(o) - 1, o) for o in (x, y))
-    out[a], out[b] = ((x, y), (y, back_x), (back_x, back_y), (back_y, x))[quarters]
+    for axis in (os[a], os[b], os[a])[:quarters]:
+        out[a], out[b] = out[b], subtract(site.extent(axis) - 1, out[a])
     return tuple(out)
 
 
@@ -442,6 +441,7 @@ def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
     """
     if 0 in x.shape:
         raise NotApplicable("a tensor without elements")
+    os = [o for o in os if site.extent(o) != 1]
     sizes = extents(site, os)
     out: list[Expr] = []
     i = j = 0
@@ -469,9 +469,8 @@ def _group(source: tuple[int, ...], target: tuple[int, ...], i: int, j: int) -> 
 
 
 def _regroup(source: NumberList, places: ExpressionList, sizes: NumberList) -> list[Expr]:
-    varying = [place for place, n in zip(places, sizes, strict=True) if n != 1]
-    if len(varying) == 1 and sum(n != 1 for n in source) == 1:
-        return [varying[0] if n != 1 else 0 for n in source]
+    if len(places) == 1 and sum(n != 1 for n in source) == 1:
+        return [places[0] if n != 1 else 0 for n in source]
     flat = flat_place(places, sizes)
     out: list[Expr] = []
     rest = math.prod(source)
