@@ -47,19 +47,20 @@ from .structure import upper_bound
 
 
 def uses_of(site: Any, v: Any) -> Iterator[tuple[Any, Any, int]]:
-    """Yield the products that v is an operand of, also through a view or a padded window.
+    """Return the products that v is an operand of, also through a view or a padded window.
 
     Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
     """
     flow, kept = site.flow, site.kept
-    for seen in flow.forms(v):
-        if seen in kept and seen is not v:
-            continue
-        for product in flow.readers[seen]:
-            if product.__class__ is Elementwise and product not in kept:
-                for total in flow.readers[product]:
-                    if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]:
-                        yield product, total, flow.mask[seen]
+    return (
+        (product, total, flow.mask[seen])
+        for seen in flow.forms(v)
+        if seen is v or seen not in kept
+        for product in flow.readers[seen]
+        if product.__class__ is Elementwise and product not in kept
+        for total in flow.readers[product]
+        if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]
+    )
 
 
 def _parts(site: Any, v: Any) -> tuple[list[Any], list[Any]]:

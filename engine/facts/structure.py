@@ -447,21 +447,17 @@ def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool
     It does not if guard and index vary with nothing in common, no surrounding statement depends on the names of the
     guard, and the guard holds somewhere. The elements read where the guard fails are then also read where it holds.
     """
-    if getattr(condition, "b", None).__class__ is Size and condition.op in ("<", "<="):
+    if condition.__class__ is not Binary or condition.op not in ("<", "<=", ">", ">="):
+        return True
+    if condition.b.__class__ is Size and condition.op in ("<", "<="):
         condition = Binary(condition.op, condition.a, condition.b.low)  # implies the condition for each size
-    if not _bounds_axes(condition) or decide(condition, site.ranges) is False:
+    bounded = {*linear(condition.a)[0], *linear(condition.b)[0]}
+    if any(atom.__class__ is not Var for atom in bounded) or decide(condition, site.ranges) is False:
         return True
     mine, body = free_names(condition), site.kernel.body
     values = {*summary(body).folded, *(stmt.dst for stmt in nodes(body, Let, Load))}  # type: ignore[attr-defined]
     around = map(_steered_by, site.enclosing)
     return not mine.isdisjoint(values.union(dependencies(index, body), *around))
-
-
-def _bounds_axes(condition: Any) -> bool:
-    """Return whether a condition bounds a sum of axes: the least it can be, or the most, is known."""
-    if getattr(condition, "op", None) not in ("<", "<=", ">", ">="):
-        return False
-    return all(atom.__class__ is Var for side in (condition.a, condition.b) for atom in linear(side)[0])
 
 
 # ---- Facts about values that are selected by the index alone: the pieces of a stack.

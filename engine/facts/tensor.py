@@ -139,14 +139,14 @@ def packed(site: Any, w: Term, over: AxisList) -> Any:
     Siblings are summed over the same axes against the same value.
     """
     found = site.packs.get((w, frozenset(over)))
-    return None if found is None else found.whole
+    return found and found.whole
 
 
 @tensor_fact
 def packed_places(site: Any, w: Term, over: AxisList) -> Any:
     """Return the index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
     found = site.packs.get((w, frozenset(over)))
-    return None if found is None else found.places
+    return found and found.places
 
 
 def is_one_over(value: float, count: int) -> bool:

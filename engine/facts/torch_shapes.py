@@ -328,10 +328,10 @@ def within(site: TorchSite, places: ExpressionList, first: NumberList, end: Numb
     condition: Expr = True
     for place, low, high in zip(places, first, end, strict=True):
         terms, constant = linear(place)
-        ends = [(0, times * (site.extent(axis) - 1)) for axis, times in terms.items()]
-        if constant + sum(map(min, ends)) < low:
+        spans = [times * (site.extent(axis) - 1) for axis, times in terms.items()]
+        if constant + sum(min(0, span) for span in spans) < low:
             condition = both(condition, compare(">=", place, low))
-        if decide_sizes("<", constant + sum(last for _, last in ends), high) is not True:
+        if decide_sizes("<", constant + sum(spans), high) is not True:
             condition = both(condition, compare("<", place, high))  # a test that some length needs is right for all
     return condition
 
@@ -446,8 +446,9 @@ def regroup(site: TorchSite, x: Tensor, os: AxisList) -> ExpressionList:
     out: list[Expr] = []
     i = j = 0
     while i < len(x.shape) or j < len(os):
-        first, (i, j) = (i, j), _group(x.shape, sizes, i, j)
-        out += _regroup(x.shape[first[0] : i], os[first[1] : j], sizes[first[1] : j])
+        i2, j2 = _group(x.shape, sizes, i, j)
+        out += _regroup(x.shape[i:i2], os[j:j2], sizes[j:j2])
+        i, j = i2, j2
     return tuple(out)
 
 
@@ -599,8 +600,7 @@ def met(
 ) -> Expression:
     """Return the condition that the window from some element of x covers output index `ps` with its element `ks`."""
     condition: Expr = True
-    sizes = tail(x.shape, len(ps))
-    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, sizes, strict=True):
+    for p, k, s, d, a, n in zip(ps, ks, stride, dilation, padding, tail(x.shape, len(ps)), strict=True):
         ahead = subtract(add(p, a), multiply(k, d))
         condition = both(condition, both(compare(">=", ahead, 0), compare("<", ahead, n * s)))
         if s > 1:
