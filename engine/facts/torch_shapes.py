@@ -486,33 +486,34 @@ def _regroup(source: NumberList, places: ExpressionList, sizes: NumberList) -> l
 
 @torch_fact
 def letters(site: TorchSite, equation: str, operands: Tensors) -> Any:
-    """Return the axes of every letter of an equation, and of its `...`."""
+    """Return the axes of every letter of an equation and of its `...`, and of every operand by its number."""
     terms, _ = _equation(equation)
-    found: dict[str, Axes] = {}
-    for term, x in zip(terms, operands, strict=True):
+    found: dict[str | int, Axes] = {}
+    for number, (term, x) in enumerate(zip(terms, operands, strict=True)):
         spare = len(x.shape) - sum(name != "..." for name in term)
-        sizes = iter(x.shape)
+        sizes, own = iter(x.shape), Axes()
         for name in term:
             extents = list(itertools.islice(sizes, spare if name == "..." else 1))
             have = found.get(name, ())
-            found[name] = (*map(site.axis, extents[: len(extents) - len(have)]), *have)
-            for o, n in zip(reversed(found[name]), reversed(extents), strict=False):
+            found[name] = run = (*map(site.axis, extents[: max(0, len(extents) - len(have))]), *have)
+            own += run[len(run) - len(extents) :]  # `...` of an operand may have fewer dimensions than that of another
+            for o, n in zip(reversed(run), reversed(extents), strict=False):
                 site.slots[o].extent = max(site.extent(o), n)
+        found[number] = own
     return found
 
 
 @torch_fact
 def subscript(equation: str, n: int, found: Any) -> AxisList:
     """Return the axes of the n-th operand; of the result for -1."""
-    terms, result = _equation(equation)
-    return tuple(o for name in (result if n == -1 else terms[n]) for o in found.get(name, ()))
+    return found[n] if n >= 0 else tuple(o for name in _equation(equation)[1] for o in found.get(name, ()))  # type: ignore[no-any-return]
 
 
 @torch_fact
 def summed(equation: str, found: Any) -> AxisList:
     """Return the axes of the letters that the result lacks."""
-    _, kept = _equation(equation)
-    return tuple(o for name, run in found.items() if name not in kept for o in run)
+    terms, kept = _equation(equation)
+    return tuple(o for name in dict.fromkeys(itertools.chain(*terms)) if name not in kept for o in found[name])
 
 
 def _equation(equation: str) -> tuple[list[list[str]], list[str]]:
