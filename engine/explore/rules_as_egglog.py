@@ -8,11 +8,16 @@ rewrites.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import count
 from typing import Any
 
-from ...ir.diagnostic import DplcError, InternalError
+from ...ir.diagnostic import DplcError
+from ...ir.dtypes import COMPUTING_FLOATS
+from ...ir.expr import NEGATED
 from ...ir.functions import CAST, COMPARE, DTYPES, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.monoid_texts import PARTS
 from ..kernels.fusion_pass import FusionRules, kind_of
@@ -22,112 +27,61 @@ from ..language.rule import Rule
 from ..language.typed_slots import calls
 from ..rewrite.terms.rewriter import mentions_mat
 
-COMPARED = {"==": "=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-# Facts whose answer may be missing: the function of the e-graph, and what the answer is.
-ANSWERS = {"packed": ("packed", "term"), "packed_places": ("places", "map"), "first_along": ("first", "map")}
-HINT = "the rule still works where it is run as a rewrite"
 MOST_OPERANDS = 3
+# What a guard asks: what that gives (a term or a map may be missing), its text in the e-graph, and what it takes.
+FACTS: dict[str, tuple[str, ...]] = {
+    "extent": ("number", "(extent {})", "axes"), "places": ("number", "(extent {})", "axes"),
+    "literal": ("number", "(literal {})", "term"), "dtype": ("dtype", "(dtype {})", "term"),
+    "axes": ("axes", "(axes {})", "term"), "common": ("axes", "(& {} {})", "axes", "axes"),
+    "source_axes": ("axes", "(source {})", "map"), "image_axes": ("axes", "(image {})", "map"),
+    "packed": ("term", "(packed {} {})", "term", "axes"), "packed_places": ("map", "(places {} {})", "term", "axes"),
+    "first_along": ("map", "(first {})", "axes"), "one_over": ("condition", "(one_over {} {})", "term", "axes"),
+    "known": ("condition", "(known {})", "term"), "not known": ("condition", "(varies {})", "term"),
+    "within": ("condition", "(= {0} (& {0} {1}))", "axes", "axes"),
+    **dict.fromkeys(("disjoint", "not in"), ("condition", "(= 0 (& {} {}))", "axes", "axes")),
+    **dict.fromkeys(("not disjoint", "in"), ("condition", "(!= 0 (& {} {}))", "axes", "axes")),
+}  # fmt: skip
 
 
-# ---- The dtypes of the values of a rule: what its pattern implies, and what its template needs beyond that.
-#
-# Operands of a function have one dtype by the laws of the IR, so a pattern says that some values share theirs. Where a
-# template brings values together that the pattern does not, the e-graph is queried; so no rule changes a dtype there.
+def form(head: str, *operands: str) -> str:
+    """Return an expression of egglog."""
+    return f"({' '.join((head, *operands))})"
 
 
 @dataclass(eq=False)
 class Kind:
-    """Dtype that is not known yet.
+    """Dtype of values of a rule. Those that the pattern says are one have the same root.
 
-    The first list holds texts that give it. name: the dtype, if it is fixed; folded: the dtype whose elements a
-    reduction adds up to one of this (16-bit floats give f32).
+    text: what gives it; fixed: whether it is the dtype itself; folded: the dtype whose elements a reduction adds up to
+    one of this (16-bit floats give f32); sum: the other way round.
     """
 
-    same: Kind | None = None
-    asked: list[str] = field(default_factory=list)
-    name: str | None = None
-    is_float: bool = False
+    text: str = ""
+    fixed: bool = False
+    floating: bool = False
     folded: Kind | None = None
+    sum: Kind | None = None
+    same: Kind | None = None
 
     def root(self) -> Kind:
-        kind = self
-        while kind.same is not None:
-            kind = kind.same
-        return kind
+        return self if self.same is None else self.same.root()
+
+    def unite(self, other: Kind) -> None:
+        """Note that two dtypes are one: the root is the one that is known best."""
+        kinds = self.root(), other.root()
+        root, rest = sorted(kinds, key=lambda kind: (not kind.fixed, not kind.text, kind.folded is None))
+        if root is not rest:
+            rest.same = root
+            root.floating |= rest.floating
+
+    def spelled(self) -> str:
+        """Return a text that gives the dtype."""
+        root = self.root()
+        assert root.text or root.folded, "a number in a template meets nothing that the pattern binds"
+        return form("opmath", root.folded.spelled()) if root.folded and not root.text else root.text
 
 
 Typed = tuple[str, Kind]  # the text of a value, and its dtype
-
-
-class Dtypes:
-    """Union-find over the dtypes in one rule. building: whether the template is written."""
-
-    def __init__(self) -> None:
-        self.building = False
-        self.variables: dict[str, Kind] = {}
-        self.needed: list[tuple[Kind, Kind]] = []
-        self.floats: list[Kind] = []
-        self.sums: dict[Kind, Kind] = {}
-        self.asked: dict[str, str] = {}  # a query of a template, and the variable that holds the answer
-
-    def of_variable(self, name: str) -> Kind:
-        """Return the dtype of the value of a variable."""
-        return self.variables.setdefault(name, Kind(asked=[f"(dtype v_{name})"])).root()
-
-    def agree(self, a: Kind, b: Kind) -> Kind:
-        """Note that two dtypes are one: the pattern says so, the template needs it."""
-        if self.building:
-            self.needed.append((a, b))
-            return a
-        a, b = a.root(), b.root()
-        if a is not b:
-            b.same = a
-            a.asked += b.asked
-            a.name = a.name or b.name
-            a.is_float |= b.is_float
-            a.folded = a.folded or b.folded
-        return a
-
-    def floating(self, kind: Kind) -> None:
-        """Note a function of floating point of this dtype."""
-        if self.building:
-            self.floats.append(kind)
-        else:
-            kind.root().is_float = True
-
-    def reduced(self, kind: Kind) -> Kind:
-        """Return the dtype of a reduction of such elements."""
-        root = kind.root()
-        return self.sums.setdefault(root, Kind(is_float=root.is_float, folded=root))
-
-    def bound(self, kind: Kind) -> str:
-        """Return a text that gives a dtype."""
-        kind = kind.root()
-        if kind.name is not None:
-            return f'"{kind.name}"'
-        if not kind.asked and kind.folded is not None:
-            return f"(opmath {self.bound(kind.folded)})"
-        if not kind.asked:
-            raise InternalError("a number in a template meets nothing that the pattern binds")
-        return kind.asked[0]
-
-    def of_number(self, kind: Kind) -> str:
-        """Return the dtype of a number in the template, which cannot query it: a variable of the query holds it."""
-        text = self.bound(kind)
-        return self.asked.setdefault(text, f"d{len(self.asked)}") if text.startswith("(") else text
-
-    def guards(self) -> list[str]:
-        """Return the conditions on dtypes that the e-graph has to check."""
-        out = [f"(= {name} {text})" for text, name in self.asked.items()]
-        for a, b in self.needed:
-            left, right = a.root(), b.root()
-            if left is not right and not (left.name is not None and left.name == right.name):
-                out.append(f"(= {self.bound(left)} {self.bound(right)})")
-        for kind in self.floats:
-            root = kind.root()
-            if not root.is_float and not (root.name or "").startswith(("f", "bf")):
-                out.append(f"(floating {self.bound(root)})")
-        return list(dict.fromkeys(out))
 
 
 @dataclass(frozen=True)
@@ -143,15 +97,13 @@ def export(rules: Iterable[Rule]) -> RuleTexts:
     """Return the algebra among some rules, exported."""
     made = RuleTexts()
     for rule in rules:
-        if rule.level != "tensor" or mentions_mat(rule):
-            continue
-        writer = RuleText(rule)
-        try:
-            made.text[rule.name] = writer.write()
-        except DplcError as error:
-            made.refused.append(error)
-            continue
-        made.constants.update(writer.constants)
+        if rule.level == "tensor" and not mentions_mat(rule):
+            writer = RuleText(rule)
+            try:
+                made.text[rule.name] = writer.write()
+                made.constants.update(writer.constants)
+            except DplcError as error:
+                made.refused.append(error)
     return made
 
 
@@ -165,299 +117,246 @@ def number_text(value: Any) -> str:
 class RuleText:
     """Writes one rule: its pattern, its `require` guards, then its template by the same methods.
 
-    What a rule prefers is left to extraction, which knows what it costs.
+    What a rule prefers is left to extraction, which knows what it costs. Operands of a function have one dtype by the
+    laws of the IR, so a pattern says that some values share theirs. Where a template brings values together that the
+    pattern does not, the e-graph is queried; so no rule changes a dtype there.
     """
 
     def __init__(self, rule: Rule):
         self.rule = rule
-        self.defined = rule.left
+        self.building = False  # the template, not the pattern
         self.query: list[str] = []
-        self.kinds: dict[str, str] = {}  # variable -> term, axis, axes, fn, map, cond
-        self.dtypes = Dtypes()
+        self.roles: dict[str, str] = {}  # variable -> term, axes, fn, map, cond
+        self.values: dict[str, Typed] = {}  # of the pattern, and those that the template has defined
         self.constants: set[int] = set()
-        self.functions: dict[str, tuple[Kind, ...]] = {}  # function variable -> dtypes of its operands and result
-        self.count = 0
+        self.functions: dict[str, Sequence[Kind]] = {}  # function variable -> dtypes of its operands and result
+        self.fresh = (f"w{number}" for number in count(1))
         self.lets: dict[str, Any] = {p.name: p.default for p in rule.parameters}  # names and their text
-        self.answers: set[str] = set()
-        self.local: dict[str, Typed] = {}  # the values that the template has defined
+        # What the template needs: variables for dtypes of its numbers, dtypes that are one, floating ones.
+        self.asked: dict[str, str] = {}
+        self.needed: list[str] = []
+        self.floats: list[str] = []
 
     def write(self) -> str:
-        root = list(self.defined)[-1]
-        self.bind(root, "term", self.rule)
-        text, kind = self.value(self.defined[root])
-        self.query.append(f"(= {variable(root)} {text})")
-        self.dtypes.agree(self.dtypes.of_variable(root), kind)
-        guards = self.guards()
-        self.dtypes.building = True
-        *before, (_, made) = self.rule.right.items()
-        wanted, actions = self.dtypes.of_variable(root), list[str]()
-        for name, term in before:
-            text, result = self.value(term, wanted)
-            actions.append(f"(let t_{name} {text})")
-            self.local[name] = f"t_{name}", result
-        text, result = self.value(made, wanted)
-        self.dtypes.agree(result, kind)
-        query = " ".join((*self.query, *guards, *self.dtypes.guards()))
-        return (
-            f"(rule ({query}) ({' '.join((*actions, f'(union {variable(root)} {text})'))}) "
-            f':ruleset rule_{self.rule.name} :name "{self.rule.name}")'
-        )
+        name = self.rule.name
+        root, kind = self.variable([*self.rule.left][-1], self.rule)
+        self.guards()
+        self.building = True
+        actions = []
+        for defined, term in self.rule.right.items():
+            text, result = self.value(term, kind)
+            actions.append(form("let", f"t_{defined}", text))
+            self.values[defined] = f"t_{defined}", result
+        actions[-1] = form("union", root, text)
+        self.agree(result, kind)
+        asked = (form("=", variable, dtype) for dtype, variable in self.asked.items())
+        query = dict.fromkeys((*self.query, *asked, *self.needed, *self.floats))
+        return f'(rule {form(*query)} {form(*actions)} :ruleset rule_{name} :name "{name}")'
 
     def refuse(self, what: str, node: Any) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), HINT)
+        hint = "the rule still works where it is run as a rewrite"
+        return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), hint)
 
-    def bind(self, name: str, kind: str, node: Any) -> str:
+    def bind(self, name: str, role: str, node: Any) -> str:
         """Return a variable of the pattern, or one that it has bound."""
-        if self.dtypes.building and name not in self.kinds:
-            raise self.refuse(f"`{name}`, which no pattern binds to a value,", node)
-        if self.kinds.setdefault(name, kind) != kind:
-            raise self.refuse(f"`{name}`, which is {self.kinds[name]} here and {kind} there,", node)
-        return variable(name)
+        bound = self.roles.get(name) if self.building else self.roles.setdefault(name, role)
+        if bound != role:
+            raise self.refuse(f"`{name}`, which is {bound or 'nothing'} in the pattern and {role} here,", node)
+        return f"v_{name}"
 
-    def fresh(self) -> str:
-        self.count += 1
-        return f"w{self.count}"
+    # ---- dtypes: what the pattern implies, and what the template needs beyond that
+    def agree(self, kind: Kind, *others: Kind) -> None:
+        """Note that dtypes are one: the pattern says so, the template needs it."""
+        for other in others:
+            if not self.building:
+                kind.unite(other)
+            elif kind.root() is not other.root() and kind.spelled() != other.spelled():
+                self.needed.append(form("=", kind.spelled(), other.spelled()))
+
+    def floating(self, kind: Kind) -> None:
+        """Note a function of floating point of this dtype."""
+        root = kind.root()
+        if not self.building:
+            root.floating = True
+        elif not root.floating:
+            self.floats.append(form("floating", root.spelled()))
 
     # ---- values of the pattern and of the template
-    def value(self, term: s.ValueTerm, wanted: Any = None) -> Typed:
+    def value(self, term: s.ValueTerm, wanted: Kind) -> Typed:
         """Return a value and its dtype. wanted: the dtype of a number in the template."""
         match term:
             case s.NumberTerm():
-                return self.number(term, wanted)
-            case s.NameTerm():
-                return self.name(term)
+                return self.number(term.value, wanted)
+            case s.NameTerm(name="_"):
+                return next(self.fresh), Kind()
+            case s.NameTerm(name=name):
+                return self.variable(name, term)
             case s.MappedTerm():
-                at = self.bind(term.map, "map", term)
                 text, kind = self.value(term.x, wanted)
-                return f"(Map {at} {text})", kind
-            case s.ReduceTerm() | s.FoldTerm():
-                return self.reduction(term, wanted)
+                return form("Map", self.bind(term.map, "map", term), text), kind
+            case s.ReduceTerm():
+                return self.reduction("Red", self.named_function(term.fn, term), term, (term.x,), wanted)
+            case s.FoldTerm(part=part, args=args) if part in PARTS:
+                return self.reduction(f"F{len(args)}", f'"{part}"', term, args, wanted)
             case s.CaseTerm(cond=s.NameOf(text=condition)):
-                chosen = self.bind(condition, "cond", term)
-                a, b = self.value(term.a, wanted), self.value(term.b, wanted)
-                return f"(Case {chosen} {a[0]} {b[0]})", self.dtypes.agree(a[1], b[1])
-            case s.FunctionTerm():
-                return self.function(term, wanted)
-        where = "a template" if self.dtypes.building else "a pattern"
-        raise self.refuse(f"`{getattr(term.node, 'fn', 'this')}` in {where}", term)
+                text, (kind, other) = self.operands((term.a, term.b), wanted)
+                self.agree(kind, other)
+                return form("Case", self.bind(condition, "cond", term), text), kind
+            case s.FunctionTerm(fn=fn, operands=operands):
+                if term.runs or not 0 < len(operands) <= MOST_OPERANDS:
+                    raise self.refuse("a list of operands", term)
+                text, kinds = self.operands(operands, wanted)
+                kind = self.result(fn, kinds) if term.known else self.result_of_variable(term, kinds)
+                return form(f"E{len(operands)}", self.named_function(fn, term), text), kind
+        what = getattr(term.node, "fn", "this")
+        raise self.refuse(f"`{what}` in {'a template' if self.building else 'a pattern'}", term)
 
-    def number(self, term: s.NumberTerm, wanted: Kind) -> Typed:
-        text = f'"{number_text(term.value)}"'
-        if not self.dtypes.building:
-            name = self.fresh()
-            return f"(Num {text} {name})", Kind(asked=[name])
-        if isinstance(term.value, float) and not term.value.is_integer():
-            self.dtypes.floating(wanted)
-        return f"(Num {text} {self.dtypes.of_number(wanted)})", wanted
+    def number(self, value: Any, wanted: Kind) -> Typed:
+        text = f'"{number_text(value)}"'
+        if not self.building:
+            dtype = next(self.fresh)
+            return form("Num", text, dtype), Kind(dtype)
+        if isinstance(value, float) and not value.is_integer():
+            self.floating(wanted)
+        dtype = wanted.spelled()
+        if dtype.startswith("("):  # a template cannot query it: a variable of the query holds it
+            dtype = self.asked.setdefault(dtype, f"d{len(self.asked)}")
+        return form("Num", text, dtype), wanted
 
-    def name(self, term: s.NameTerm) -> Typed:
-        name = term.name
-        if name in self.local:
-            return self.local[name]
-        if name == "_":
-            return self.fresh(), Kind()
-        known = name in self.kinds
-        self.bind(name, "term", term)
-        if not known and name in self.defined:
-            text, kind = self.value(self.defined[name])
-            self.query.append(f"(= {variable(name)} {text})")
-            self.dtypes.agree(self.dtypes.of_variable(name), kind)
-        return variable(name), self.dtypes.of_variable(name)
+    def variable(self, name: str, node: Any) -> Typed:
+        """Return the value of a variable. The first time the query asks for its definition in the pattern."""
+        if name not in self.values:
+            text, kind = self.values[name] = self.bind(name, "term", node), Kind(f"(dtype v_{name})")
+            if not self.building and name in self.rule.left:
+                made, result = self.value(self.rule.left[name], kind)
+                self.query.append(form("=", text, made))
+                kind.unite(result)
+        return self.values[name]
 
-    def reduction(self, term: s.ReduceTerm | s.FoldTerm, wanted: Any) -> Typed:
+    def named_function(self, name: str, node: Any) -> str:
+        return f'"{name}"' if name in FUNCTIONS else self.bind(name, "fn", node)
+
+    def reduction(
+        self, head: str, fn: str, term: s.ReduceTerm | s.FoldTerm, args: Sequence[s.ValueTerm], wanted: Kind
+    ) -> Typed:
         """Return a reduction, or one part of a reduction over a tuple; `k` is one axis, `ks..` all of them."""
-        axis = term.over[0]
-        if len(term.over) != 1 or (isinstance(axis, s.AxisTerm) and axis.extent is not None):
+        axis, *others = term.over
+        if others or getattr(axis, "extent", None) is not None:
             raise self.refuse("a reduction over a list of axes, or one of this extent,", term)
-        if isinstance(axis, s.AxisTerm) and axis.name not in self.kinds:
-            self.query.append(f"(single {variable(axis.name)})")
-        over = self.bind(axis.name, "axis" if isinstance(axis, s.AxisTerm) else "axes", term)
-        if isinstance(term, s.ReduceTerm):
-            fn = f'"{term.fn}"' if term.fn in FUNCTIONS else self.bind(term.fn, "fn", term)
-            text, kind = self.value(term.x, wanted)
-            return f"(Red {fn} {over} {text})", self.dtypes.reduced(kind)
-        if term.part not in PARTS:
-            raise self.refuse("a Fold of any part", term)
-        texts, kinds = self.operands(term.args, wanted)
-        for other in kinds[1:]:
-            self.dtypes.agree(kinds[0], other)
-        return f'(F{len(kinds)} "{term.part}" {over} {texts})', self.dtypes.reduced(kinds[0])
+        if isinstance(axis, s.AxisTerm) and not self.building:
+            self.query.append(form("single", f"v_{axis.name}"))
+        over = self.bind(axis.name, "axes", term)
+        text, kinds = self.operands(args, wanted)
+        self.agree(*kinds)
+        root = kinds[0].root()
+        root.sum = root.sum or Kind(floating=root.floating, folded=root)
+        return form(head, fn, over, text), root.sum
 
-    def function(self, term: s.FunctionTerm, wanted: Any) -> Typed:
-        if term.runs or not 0 < len(term.operands) <= MOST_OPERANDS:
-            raise self.refuse("a list of operands", term)
-        texts, kinds = self.operands(term.operands, wanted)
-        if term.known:
-            head, kind = f'"{term.fn}"', self.result(term.fn, kinds)
-        else:
-            head, kind = self.bind(term.fn, "fn", term), Kind()
-            if not self.dtypes.building:
-                self.functions[term.fn] = *kinds, kind
-            *expected, kind = self.functions.get(term.fn, ())
-            if len(expected) != len(kinds):
-                raise self.refuse(f"`{term.fn}` of other operands than in the pattern", term)
-            for have, want in zip(kinds, expected, strict=True):
-                self.dtypes.agree(have, want)
-        return f"(E{len(kinds)} {head} {texts})", kind
-
-    def operands(self, items: tuple[s.ValueTerm, ...], wanted: Any) -> tuple[str, list[Kind]]:
+    def operands(self, items: Sequence[s.ValueTerm], wanted: Kind) -> tuple[str, list[Kind]]:
         """Return the operands of a function. The numbers of a template take the dtype of what they meet."""
         built: dict[int, Typed] = {}
-        last = self.dtypes.building
+        last = self.building
         for place in sorted(range(len(items)), key=lambda place: last and isinstance(items[place], s.NumberTerm)):
-            meets = next(iter(built.values()))[1] if built else wanted
-            built[place] = self.value(items[place], meets)
-        return " ".join(built[place][0] for place in sorted(built)), [built[place][1] for place in sorted(built)]
+            built[place] = _, wanted = self.value(items[place], wanted)
+        texts, kinds = zip(*(built[place] for place in sorted(built)), strict=True)
+        return " ".join(texts), list(kinds)
+
+    def result_of_variable(self, term: s.FunctionTerm, kinds: list[Kind]) -> Kind:
+        """Return the dtype of the result of a variable for a function."""
+        if not self.building:
+            self.functions[term.fn] = *kinds, Kind()
+        *expected, kind = self.functions.get(term.fn, (Kind(),))
+        if len(expected) != len(kinds):
+            raise self.refuse(f"`{term.fn}` of other operands than in the pattern", term)
+        for have, want in zip(kinds, expected, strict=True):
+            self.agree(have, want)
+        return kind
 
     def result(self, fn: str, kinds: list[Kind]) -> Kind:
         """Return the dtype of a function's result."""
-        kind, agree = FUNCTIONS[fn].kind, self.dtypes.agree
+        kind, truth = FUNCTIONS[fn].kind, Kind('"b8"', fixed=True)
         if kind == CAST:
-            return Kind(name=HELD.get(fn, fn))
+            name = HELD.get(fn, fn)
+            return Kind(f'"{name}"', fixed=True, floating=name in COMPUTING_FLOATS)
         if kind == LOGICAL:
             for each in kinds:
-                agree(each, Kind(name="b8"))
-            return Kind(name="b8")
-        chosen = kinds[1:] if kind == SELECT else kinds
-        for other in chosen[1:]:
-            agree(chosen[0], other)
+                self.agree(each, truth)
+            return truth
+        first, *others = kinds[1:] if kind == SELECT else kinds
+        self.agree(first, *others)
         if kind == FLOAT:
-            self.dtypes.floating(chosen[0])
-        return Kind(name="b8") if kind == COMPARE else chosen[0]
+            self.floating(first)
+        return truth if kind == COMPARE else first
 
     # ---- guards: masks of axes, extents, dtypes, and whether a value is known when loaded
-    def guards(self) -> list[str]:
-        out: list[str] = []
+    def guards(self) -> None:
         for clause in self.rule.clauses:
-            if isinstance(clause, s.LetClause):
-                out += self.let(clause)
-            elif not isinstance(clause, s.Guard):
-                raise self.refuse("`pick`", clause)
-            elif clause.kind == "require":
-                out += self.condition(clause.condition)
-        return list(dict.fromkeys(out))
+            match clause:
+                case s.LetClause(name=name, value=value):
+                    gives, *_ = FACTS.get(getattr(value, "fn", ""), ("",))
+                    if gives in ("term", "map"):
+                        self.query.append(form("=", f"v_{name}", self.text(value, gives)))
+                        self.roles[name] = gives
+                    else:
+                        self.lets[name] = self.named(value)
+                case s.Guard(kind="require"):
+                    self.condition(clause.condition)
+                case s.PickClause():
+                    raise self.refuse("`pick`", clause)
 
-    def let(self, clause: s.LetClause) -> list[str]:
-        """Bind a name to the result of a fact, which may be missing, or record the text of any other name."""
-        name, value = clause.name, clause.value
-        if not isinstance(value, s.Apply) or value.fn not in ANSWERS:
-            self.lets[name] = value
-            return []
-        function, self.kinds[name] = ANSWERS[value.fn]
-        *of, over = value.items
-        if of:
-            self.answers.add(name)
-        return [f"(= v_{name} ({' '.join((function, *map(self.term, of), self.axes(over)))}))"]
-
-    def condition(self, node: s.Syntax) -> list[str]:
-        """Return a condition as facts of the e-graph."""
-        match node:
-            case s.Group(items=(inner,)):
-                return self.condition(inner)
-            case s.Operation(op="!=", a=s.NameOf(text=name), b=s.NameOf(text="none")) if name in self.answers:
-                return []  # the fact answers, or the rule does not match
+    def condition(self, node: s.Syntax) -> None:
+        """Query for what a condition says."""
+        match s.bare(node):
+            case s.Operation(op="!=", a=s.NameOf(text=name), b=s.NameOf(text="none")) if name in self.roles:
+                pass  # the fact answers, or the rule does not match
             case s.Operation(op="and", a=a, b=b):
-                return self.condition(a) + self.condition(b)
-            case s.Operation(op="in" | "not in", a=a, b=b):
-                return [f"({'!=' if node.op == 'in' else '='} 0 (& {self.axes(a)} {self.axes(b)}))"]
-            case s.Operation() if node.op in COMPARED:
-                return [self.compared(node)]
-            case s.Apply(fn="known", items=(x,)):
-                return [f"(known {self.term(x)})"]
-            case s.Prefix(op="not", a=s.Apply(fn="known", items=(x,))):
-                return [f"(varies {self.term(x)})"]
-            case s.Apply(fn="disjoint", items=(a, b)):
-                return [f"(= 0 (& {self.axes(a)} {self.axes(b)}))"]
-            case s.Prefix(op="not", a=s.Apply(fn="disjoint", items=(a, b))):
-                return [f"(!= 0 (& {self.axes(a)} {self.axes(b)}))"]
-            case s.Apply(fn="within", items=(a, b)):
-                return [f"(= {self.axes(a)} (& {self.axes(a)} {self.axes(b)}))"]
-            case s.Apply(fn="one_over", items=(x, over)):
-                return [f"(one_over {self.term(x)} {self.axes(over)})"]
-        raise self.unknown(node)
+                self.condition(a)
+                self.condition(b)
+            case s.Operation(op="or"):
+                raise self.refuse("`or`", node)
+            case bare:
+                self.query.append(self.text(bare, "condition"))
 
-    def compared(self, node: s.Operation) -> str:
-        for read in (self.number_of, self.dtype_of, self.axes_of):
-            a, b = read(node.a), read(node.b)
-            if a is not None and b is not None and (read == self.number_of or node.op in ("==", "!=")):
-                return f"({COMPARED[node.op]} {a} {b})"
-        raise self.unknown(node)
-
-    def number_of(self, node: s.Syntax) -> str | None:
-        match self.named(node):
-            case s.Number(value=int(value)):
+    def text(self, node: s.Syntax, sort: str) -> str:
+        """Return the text of what a guard says or asks; a set of axes is a mask."""
+        node = self.named(node)
+        asked, operands = "", tuple[s.Syntax, ...]()
+        match node:
+            case s.NameOf(text=name) if self.roles.get(name) == sort:
+                return f"v_{name}"
+            case s.NameOf(text=name) if sort == "dtype" and name in DTYPES:
+                return f'"{name}"'
+            case s.Number(value=int(value)) if sort == "number":
                 self.constants.add(value)
                 return str(value)
-            case s.Apply(fn="extent" | "places", items=(over,)):
-                return f"(extent {self.axes(over)})"
-            case s.Apply(fn="literal", items=(x,)):
-                return f"(literal {self.term(x)})"
-        return None
-
-    def dtype_of(self, node: s.Syntax) -> str | None:
-        match self.named(node):
-            case s.NameOf(text=name) if name in DTYPES:
-                return f'"{name}"'
-            case s.Apply(fn="dtype", items=(x,)):
-                return f"(dtype {self.term(x)})"
-        return None
-
-    def axes_of(self, node: s.Syntax) -> str | None:
-        try:
-            return self.axes(node)
-        except DplcError:
-            return None
-
-    def axes(self, node: s.Syntax) -> str:
-        """Return a set of axes as a mask."""
-        node = self.named(node)
-        match node:
-            case s.NameOf(text=name) if self.kinds.get(name) in ("axis", "axes"):
-                return variable(name)
-            case s.Apply(fn="axes", items=(x,)):
-                return f"(axes {self.term(x)})"
-            case s.Apply(fn="common", items=(a, b)):
-                return f"(& {self.axes(a)} {self.axes(b)})"
-            case s.Apply(fn="source_axes" | "image_axes", items=(s.NameOf(text=name),)) if (
-                self.kinds.get(name) == "map"
-            ):
-                return f"({node.fn.replace('_axes', '')} {variable(name)})"
-            case s.Group(bracket="[" | "{", items=(first, *rest)):
-                mask = self.axes(first)
-                for item in rest:
-                    mask = f"(| {mask} {self.axes(item)})"
-                return mask
-        raise self.unknown(node)
-
-    def term(self, node: s.Syntax) -> str:
-        match self.named(node):
-            case s.NameOf(text=name) if self.kinds.get(name) == "term":
-                return variable(name)
+            case s.Group(bracket="[" | "{", items=(_, *_)) if sort == "axes":
+                return reduce(partial(form, "|"), [self.text(item, sort) for item in node.items])
+            case s.Apply():
+                asked, operands = node.fn, node.items
+            case s.Prefix(op="not", a=s.Apply(fn=fn, items=operands)):
+                asked = f"not {fn}"
+            case s.Operation():
+                asked, operands = node.op, (node.a, node.b)
+        gives, text, *takes = FACTS.get(asked, ("", ""))
+        if gives == sort:
+            return text.format(*map(self.text, operands, takes))
+        for compared in ("number", "dtype", "axes") if asked in NEGATED else ():
+            if compared == "number" or asked in ("==", "!="):
+                with suppress(DplcError):
+                    return form("=" if asked == "==" else asked, *(self.text(item, compared) for item in operands))
         raise self.unknown(node)
 
     def named(self, node: s.Syntax) -> Any:
-        """Return the text that the name of a `let` or of a parameter is bound to."""
-        for _ in range(10):
-            following = self.lets.get(node.text) if isinstance(node, s.NameOf) else None
-            if following is None:
-                break
-            node = following
-        return node
+        """Return the text that the name of a `let` or of a parameter is bound to, other syntax as it is."""
+        return self.lets.get(node.text, node) if isinstance(node, s.NameOf) else node
 
     def unknown(self, node: s.Syntax) -> DplcError:
         """Return the refusal of a guard: a property of a kernel says so."""
-        if isinstance(node, s.Operation) and node.op == "or":
-            return self.refuse("`or`", node)
-        asked = next((call.fn for call in calls(node) if call.fn in facts_of("tensor")), None)
-        if asked is not None and facts_of("tensor")[asked].ask.__module__.endswith("facts.fusion"):
-            what = f"rule `{self.rule.name}`: `{asked}` is a property of one kernel, not of a value"
-            return DplcError(what, node.span, ("a guard in an e-graph must hold for every spelling of a value",), HINT)
-        return self.refuse(f"the fact `{asked}`" if asked else "this guard", node)
-
-
-def variable(name: str) -> str:
-    """Return a variable of a rule as a variable of egglog."""
-    return f"v_{name}"
+        facts = facts_of("tensor")
+        for fn in (call.fn for call in calls(node) if call.fn in facts):
+            of_kernel = facts[fn].ask.__module__.endswith("facts.fusion")
+            return self.refuse(f"`{fn}` is a property of one kernel: it" if of_kernel else f"the fact `{fn}`", node)
+        return self.refuse("this guard", node)
 
 
 # ---- Fusion rules as edge permissions: which operations may compute what they read.
@@ -484,6 +383,6 @@ class Permissions:
 
     @classmethod
     def of(cls, fusion: FusionRules) -> Permissions:
-        kinds = [(kind_of(rule), type(list(rule.left.values())[-1])) for rule in fusion.rules]
+        kinds = [(kind_of(rule), type([*rule.left.values()][-1])) for rule in fusion.rules]
         folding = frozenset(CONSTRUCTORS[made] for kind, made in kinds if kind == "fuse")
         return cls(folding, any(kind == "inline" for kind, _ in kinds))
