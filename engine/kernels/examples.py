@@ -7,9 +7,10 @@ its result keeps the `mat`s that the rule did not drop.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ...codegen.target import Target
@@ -18,11 +19,11 @@ from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.program import Kernel
-from ...ir.tensor import Mat, Output, TensorGraph, postorder
+from ...ir.tensor import Mat, Output, TensorGraph, Term, postorder
 from ...ir.text.print_statements import print_block
 from ...ir.text.programs import print_program, print_unit, read_unit
 from ...ir.text.read_statements import read_block
-from ...ir.text.tensor import print_graph, read_graph
+from ...ir.text.tensor import read_graph
 from ...ir.text.torch import read_torch_graph
 from ...ir.torch import TorchGraph
 from ..language import core as s
@@ -31,6 +32,7 @@ from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import Engine
 from ..rewrite.statements.pattern import RuleExpressions
+from ..rewrite.statements.site import Site
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
 from ..rewrite.torch_rules.lower import TorchLowering, TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
@@ -65,20 +67,19 @@ class Failure:
         alike = "both read alike: a field holds a value where a name belongs, or a number of another type"
         return cls(rule, example, "gives something else", diff or (alike,), got)
 
-    @classmethod
-    def of_refusal(cls, rule: Rule, example: s.Example, fires: bool, reasons: Iterable[str]) -> Failure | None:
-        """Return the failure of an example that says why the rule refuses. reasons: those that the rule gives."""
-        if fires:
-            return cls(rule, example, f'fires, but should refuse with "{example.gives}"')
-        texts = tuple(dict.fromkeys(reasons))
-        if any(str(example.gives) in text for text in texts):
-            return None
-        return cls(rule, example, f'refuses, but not with "{example.gives}"', texts)
 
+class ExampleOutcome(NamedTuple):
+    """Result of a rule on the program of an example.
 
-def awaited(example: s.Example) -> bool:
-    """Return whether an example does not say yet what the rule gives: `gives` and `pass`."""
-    return isinstance(example.gives, tuple) and all(isinstance(one, s.PassStatement) for one in example.gives)
+    got: the resulting program, None if the rule did not fire; reasons: why not; read: reads the program that the
+    example gives; text: prints one; key: equal for equals.
+    """
+
+    got: Any
+    reasons: Iterable[str]
+    read: Callable[[s.Nodes], Any]
+    text: Callable[[Any], str] = print_unit
+    key: Callable[[Any], Any] = attrgetter("outs")
 
 
 def run_examples(
@@ -88,31 +89,13 @@ def run_examples(
     only: str | None = None,
 ) -> tuple[int, list[Failure]]:
     """Return (how many examples ran, those that failed), in file order. only: the title of those that run."""
-    count, failures = 0, []
-    for rule in engine.rules.rules.values() if rules is None else rules:
-        for example in rule.examples:
-            if only is not None and example.title != only:
-                continue
-            count += 1
-            failure = run_example(engine, rule, example, target or target_named())
-            if failure is not None:
-                failures.append(failure)
-    return count, failures
-
-
-class ExampleOutcome(NamedTuple):
-    """Result of a rule on the program of an example.
-
-    fired: whether it fired; reasons: why not; got: the resulting program; wanted: reads the program that the example
-    gives; text: prints one; key: equal for equals.
-    """
-
-    fired: bool
-    reasons: Iterable[str]
-    got: Any
-    wanted: Callable[[], Any]
-    text: Callable[[Any], str]
-    key: Callable[[Any], Any]
+    ran = [
+        run_example(engine, rule, example, target or target_named())
+        for rule in (engine.rules.rules.values() if rules is None else rules)
+        for example in rule.examples
+        if only in (None, example.title)
+    ]
+    return len(ran), [failure for failure in ran if failure is not None]
 
 
 def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) -> Failure | None:
@@ -120,16 +103,27 @@ def run_example(engine: Engine, rule: Rule, example: s.Example, target: Target) 
     tried = TRIES[rule.level](engine, rule, example, target)
     if tried is None:
         return None
-    if isinstance(example.gives, str):
-        return Failure.of_refusal(rule, example, tried.fired, tried.reasons)
-    if not tried.fired:
-        return Failure(rule, example, "did not fire", tuple(dict.fromkeys(tried.reasons)))
-    if awaited(example):
+    gives, reasons = example.gives, tuple(dict.fromkeys(tried.reasons))
+    if isinstance(gives, str):
+        if tried.got is not None:
+            return Failure(rule, example, f'fires, but should refuse with "{gives}"')
+        refused = any(gives in reason for reason in reasons)
+        return None if refused else Failure(rule, example, f'refuses, but not with "{gives}"', reasons)
+    if tried.got is None:
+        return Failure(rule, example, "did not fire", reasons)
+    if all(isinstance(one, s.PassStatement) for one in gives):  # it does not say yet what the rule gives
         return Failure.different(rule, example, "", tried.text(tried.got))
-    wanted = tried.wanted()
+    wanted = tried.read(gives)
     if tried.key(wanted) == tried.key(tried.got):
         return None
     return Failure.different(rule, example, tried.text(wanted), tried.text(tried.got))
+
+
+def _graph(block: s.Nodes, example: s.Example, what: str) -> s.Unit:
+    """Return the graph that an example consists of."""
+    if len(block) != 1 or not isinstance(block[0], s.Unit) or block[0].kind != "graph":
+        raise DplcError(f"an example {what} is one `graph`", example.span)
+    return block[0]
 
 
 # ---- rules on statements
@@ -139,35 +133,28 @@ def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Targ
     """Run a rule on statements: a block, wrapped in a kernel of its own, or whole kernels."""
     program = read_subject(example.before)
     pinned = arguments(example, rule)
-    if "target" not in (parameter.name for parameter in rule.parameters):
-        target = target_named(pinned.pop("target")) if "target" in pinned else target
-    refused = isinstance(example.gives, str)
-    match = None if refused or "local" in rule.attributes else next(engine.sites(rule, program, target, pinned), None)
-    if match is not None:
-        got = engine.rewrite(rule, program, match, target)[0]
-    elif "local" in rule.attributes and not refused:
-        got = _local(engine, rule, program, pinned, target)
+    if "target" in pinned and all(parameter.name != "target" for parameter in rule.parameters):
+        target = target_named(pinned.pop("target"))
+
+    def normal(units: Program) -> Program:
+        return engine.normal(units, target, rule.level)
+
+    refused, reasons = isinstance(example.gives, str), list[str]()
+    if not refused and "local" in rule.attributes:
+        kernel, *others = program
+        compiled = engine.rule(rule)
+        given = tuple(pinned[name] for name in compiled.given if name in pinned)
+        body = compiled.everywhere(kernel.body, given, {"target": target, "@site": Site(program, (0,), target)})
+        got: Program | None = (Kernel(kernel.name, kernel.ins, kernel.outs, body), *others)
+    elif not refused and (match := next(engine.sites(rule, program, target, pinned), None)) is not None:
+        got, _ = engine.rewrite(rule, program, match, target)
     else:
         reasons = [reason.render() for reason in engine.why_not(rule, program, target, pinned)]
-        return ExampleOutcome(refused and not reasons, reasons, program, tuple, _text, tuple)
-
-    def wanted() -> Program:
-        return engine.normal(read_subject(example.gives), target, rule.level)  # type: ignore[arg-type]
-
-    return ExampleOutcome(True, (), engine.normal(got, target, rule.level), wanted, _text, tuple)
+        got = program if refused and not reasons else None
+    return ExampleOutcome(got and normal(got), reasons, lambda block: normal(read_subject(block)), _text, tuple)
 
 
-def _local(engine: Engine, rule: Rule, program: Program, pinned: dict[str, Any], target: Target) -> Program:
-    from ..rewrite.statements.site import Site
-
-    kernel = program[0]
-    given = tuple(pinned[name] for name in engine.rule(rule).given if name in pinned)
-    env = {"target": target, "@site": Site(program, (0,), target)}
-    body = engine.rule(rule).everywhere(kernel.body, given, env)
-    return (Kernel(kernel.name, kernel.ins, kernel.outs, body), *program[1:])
-
-
-def read_subject(block: tuple[s.Syntax, ...]) -> Program:
+def read_subject(block: s.Nodes) -> Program:
     """Read kernels as they are; wrap statements in a kernel without a name of its own."""
     if any(isinstance(statement, s.Unit) for statement in block):
         return tuple(read_unit(statement, sizes=None) for statement in block)  # type: ignore[misc]
@@ -175,19 +162,21 @@ def read_subject(block: tuple[s.Syntax, ...]) -> Program:
 
 
 def arguments(example: s.Example, rule: Rule) -> dict[str, Any]:
-    """Return the values in the parentheses of an example; a bare name is a name of its program."""
-    return {
-        a.name: Var(a.value.text) if isinstance(a.value, s.NameOf) else _constant(a.value, rule)
-        for a in example.arguments
-    }
+    """Return the values in the parentheses of an example; a bare name is a name of its program.
 
-
-def _constant(value: s.Syntax, rule: Rule) -> Any:
-    """Return the value of an expression of numbers and texts alone. Raises DplcError if there is none."""
-    try:
-        return RuleExpressions(rule.level).compile(value)({})
-    except MISTAKES as error:
-        raise mistaken(value, error) from error
+    Raises DplcError for what is not an expression of numbers and texts alone.
+    """
+    found: dict[str, Any] = {}
+    for argument in example.arguments:
+        value = argument.value
+        try:
+            if isinstance(value, s.NameOf):
+                found[argument.name] = Var(value.text)
+            else:
+                found[argument.name] = RuleExpressions(rule.level).compile(value)({})
+        except MISTAKES as error:
+            raise mistaken(value, error) from error
+    return found
 
 
 def _text(program: Program) -> str:
@@ -201,37 +190,29 @@ def _text(program: Program) -> str:
 
 def _try_torch(engine: Engine, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome | None:
     """Run a rule on a Torch IR graph, and compare the Tensor IR graph. Other rules lower what the rule leaves."""
-    rules = engine.rules
-    compiled = next(r for group in compile_rules(rules).values() for r in group if r.rule.name == rule.name)
-    subject = torch_subject(example)
+    table = compile_rules(engine.rules)
+    compiled = next(each for group in table.values() for each in group if each.rule.name == rule.name)
+    subject, reasons = torch_subject(example), list[str]()
     if rule.family is not None and all(statement.op != compiled.key for statement in subject.body):
         return None  # an example of another member of the family
-    got, fired, reasons = None, False, list[str]()
-    if not isinstance(example.gives, str):
-        got, fired = lower_with(compiled, subject, rules)
-    if not fired:
-        fires, reasons = _refusals(compiled, subject, rules)
-        fired = fires and isinstance(example.gives, str)
+    refused = isinstance(example.gives, str)
+    got, fired = (None, False) if refused else lower_with(compiled, subject, engine.rules)
+    for error in () if fired else attempts(compiled, subject, table):
+        if error is None:
+            fired, reasons = refused, []
+            break
+        if not isinstance(error, NotApplicable):
+            raise error
+        reasons.append(str(error))
     return ExampleOutcome(
-        fired, reasons, got, lambda: read_graph(_unit(example.gives, example)), print_unit,  # type: ignore[arg-type]
-        lambda graph: (_named(graph), program_key(graph, ())),
+        (got or subject) if fired else None, reasons, lambda block: read_graph(_graph(block, example, "on torch")),
+        key=lambda graph: ([one.name for one in (*graph.ins, *graph.outs)], program_key(graph, ())),
     )  # fmt: skip
-
-
-def _named(graph: TensorGraph) -> list[str]:
-    """Return the names that a caller uses: of inputs and outputs. Values and axes may have any names."""
-    return [*(str(getattr(one, "name", "")) for one in graph.ins), *(out.name for out in graph.outs)]
 
 
 def torch_subject(example: s.Example) -> TorchGraph:
     """Return the program of an example."""
-    return read_torch_graph(_unit(example.before, example))
-
-
-def _unit(block: tuple[s.Syntax, ...], example: s.Example) -> s.Unit:
-    if len(block) != 1 or not isinstance(block[0], s.Unit) or block[0].kind != "graph":
-        raise DplcError("an example on torch is one `graph`", example.span)
-    return block[0]
+    return read_torch_graph(_graph(example.before, example, "on torch"))
 
 
 def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[TensorGraph, bool]:
@@ -258,18 +239,6 @@ def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Except
                 lowering.lower_statement(statement)
 
 
-def _refusals(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tuple[bool, list[str]]:
-    """Return whether the rule fires somewhere, and why it refuses each op before that it might start from."""
-    found: list[str] = []
-    for error in attempts(compiled, subject, compile_rules(rules)):
-        if error is None:
-            return True, []
-        if not isinstance(error, NotApplicable):
-            raise error
-        found.append(str(error))
-    return False, found
-
-
 # ---- rules on tensor; of fusion: one rule, run over a program whose open values are marked with `mat`
 
 
@@ -287,62 +256,48 @@ def fuse_marked(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
 ) -> tuple[TensorGraph, list[str]]:
     """Return the program with the `mat`s that are left, and why."""
-    marked: set[Any] = set()
-    plain = _rebuilt(graph, lambda term, built: built, marked)
-    rules = FusionRules([rule], parameters)
-    fusion = Fusion(plain, rules, target, frozenset(marked))
-    decisions = fusion.decide()
-    stored = decisions.stored - {out.value for out in plain.outs}
-    result = _rebuilt(plain, lambda term, built: Mat(built) if term in stored else built, set())
-    return result, [refusal.because for refusal in fusion.refusals.values()]
+    plain, marked = materialised(graph)
+    fusion = Fusion(plain, FusionRules([rule], parameters), target, frozenset(marked))
+    stored = fusion.decide().stored - {out.value for out in plain.outs}
+    return materialised(plain, stored)[0], [refusal.because for refusal in fusion.refusals.values()]
 
 
-def _rebuilt(graph: TensorGraph, finish: Any, marked: set[Any]) -> TensorGraph:
-    """Return the program without its `mat`s (their operands go to `marked`), every term passed through `finish`."""
-    done: dict[Any, Any] = {}
+def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[TensorGraph, set[Term]]:
+    """Return a program with a `mat` of the `stored` values alone, and the operands of the `mat`s that it had."""
+    done: dict[Any, Term] = {}
+    marked: set[Term] = set()
     for term in postorder(out.value for out in graph.outs):
-        if term.__class__ is Mat:
+        if isinstance(term, Mat):
             done[term] = done[term.x]
             marked.add(done[term])
-            continue
-        built = rebuilt(term, done.__getitem__)
-        done[term] = finish(term, built)
+        else:
+            built = rebuilt(term, done.__getitem__)
+            done[term] = Mat(built) if term in stored else built
     outs = tuple(Output(out.name, out.axes, done[out.value]) for out in graph.outs)
-    return TensorGraph(graph.name, graph.ins, outs)
+    return TensorGraph(graph.name, graph.ins, outs), marked
 
 
 def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> ExampleOutcome:
     """Run a rule on whole graphs, before and after; a rule of two kernels gives one kernel of Loop IR."""
-    before = _graph(example.before, example)
-    parameters = settings_of(example, rule)
+
+    def read(block: s.Nodes) -> TensorGraph:
+        graph = read_graph(_graph(block, example, "of a rule on tensor"))
+        return TensorGraph(graph.name, graph.ins, graph.outs)  # without names of values
+
+    before, parameters = read(example.before), settings_of(example, rule)
     if mentions_mat(rule) and kind_of(rule) == "siblings":
         kernels, refusals = sibling_kernels(rule, before, target, parameters)
-        return ExampleOutcome(
-            len(kernels) == 1, refusals, kernels[0], lambda: read_unit(example.gives[0]), print_unit, key
-        )  # type: ignore[index]
+        got = kernels[0] if len(kernels) == 1 else None
+        return ExampleOutcome(got, refusals, lambda block: read_unit(block[0]), key=key)
     if mentions_mat(rule):
-        got, refusals = fuse_marked(rule, before, target, parameters)
+        after, refusals = fuse_marked(rule, before, target, parameters)
     else:
         evidence = TermEvidence()
         weights = tuple(x.name for x in before.ins if x.name.startswith("weight"))
-        got = rewrite_graph(
-            before, TermRules([rule], (rule.name,), parameters=parameters), target, evidence, weights=weights
-        )
+        alone = TermRules([rule], (rule.name,), parameters=parameters)
+        after = rewrite_graph(before, alone, target, evidence, weights=weights)
         refusals = [refusal.because for refusal in evidence.refusals]
-    return ExampleOutcome(
-        _outs(got) != _outs(before), refusals, got, lambda: _graph(example.gives, example),  # type: ignore[arg-type]
-        lambda graph: print_graph(TensorGraph(graph.name, graph.ins, graph.outs)), _outs,
-    )  # fmt: skip
-
-
-def _outs(graph: TensorGraph) -> list[Any]:
-    return [(out.name, out.axes, out.value) for out in graph.outs]
-
-
-def _graph(block: tuple[s.Syntax, ...], example: s.Example) -> TensorGraph:
-    if len(block) != 1 or not isinstance(block[0], s.Unit):
-        raise DplcError("an example of a rule on tensor is one `graph`", example.span)
-    return read_graph(block[0])
+    return ExampleOutcome(None if after.outs == before.outs else after, refusals, read)
 
 
 def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...ir.tensor import TensorGraph, postorder
 from ...ir.text.programs import print_unit
 from ...ir.text.tensor import print_graph, read_graph
 from ...ir.verify.tensor import verify
-from ..kernels.examples import _rebuilt, fuse_marked, settings_of, sibling_kernels
+from ..kernels.examples import fuse_marked, materialised, settings_of, sibling_kernels
 from ..kernels.fusion_pass import FusionRules, kind_of
 from ..kernels.kernels import compile_graph
 from ..language import core as s
@@ -144,7 +144,7 @@ class TermChecker(Checker):
         The rule fired if a kernel differs from the one without it.
         """
         machine, limits = default_target(), tuple(sorted(subject.pinned.items()))
-        graph = _rebuilt(subject.value, lambda term, built: built, set())
+        graph, _ = materialised(subject.value)
         siblings = kind_of(rule) == "siblings"
         refused = (
             sibling_kernels(rule, graph, machine, subject.pinned)
@@ -158,7 +158,7 @@ class TermChecker(Checker):
 
             def kernels(program: TensorGraph, beside: Any = beside, less: Any = less) -> list[Any]:
                 """Return the kernels, if they differ from those without the rule."""
-                plain = _rebuilt(program, lambda term, built: built, set())
+                plain, _ = materialised(program)
                 made, without = (compile_graph(plain, self._fusion(r, limits), machine).kernels for r in (beside, less))
                 return [] if made == without else [made]
 
