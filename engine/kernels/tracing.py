@@ -5,12 +5,13 @@ Texts are made when the trace is printed: a compile whose trace is not printed p
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
-from ...ir.compose import Folded
 from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder
 from ...ir.text.tensor import print_lines
 from ...ir.text.torch import print_torch_op
@@ -20,11 +21,10 @@ from ..rewrite.terms.matcher import LEAVES, NearMiss, begins_at, nearest_miss
 from ..rewrite.terms.rewriter import TermEvidence
 from ..rewrite.torch_rules.lower import Lowered
 from ..rewrite.torch_rules.template import Numbers
-from ..rewrite.trace import Firing, Skip, Trace, held, show, written
+from ..rewrite.trace import Firing, Refusal, RewriteStep, Skip, Trace, held, show, written
 from .fusion_pass import Fused, FusionDecisions, called, called_in, kind_of
 from .kernels import Plan
 
-NOWHERE = "the pattern matches nowhere"
 READS_NOTHING = "it reads nothing that is computed"
 
 
@@ -66,9 +66,9 @@ class Events:
 
     def joined(self, values: Sequence[Term]) -> str:
         """Return stored values as one kernel stores them: `(a, b) = mat(v, w)`."""
-        *made, first, second = self.lines(values, values).split("\n")
+        *made, first, second = self.lines(values).split("\n")
         (a, _, v), (b, _, w) = first.partition(" = "), second.partition(" = ")
-        return "\n".join((*made, f"({a}, {b}) = mat({v[4:-1]}, {w[4:-1]})"))
+        return "\n".join((*made, f"({a}, {b}) = mat({v}, {w})"))
 
     def shown(self, value: Any) -> str:
         """Return the text of a bound value: the name of a value of the program, else its operation."""
@@ -82,24 +82,31 @@ class Events:
         return {name: LazyText(partial(self.shown, value)) for name, value in bound.items()}
 
     def fired(
-        self, rule: Rule, where: str, before: Callable[[], str], after: Callable[[], str], bound: Mapping[str, Any],
-        guards: Callable[[], tuple[str, ...]], folded: tuple[Folded, ...] = (), *shown: Any,
+        self, step: RewriteStep | Fused, where: str, before: Callable[[], str], after: LazyText,
+        bound: Mapping[str, Any], guards: Callable[[], tuple[str, ...]],
     ) -> None:  # fmt: skip
-        at = rule.file, rule.name, rule.location, self.graph.name, where
-        texts = (LazyText(before),), (LazyText(after, *shown),)
+        at = step.rule.file, step.rule.name, step.rule.location, self.graph.name, where
+        folded = step.folded if isinstance(step, RewriteStep) else ()
+        texts = (LazyText(before),), (after,)
         self.trace.add(Firing(self.prefix, *at, {}, *texts, bound=bound, folded=folded, held=guards))
 
     def skipped(self, file: str, rule: str, at: str, text: str) -> None:
         self.trace.add(Skip(self.prefix, file, rule, f"{self.graph.name}.{at}" if at else self.graph.name, text))
 
+    def refused(self, refusals: Iterable[Refusal]) -> None:
+        for refusal in refusals:
+            at = called(refusal.term, self.names)
+            self.skipped(refusal.rule.file, refusal.rule.name, at, refusal.render(self.names))
+
     def unmatched(self, rule: Rule, at: Term | None, why: str) -> None:
         """Report a rule whose pattern does not match, and the value at which it comes nearest."""
         where = "" if at is None else called(at, self.names)
-        self.skipped(rule.file, rule.name, where, f"{rule.location}: {rule.name}: {NOWHERE}{why}")
+        what = f"{rule.location}: {rule.name}: the pattern matches nowhere"
+        self.skipped(rule.file, rule.name, where, f"{what}{why}")
 
 
 def _no_last(rule: Rule) -> str:
-    return f": no value here is made as its last, `{written(list(rule.left.values())[-1].node)}`"
+    return f": no value here is made as its last, `{written([*rule.left.values()][-1].node)}`"
 
 
 def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
@@ -114,11 +121,10 @@ def trace_lowering(trace: Trace | None, lowered: Lowered) -> None:
         if rule.name in trace.asked:
             events.skipped(rule.file, rule.name, statement.dst, f"{rule.location}: {rule.name}: {reason.text}")
     for fired in lowered.firings:
+        after = LazyText(partial(print_lines, lowered.graph, fired.after.term, fired.operands), origin=fired.origin)
         guards = partial(held, fired.rule, dict(fired.bound), Numbers())
         before = partial(print_torch_op, fired.before)
-        after = partial(print_lines, lowered.graph, fired.after.term, fired.operands)
-        details = before, after, fired.bound, guards, fired.folded, (), fired.origin
-        events.fired(fired.rule, fired.before.dst, *details)
+        events.fired(fired, fired.before.dst, before, after, fired.bound, guards)
 
 
 def trace_algebra(
@@ -131,15 +137,11 @@ def trace_algebra(
     events, made = Events(trace, "a", before, names), Events(trace, "a", after, names)
     for fired in evidence.firings:
         name = names.get(fired.before) or called(fired.after, names)
-        texts = (
-            partial(events.lines, (fired.before,)),
-            partial(made.lines, (fired.after,), below=operands(fired.before)),
-        )
+        text = LazyText(partial(made.lines, (fired.after,), below=operands(fired.before)), (fired.after,))
         guards = partial(held, fired.rule, dict(fired.bound), Expressions("tensor"), names)
-        events.fired(fired.rule, name, *texts, events.bound(fired.bound), guards, fired.folded, (fired.after,))
-    for refusal in evidence.refusals:
-        events.skipped(refusal.rule.file, refusal.rule.name, called(refusal.term, names), refusal.render(names))
-    reported = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
+        events.fired(fired, name, partial(events.lines, (fired.before,)), text, events.bound(fired.bound), guards)
+    events.refused(evidence.refusals)
+    reported = {each.rule.name for each in (*evidence.firings, *evidence.refusals)}
     for rule, miss, where in _nearest(rules, reported, trace.asked, (made, events)):
         events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where))
 
@@ -158,23 +160,20 @@ def _nearest(
     for rule in rules:
         files.setdefault(rule.file, []).append(rule)
     for members in files.values():
-        misses = [_nearest_in(rule, graphs) for rule in members if rule.name not in reported]
-        best = max((miss.followed for _, miss, _ in misses if miss is not None), default=0)
-        silent = best and reported.isdisjoint(rule.name for rule in members)
-        for rule, miss, where in misses:
-            first = silent and miss is not None and miss.followed == best
-            if first or rule.name in asked:
-                yield rule, miss, where
-            silent = silent and not first
+        silent = reported.isdisjoint(rule.name for rule in members)
+        wanted = [rule for rule in members if rule.name not in reported and (silent or rule.name in asked)]
+        misses = [_nearest_in(rule, graphs) for rule in wanted]
+        furthest = max(misses, key=lambda found: found[1].followed if found[1] else 0, default=None)
+        yield from (found for found in misses if found[0].name in asked or (found is furthest and found[1]))
 
 
 def _nearest_in(rule: Rule, graphs: tuple[Events, ...]) -> Miss:
     """Return the nearest miss in the first of some graphs that has one."""
     for events in graphs:
-        miss = nearest_miss(rule, tuple(out.value for out in events.graph.outs))
+        miss = nearest_miss(rule, (out.value for out in events.graph.outs))
         if miss is not None:
-            return rule, miss, events
-    return rule, None, graphs[0]
+            break
+    return rule, miss, events
 
 
 def _miss(rule: Rule, miss: NearMiss | None, events: Events) -> str:
@@ -193,12 +192,15 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
         return
     decisions = plan.decisions
     events = FusionEvents(trace, graph, decisions)
-    for fused in _worth_a_line(decisions.firings):
-        events.fused(fused)
-    for refusal in decisions.refusals:
-        at = called(refusal.term, events.names)
-        events.skipped(refusal.rule.file, refusal.rule.name, at, refusal.render(events.names))
-    reported = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
+    known: dict[Term, set[str]] = {}  # the rules that have a line, by the value that they absorbed
+    for fused in decisions.firings:
+        # Operations between a value and a consumer further up absorbed it before, by a rule with a line of its own.
+        seen = known.setdefault(fused.value, set())
+        if fused.reader is None or fused.rule.name not in seen or _reads(fused.reader, fused.value):
+            events.fused(fused)
+        seen.add(fused.rule.name)
+    events.refused(decisions.refusals)
+    reported = {each.rule.name for each in (*decisions.firings, *decisions.refusals)}
     for rule in rules:
         if rule.name in trace.asked and rule.name not in reported:
             events.unmatched(rule, *events.nearest(rule))
@@ -208,31 +210,13 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
             events.skipped("fuse", "", called(stored.value, events.names), f"{stored.reason}: {reader} reads it")
 
 
-def _worth_a_line(firings: Iterable[Fused]) -> Iterator[Fused]:
-    """Yield the firings that are worth a line: every rule that absorbed a value, once, and all direct consumers.
-
-    Operations between a value and a consumer further up absorbed the value before, by a rule with a line of its own.
-    """
-    rules: dict[Term, set[str]] = {}
-    for fused in firings:
-        known = rules.setdefault(fused.value, set())
-        if fused.reader is None or fused.rule.name not in known or _reads(fused.reader, fused.value):
-            yield fused
-        known.add(fused.rule.name)
-
-
 def _reads(reader: Term, value: Term) -> bool:
-    """Return whether a value is an operand, perhaps through index maps.
-
-    Values above it in its kernel are not worth a line.
-    """
-    waiting = list(operands(reader))
-    while waiting:
-        term = waiting.pop()
+    """Return whether a value is an operand, perhaps through index maps."""
+    for term in operands(reader):
+        while term is not value and isinstance(term, Remap):
+            term = term.x
         if term is value:
             return True
-        if isinstance(term, Remap):
-            waiting.append(term.x)
     return False
 
 
@@ -246,9 +230,7 @@ class FusionEvents(Events):
     def __init__(self, trace: Trace, graph: TensorGraph, decisions: FusionDecisions):
         super().__init__(trace, "f", graph, called_in(graph))
         self.decisions = decisions
-        self.taken: dict[tuple[Term, Term | None], Rule] = {}
-        for fused in decisions.firings:
-            self.taken.setdefault((fused.value, fused.reader), fused.rule)
+        self.taken = {(fused.value, fused.reader): fused.rule for fused in reversed(decisions.firings)}  # the first
 
     def fused(self, fused: Fused) -> None:
         """Report a `mat(v)` that is gone, or climbed over what reads v, or that a rule put there."""
@@ -259,8 +241,8 @@ class FusionEvents(Events):
         before = {"share": (), "siblings": values}.get(kind, values[:1])
         after = {"share": values, "climb": values[1:]}.get(kind, ())
         joined = partial(self.joined, values) if kind == "siblings" else partial(self.lines, values, after)
-        texts, bound = (partial(self.lines, values, before), joined), self.bound(fused.bound)
-        self.fired(fused.rule, where, *texts, bound, lambda: fused.held, (), values)
+        text, bound = LazyText(joined, values), self.bound(fused.bound)
+        self.fired(fused, where, partial(self.lines, values, before), text, bound, lambda: fused.held)
 
     def nearest(self, rule: Rule) -> tuple[Term | None, str]:
         """Return the value at which a rule came nearest, None where there is none, and why it did not fire there."""
@@ -275,18 +257,19 @@ class FusionEvents(Events):
             return None, ": what is made as its last is computed by one kernel, and once there"
         if kind == "climb" and not any(one.reader for one in self.decisions.why.values()):
             return None, ": no value is stored because of who reads it, so no `mat` climbs"
-        return max((self._at(term) for term in readers), key=lambda found: found[0])[1:]
+        return max(map(self._at, readers), key=itemgetter(0))[1:]
 
     def _at(self, reader: Term) -> tuple[int, Term, str]:
         """Return how near a rule came at an operation, and the decision on the values in the operation's kernel."""
-        near, text = 0, READS_NOTHING
-        waiting, seen = [*operands(reader)], set[Term]()
+        found, seen = [(0, READS_NOTHING)], set[Term]()
+        waiting = deque(operands(reader))
         while waiting:
-            value = waiting.pop(0)
+            value = waiting.popleft()
             if value not in seen and not isinstance(value, LEAVES):
                 seen.add(value)
                 waiting += () if value in self.decisions.stored else operands(value)
-                near, text = max((near, text), self._value(value, reader), key=lambda found: found[0])
+                found.append(self._value(value, reader))
+        near, text = max(found, key=itemgetter(0))
         return near, reader, f"; nearest at `{self.line(reader)}`: {text}"
 
     def _value(self, value: Term, reader: Term) -> tuple[int, str]:
