@@ -18,7 +18,6 @@ from ...ir.facts.dataflow import structure_of
 from ...ir.names import unused
 from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel, Param
-from ...ir.sizes import sizes_in
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Elementwise, axes, operands, postorder
 from .lift import BufferLayout, Write
@@ -32,27 +31,22 @@ from .lift import BufferLayout, Write
 @memoised
 def key(kernel: Kernel) -> str:
     """Return a hash of a kernel's structure, with the kernel's own name left out."""
-    return spelled(kernel, lambda shape: str(shape), lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
+    return spelled(kernel, str, lambda leaf: f"{leaf.__class__.__name__}:{leaf!r}")
 
 
 @memoised
 def key_of_range(kernel: Kernel) -> str:
     """Return the key of a kernel whatever the hints and names of its sizes: legality does not depend on these."""
-    found = sizes_of(kernel)
-    if not found:
-        return key(kernel)
-    plain = {size.name: _bounds(size, f"size{number}") for number, size in enumerate(found)}
-    return key(with_sizes(kernel, plain))
+    plain = {
+        size.name: Size(f"size{n}", size.low, size.high, size.multiple, size.high // size.multiple * size.multiple)
+        for n, size in enumerate(sizes_of(kernel))
+    }
+    return key(with_sizes(kernel, plain) if plain else kernel)
 
 
 def sizes_of(kernel: Kernel) -> tuple[Size, ...]:
     """Return the sizes of a kernel in the order in which it mentions them, which is that of `TuningKey.ranges`."""
-    found = sizes_in(kernel)
-    return tuple(found[name] for name in dict.fromkeys(size.name for size in nodes(kernel, Size)))
-
-
-def _bounds(size: Size, name: str) -> Size:
-    return Size(name, size.low, size.high, size.multiple, size.high // size.multiple * size.multiple)
+    return tuple(dict.fromkeys(nodes(kernel, Size)))
 
 
 def spelled(kernel: Kernel, sizes: Callable[[Any], str], leaf: Callable[[Any], str]) -> str:
@@ -79,7 +73,7 @@ def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], 
         put(kind.__name__)
         for field in kind.fields:
             child = getattr(value, field.name)
-            if field.sort == "Name" and child.__class__ is str and field.name not in _SYMBOLS:
+            if field.sort == "Name" and child.__class__ is str and field.name != "op":  # the sign of a Binary
                 if child not in numbers:
                     numbers[child] = f"#{len(numbers)}"
                 put(numbers[child])
@@ -90,7 +84,6 @@ def _spell(value: Any, numbers: dict[str, str], put: Any, leaf: Callable[[Any], 
 
 
 DIGITS = 16  # of a hash: enough for every kernel that there is
-_SYMBOLS = frozenset(("op",))  # Binary.op is a Name by sort and a sign by meaning
 
 
 @dataclass(frozen=True)
@@ -108,17 +101,15 @@ class Sharing:
 
 def share(launches: Sequence[Kernel]) -> Sharing:
     """Give launches of one structure one kernel: the first of them."""
-    first: dict[Any, int] = {}
-    kernels: list[Kernel] = []
-    place = []
     alike = Counter(map(_parameters, launches))
+    kernels: dict[Any, Kernel] = {}
+    structures = []
     for kernel in launches:
         structure: Any = _parameters(kernel)  # most tell a kernel from all others
-        index = first.setdefault(key(kernel) if alike[structure] > 1 else structure, len(kernels))
-        if index == len(kernels):
-            kernels.append(kernel)
-        place.append(index)
-    return Sharing(tuple(kernels), tuple(place), tuple(launches))
+        structures.append(key(kernel) if alike[structure] > 1 else structure)
+        kernels.setdefault(structures[-1], kernel)
+    index = {structure: number for number, structure in enumerate(kernels)}
+    return Sharing(tuple(kernels.values()), tuple(index[each] for each in structures), tuple(launches))
 
 
 @dataclass(frozen=True)
@@ -145,23 +136,19 @@ class Steps:
 def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | Sequence[str]) -> Steps:
     """Return the launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
     chain = chains(sharing.kernels, scheduled)
-    used, between = set(taken), dict[str, Param]()
-    made = []
+    used, between, made = set(taken), list[Param](), []
     for place, (index, launch) in enumerate(zip(sharing.place, sharing.launches, strict=True)):
-        shared = sharing.kernels[index]
-        own = _params(shared)
+        own = _params(sharing.kernels[index])
         names = {a.name: b.name for a, b in zip(own, _params(launch), strict=True)}
         for position in chain[index]:
-            for param in _params(scheduled[position]):
+            params = _params(scheduled[position])
+            for param in params:
                 if param.name not in names:
                     names[param.name] = name = unused(param.name, used, between="_", first=2)
                     used.add(name)
-                    between[name] = Param(name, param.dtype, param.shape)
-        made += [
-            ScheduledLaunch(position, {p.name: names[p.name] for p in _params(scheduled[position])}, place)
-            for position in chain[index]
-        ]
-    return Steps(tuple(made), tuple(between.values()))
+                    between.append(Param(name, param.dtype, param.shape))
+            made.append(ScheduledLaunch(position, {param.name: names[param.name] for param in params}, place))
+    return Steps(tuple(made), tuple(between))
 
 
 def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range]:
