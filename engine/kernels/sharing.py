@@ -19,7 +19,7 @@ from ...ir.names import unused
 from ...ir.node import Node, memoised, nodes
 from ...ir.program import Kernel, Param
 from ...ir.substitute import with_sizes
-from ...ir.tensor import Elementwise, axes, operands, postorder
+from ...ir.tensor import axes, operands, postorder
 from .lift import BufferLayout, Write
 
 # ---- The structural key of a kernel: equal for kernels that differ in names only.
@@ -208,16 +208,10 @@ def fusion_summary(writes: Sequence[Write], buffers: Mapping[Any, BufferLayout])
         return buffer.dtype, structure_of((buffer.dims, buffer.loops, buffer.address), stand_in)
 
     values = []
-    for term in postorder(
-        [write.value for write in writes], lambda term: () if read(term) is not None else operands(term)
-    ):
+    for term in postorder((write.value for write in writes), lambda term: () if read(term) else operands(term)):
         buffer = read(term)
-        if buffer is not None:
-            values.append((place(buffer), structure_of(axes(term), stand_in)))
-        elif term.__class__ is Elementwise:
-            values.append((term.fn, tuple([terms[x] for x in term.args])))
-        else:
-            values.append(structure_of(term, stand_in))
+        kept = None if buffer is None else place(buffer)
+        values.append((kept, structure_of(term if buffer is None else axes(term), stand_in)))
         terms[term] = len(terms)
     stores = [(terms[write.value], place(write.buffer), structure_of(write.guard, stand_in)) for write in writes]
     return tuple(values), tuple(stores), tuple(axis.extent for axis in numbers)
