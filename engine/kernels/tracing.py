@@ -141,7 +141,7 @@ def trace_algebra(
         guards = partial(held, fired.rule, dict(fired.bound), Expressions("tensor"), names)
         events.fired(fired, name, partial(events.lines, (fired.before,)), text, events.bound(fired.bound), guards)
     events.refused(evidence.refusals)
-    reported = {each.rule.name for each in (*evidence.firings, *evidence.refusals)}
+    reported = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
     for rule, miss, where in _nearest(rules, reported, trace.asked, (made, events)):
         events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where))
 
@@ -200,7 +200,7 @@ def trace_fusion(trace: Trace | None, plan: Plan, graph: TensorGraph, rules: Ite
             events.fused(fused)
         seen.add(fused.rule.name)
     events.refused(decisions.refusals)
-    reported = {each.rule.name for each in (*decisions.firings, *decisions.refusals)}
+    reported = {fused.rule.name for fused in decisions.firings} | {refusal.rule.name for refusal in decisions.refusals}
     for rule in rules:
         if rule.name in trace.asked and rule.name not in reported:
             events.unmatched(rule, *events.nearest(rule))
