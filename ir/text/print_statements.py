@@ -8,7 +8,7 @@ from typing import Any
 from .. import expr as e
 from ..kernel import Element
 from ..loop import Accumulate, For, If, Let, Load, Merge, Store
-from ..node import Expr
+from ..node import Expr, Node
 from ..program import Param, TensorType
 
 INDENT = "    "
@@ -98,7 +98,7 @@ def print_value(value: Any) -> str:
         return f"{value.dtype}[{', '.join(map(print_expr, value.shape))}]"
     if isinstance(value, (int, float, e.Var, e.Size, e.Sum, e.Binary, e.Call, e.Not, Element)):
         return print_expr(value)
-    return _call(value)
+    return _call(value) if isinstance(value, Node) else str(value)
 
 
 def print_axis(axis: e.Axis) -> str:

@@ -15,7 +15,7 @@ from ..program import TensorType
 from ..schemas import DTYPES, PARTS, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
 from . import syntax as s
-from .print_statements import print_number, print_value
+from .print_statements import print_value
 from .read_statements import CONSTANTS, read_expr, read_extents, read_params
 from .sizes import print_sizes
 
@@ -43,10 +43,10 @@ def _arguments(op: TorchOp) -> list[str]:
         leading.append(argument.name)
     positional = [given[name] for name in leading]
     named = {name: value for name, value in given.items() if name not in leading}
-    read_back = _bind(op.op, positional, named)
+    read_back = bind(op.op, positional, named)
     if read_back is None or read_back != given:  # another overload would claim these positions: name every field
         positional, named = [], given
-    return [_value(v) for v in positional] + [f"{name}={_value(v)}" for name, v in named.items()]
+    return [print_field(v) for v in positional] + [f"{name}={print_field(v)}" for name, v in named.items()]
 
 
 def _is_tensor(value: Any) -> bool:
@@ -55,19 +55,17 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Var)
 
 
-def _value(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return print_value(value)
-    if isinstance(value, (int, float)):
-        return print_number(value)
+def print_field(value: Any) -> str:
+    """Print the value of a field: text in quotes."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, tuple):
-        return f"({', '.join(map(_value, value))})"
+        return f"({', '.join(map(print_field, value))})"
     return print_value(value)
 
 
-def _bind(op: str, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
+def bind(op: str, positional: list[Any], named: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of an op by name, as the first overload that takes them has them; None if there is none."""
     for overload in overloads(op):
         given = _by_name(overload, positional, named)
         if given is not None and accepts(overload, given):
@@ -129,7 +127,7 @@ def _read_op(stmt: s.Syntax) -> TorchOp:
         raise DplcError(f"torch has no op `{call.fn}`", call.span, (), did_you_mean(call.fn, names()))
     positional = [_read_value(item) for item in call.items if not isinstance(item, s.Keyword)]
     named = {item.name: _read_value(item.value) for item in call.items if isinstance(item, s.Keyword)}
-    given = _bind(call.fn, positional, named)
+    given = bind(call.fn, positional, named)
     if given is None:
         options = tuple(a.name for overload in overloads(call.fn) for a in overload.arguments)
         wrong = next((name for name in named if name not in options), None)

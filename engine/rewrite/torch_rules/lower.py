@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
-from ....ir.diagnostic import DplcError, InternalError, Span
+from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
 from ....ir.expr import Axis, Undecided, Var
 from ....ir.functions import DTYPES
 from ....ir.names import unused
@@ -45,6 +45,7 @@ from ....ir.tensor import (
 )
 from ....ir.text.sizes import told_open
 from ....ir.text.tensor import default_axes
+from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
@@ -55,13 +56,11 @@ from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     READERS,
     Bound,
-    Lowers,
     NotApplicable,
     OpCall,
     Producer,
     StatementPattern,
     View,
-    arguments_of,
     views,
 )
 from .resymbolise import resymbolise
@@ -170,14 +169,14 @@ class TorchRule:
         return Definition(name, bracket, compiler.part(value))
 
     # ---- firing
-    def fire(self, lowering: Lowers, call: OpCall) -> View:
+    def fire(self, lowering: TorchLowering, call: OpCall) -> View:
         """Fire on an op, and return its value. Raises NotApplicable with the reason."""
         try:
             return self._fired(lowering, call)
         except Undecided as undecided:
             raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
 
-    def _fired(self, lowering: Lowers, call: OpCall) -> View:
+    def _fired(self, lowering: TorchLowering, call: OpCall) -> View:
         statement = call.statement
         firing = TorchSite(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
         firing.call = call
@@ -195,7 +194,7 @@ class TorchRule:
         lowering.matched = env
         return view
 
-    def _match(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> None:
+    def _match(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> None:
         """Match the root first, then the producers that its fields name."""
         if len(self.patterns) > 1 and self.root.op != call.statement.op:
             raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
@@ -212,7 +211,7 @@ class TorchRule:
             if (reason := pattern.match(call.overload, call.given, firing.env)) is not None:
                 raise NotApplicable(reason)
 
-    def _build(self, lowering: Lowers, call: OpCall, firing: TorchSite) -> View:
+    def _build(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> View:
         *before, last = self.statements
         result = firing.result
         if isinstance(last, Definition):
@@ -245,7 +244,9 @@ class TorchRule:
         dims = tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
         return View(result.name, result.dtype, result.shape, term, dims)
 
-    def _torch(self, lowering: Lowers, call: OpCall, firing: TorchSite, statement: TorchStatement) -> View | Producer:
+    def _torch(
+        self, lowering: TorchLowering, call: OpCall, firing: TorchSite, statement: TorchStatement
+    ) -> View | Producer:
         """Lower an op that the template made, or name one that gives several tensors."""
         types = tuple(TensorType(dtype(firing.env).name, tuple(shape(firing.env))) for dtype, shape in statement.types)
         fields = {name: closure(firing.env) for name, closure in statement.fields.items()}
@@ -521,7 +522,7 @@ class TorchLowering:
                 self.inputs.remove(view)
                 continue
             array = known.get(view.name)
-            formula = None if array is None else resymbolise(view.name, view.dtype, array, self, few)
+            formula = None if array is None else resymbolise(view.name, view.dtype, array, self.fresh, few)
             if formula is not None:
                 self.env[view.name] = formula
                 self.inputs.remove(view)
@@ -680,7 +681,14 @@ class TorchLowering:
 
     def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
         """Return the fields that a template gives to an op, by their names."""
-        return arguments_of(op, {key: self._reference(value) for key, value in fields.items()})
+        named = {key: self._reference(value) for key, value in fields.items()}
+        given = bind(op, [named.pop(key) for key in fields if isinstance(key, int)], named)  # type: ignore[arg-type]
+        if op not in names():
+            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        if given is None:
+            told = ", ".join(map(str, fields))
+            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {told}")
+        return tuple(given.items())
 
     def _reference(self, value: Any) -> Any:
         if isinstance(value, tuple):

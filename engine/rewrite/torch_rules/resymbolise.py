@@ -6,6 +6,7 @@ A transformer's whole attention mask (arange, cumsum, compare, and) folds to one
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from ....ir import compose
 from ....ir.expr import Axis
 from ....ir.facts.index import operate
 from ....ir.tensor import Term
-from .pattern import Lowers, View
+from .pattern import View
 
 Array = np.ndarray[Any, Any]
 EXACT = 1 << 24  # integers that f32 holds exactly
 LARGEST = 1 << 63  # what index arithmetic cannot reach
 
 
-def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int) -> View | None:
+def resymbolise(name: str, dtype: str, array: Array, fresh: Callable[[int], Axis], few: int) -> View | None:
     """Return the value of a constant as a formula over its axes; None if no known formula describes it.
 
     few: the largest number of values that are selected one by one rather than stored.
@@ -30,7 +31,7 @@ def resymbolise(name: str, dtype: str, array: Array, lowering: Lowers, few: int)
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
         return None
-    named = [lowering.fresh(extent) for extent in small.shape]
+    named = list(map(fresh, small.shape))
     places = dict(zip(varying, named, strict=True))
     term = _formula(small, dtype, named, few)
     return View(name, dtype, array.shape, term, tuple(places.get(d) for d in range(array.ndim)))

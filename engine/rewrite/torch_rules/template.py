@@ -25,7 +25,7 @@ from ....ir.tensor import Term, axes, dtype
 from ...language import core as s
 from ...language import typed_slots
 from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
-from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View, unnamed
+from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View
 
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
 #
@@ -51,7 +51,7 @@ class TorchSite:
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
         """Return a new axis without a name."""
-        leaf = unnamed(len(self.slots))
+        leaf = Axis(f"?{len(self.slots)}")
         self.slots[leaf] = AxisSlot(extent, free)
         return leaf
 
@@ -482,9 +482,12 @@ class TemplateCompiler:
                     raise refused() from None
                 raise mistaken(node, error) from error
             if found.__class__ not in (Axis, int):
-                if any(part.__class__ is View for part in walk(found)):
+                calculated = list(_operands(found))
+                if any(
+                    part.__class__ is View for part in (*calculated, *(found if found.__class__ is tuple else (found,)))
+                ):
                     raise refused()
-                if not all(isinstance(part, Node | int | float) for part in _operands(found)):
+                if not all(isinstance(part, Node | int | float) for part in calculated):
                     raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
             return found
 
@@ -504,10 +507,11 @@ class TemplateCompiler:
 
 def _operands(found: Any) -> Iterator[Any]:
     """Yield the operands of an index, or of a condition on indices."""
-    for pair in nodes(found, Binary):
-        yield from (pair.a, pair.b)
-    for total in nodes(found, Sum):
-        yield from (atom for atom, _ in total.terms)
+    for part in nodes(found, Binary, Sum):
+        if isinstance(part, Binary):
+            yield from (part.a, part.b)
+        elif isinstance(part, Sum):
+            yield from (atom for atom, _ in part.terms)
 
 
 def _is_term(item: s.Syntax) -> bool:
