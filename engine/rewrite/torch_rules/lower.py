@@ -64,7 +64,7 @@ from .pattern import (
     views,
 )
 from .resymbolise import resymbolise
-from .template import Bracket, IndexedRead, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, entries
+from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, Value, entries
 
 # A compiled torch rule: match, clauses, template.
 
@@ -130,10 +130,10 @@ class TorchRule:
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
-            if not (isinstance(part, StackedRead) and isinstance(whole, IndexedRead) and whole.name == self.root.dst):
+            if not (isinstance(part, StackedRead) and isinstance(whole, Value) and whole.name == self.root.dst):
                 what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
                 raise DplcError(what, line.span)
-            found.append(ListSlices(part, whole.bracket))
+            found.append(ListSlices(part, whole.bracket or ()))
         return tuple(found)
 
     @property
@@ -177,9 +177,7 @@ class TorchRule:
             raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
 
     def _fired(self, lowering: TorchLowering, call: OpCall) -> View:
-        statement = call.statement
-        firing = TorchSite(lowering, View(statement.dst, statement.types[0].dtype, statement.types[0].shape, None, ()))
-        firing.call = call
+        firing = TorchSite(lowering, call)
         self._match(lowering, call, firing)
         env = firing.env
         env[self.root.dst] = firing.result
@@ -240,8 +238,7 @@ class TorchRule:
         lowering.hint(term, result.name)
         for known in self.slices:
             known.part.note_slices(firing, term, known.bracket)
-        pairs = zip(firing.result_entries, result.shape, strict=True)
-        dims = tuple(None if n == 1 else firing.named(entry) for entry, n in pairs)
+        dims = result.along(firing.named, firing.result_entries)
         return View(result.name, result.dtype, result.shape, term, dims)
 
     def _torch(
@@ -529,20 +526,21 @@ class TorchLowering:
 
     def own(self, view: View) -> None:
         """Name the axes of an input that is not read plainly."""
-        view.own(tuple(None if n == 1 else self.fresh(n) for n in view.shape))
+        view.own(view.along(self.fresh, view.shape))
 
     def hint(self, value: Any, name: str) -> None:
         """Note the preferred name of a term in prints; the first one wins."""
         if isinstance(value, Term):
             self.hints.setdefault(value, name)
 
-    def bound(self, x: Any, low: int, end: int) -> None:
-        """Note that the values of x are indices from low to end-1."""
+    def bound(self, x: Any, low: int, end: int) -> Any:
+        """Return x; its values are indices from low to end-1, and torch raises an error for any other."""
         assert self.origin is not None
         if isinstance(x, Term):
             found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
             if found.knowable:
                 self.bounds.append(found)
+        return x
 
     def slice_of(self, part: Term, whole: Term, read: Term) -> None:
         """Note that a value is computed with a whole list, which has it where `read` does."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
+from ....ir.compose import remap
 from ....ir.diagnostic import DplcError, Span
 from ....ir.dtypes import FLOATS
 from ....ir.expr import Axis, Var
 from ....ir.interp import tensor as meaning
-from ....ir.node import walk
+from ....ir.node import Expr, walk
 from ....ir.program import TensorType
 from ....ir.schemas import Overload
 from ....ir.substitute import with_sizes
@@ -65,9 +66,18 @@ class View:
     def computed(self) -> bool:
         return not isinstance(self.term, Input | None)
 
+    def along(self, name: Callable[[Any], Axis], entries: Sequence[Any]) -> tuple[Axis | None, ...]:
+        """Return the axes that names give to the entries of its dimensions."""
+        return tuple(None if n == 1 else name(entry) for entry, n in zip(entries, self.shape, strict=True))
+
     def own(self, dims: tuple[Axis | None, ...]) -> None:
         """Name the axes of an input."""
         self.dims, self.term = dims, Input(self.name, tuple(filter(None, dims)), self.dtype)
+
+    def read_at(self, places: Sequence[Expr]) -> Term:
+        """Return the value at an index in each dimension."""
+        assert self.term is not None, self
+        return remap(self.term, {dim: e for e, dim in zip(places, self.dims, strict=True) if dim is not None})
 
     def __repr__(self) -> str:
         return self.name
@@ -80,14 +90,14 @@ def views(given: Mapping[str, Any]) -> list[View]:
 
 @dataclass
 class AxisSlot:
-    """Axis without a name yet. candidates: (of a computed value, age, axis) for the positions that it indexes.
+    """Axis without a name yet. candidates: the axes at the positions that it indexes, and whether of a computed value.
 
     free: a bracket created it, and its extent is that of the positions, of which those of size 1 say nothing.
     """
 
     extent: int
     free: bool = False
-    candidates: list[tuple[bool, int, Axis]] = field(default_factory=list)
+    candidates: dict[Axis, bool] = field(default_factory=dict)
     axis: Axis | None = None
     bound: bool = False  # a Reduce sweeps it
 
@@ -125,7 +135,7 @@ class Lowers(Protocol):
 
     def fresh(self, extent: int) -> Axis: ...
     def own(self, view: View) -> None: ...
-    def bound(self, x: Any, low: int, end: int) -> None: ...
+    def bound(self, x: Any, low: int, end: int) -> Any: ...
     def slice_of(self, part: Term, whole: Term, read: Term) -> None: ...
     def made(
         self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]

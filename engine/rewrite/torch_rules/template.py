@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from ....ir import compose
 from ....ir.compose import remap, remap_expr
@@ -16,15 +17,15 @@ from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.dtypes import DTYPES
 from ....ir.expr import Axis, Binary, Sum, Var
 from ....ir.functions import FUNCTIONS
-from ....ir.node import Expr, Node, nodes, walk
+from ....ir.node import Expr, Node, nodes
 from ....ir.program import TensorType
 from ....ir.schemas import PARTS
 from ....ir.sizes import known_at_launch
 from ....ir.stacked import stacked
 from ....ir.tensor import Term, axes, dtype
 from ...language import core as s
-from ...language import typed_slots
 from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
+from ...language.typed_slots import names_in
 from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View
 
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
@@ -37,16 +38,16 @@ from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, Vi
 class TorchSite:
     """The site that facts of level torch see."""
 
-    def __init__(self, lowering: Lowers, result: View):
-        self.lowering, self.result = lowering, result
+    def __init__(self, lowering: Lowers, call: OpCall):
+        statement = call.statement
+        self.lowering, self.call = lowering, call
+        self.result = View(statement.dst, statement.types[0].dtype, statement.types[0].shape)
         self.env: Environment = {SITE: self}
         self.slots: dict[Axis, AxisSlot] = {}
         self.placed: dict[Any, tuple[View, tuple[Entry, ...]]] = {}
         self.unowned: dict[View, tuple[Entry, ...]] = {}
         self.locals: dict[str, Any] = {}
-        self.images: dict[Axis, Expr] = {}  # unnamed axis -> its name; 0 for an extent of 1
         self.result_entries: tuple[Entry, ...] = ()
-        self.call: OpCall | None = None
 
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
@@ -60,38 +61,43 @@ class TorchSite:
         return self.slots[entry].extent
 
     # ---- placing
-    def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool) -> None:
+    def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool = False) -> None:
         """Align a bracket with the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
         if view.dtype in PARTS:
             raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
         aligned = self.align(entries, view, short)
-        self.placed[key] = (view, aligned)
+        self.placed[key] = view, aligned
         if view.term is None and view not in self.unowned:
-            if self._plain(view, aligned):
+            read = [(entry, n) for entry, n in zip(aligned, view.shape, strict=True) if n != 1]
+            distinct = len(dict(read)) == len(read)
+            if distinct and all(entry in self.slots and self.extent(entry) == n for entry, n in read):
                 self.unowned[view] = aligned
             else:
                 self.lowering.own(view)
         if view.term is not None:
             for entry, dim in zip(aligned, view.dims, strict=True):
-                slot = self.slots.get(entry) if dim is not None and entry.__class__ is Axis else None
+                slot = self.slots.get(entry)
                 if slot is not None and dim is not None and dim.extent == slot.extent:
-                    slot.candidates.append((view.computed, self.lowering.age[dim], dim))
+                    slot.candidates[dim] = slot.candidates.get(dim, False) or view.computed
 
     def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
         """Return one entry per dimension, from the right; extents of free axes are settled."""
         spare = len(entries) - len(view.shape)
         if spare < 0:
             raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
-        aligned = tuple(self._unwrapped(e, n) for e, n in zip(entries[spare:], view.shape, strict=True))
-        for entry, n in zip(aligned, view.shape, strict=True):
-            slot = self.slots.get(entry) if entry.__class__ is Axis else None
+        aligned = []
+        for entry, n in zip(entries[spare:], view.shape, strict=True):
+            if isinstance(entry, Exactly) and self.extent(entry.axis) == n:
+                entry = entry.axis
+            aligned.append(entry)
+            slot = self.slots.get(entry)
             if slot is None or n in (1, slot.extent):
                 continue
             if slot.extent == 1 and slot.free:
                 slot.extent = n
             elif not short:
                 raise NotApplicable(f"extent {n} of {view.name} meets {slot.extent}")
-        return aligned
+        return tuple(aligned)
 
     def place_result(self, entries: Sequence[Entry]) -> None:
         """Align the brackets of the result: torch gives its shape, so these extents are final."""
@@ -100,34 +106,19 @@ class TorchSite:
             if entry in self.slots:
                 self.slots[entry].free = False
 
-    def _unwrapped(self, entry: Entry, n: int) -> Entry:
-        whole = entry.__class__ is Exactly and self.slots[entry.axis].extent == n
-        return entry.axis if whole else entry
-
-    def _plain(self, view: View, entries: tuple[Entry, ...]) -> bool:
-        """Return whether an input is read at distinct whole axes."""
-        read = [entry for entry, n in zip(entries, view.shape, strict=True) if n != 1]
-        whole = all(
-            e in self.slots and self.slots[e].extent == n for e, n in zip(entries, view.shape, strict=True) if n != 1
-        )
-        return whole and len(set(read)) == len(read)
-
     # ---- naming
     def name_axes(self) -> None:
         """Give every axis its name, and inputs that were not read before their axes."""
-        taken: set[Axis] = set()
+        taken: set[Axis | None] = set()
         for slot in sorted(self.slots.values(), key=_priority):
-            for _, _, name in sorted(slot.candidates, key=lambda c: c[:2], reverse=True):
-                if name not in taken and slot.extent == name.extent:
-                    taken.add(name)
-                    slot.axis = name
-                    break
-        for entry, n in zip(self.result_entries, self.result.shape, strict=True):
-            if n != 1:
-                self.named(entry)
+            found, age = slot.candidates, self.lowering.age
+            newest = sorted(found, key=lambda name: (found[name], age[name]), reverse=True)
+            slot.axis = next((name for name in newest if name not in taken and slot.extent == name.extent), None)
+            taken.add(slot.axis)
+        self.result.along(self.named, self.result_entries)
         for view, entries in self.unowned.items():
             if view.term is None:  # not owned meanwhile by an op that the template made
-                view.own(tuple(None if n == 1 else self.named(e) for e, n in zip(entries, view.shape, strict=True)))
+                view.own(view.along(self.named, entries))
 
     def named(self, leaf: Axis) -> Axis:
         """Return the named axis that an unnamed one became."""
@@ -139,35 +130,27 @@ class TorchSite:
     def resolve(self, entry: Entry) -> Expr:
         """Return an index expression over named axes."""
         if entry.__class__ is Axis:
-            if entry not in self.images:
-                self.images[entry] = 0 if self.slots[entry].extent == 1 else self.named(entry)
-            return self.images[entry]
+            return 0 if self.extent(entry) == 1 else self.named(entry)
         if not isinstance(entry, Node):
             return entry.build(self) if hasattr(entry, "build") else entry
-        for leaf in dict.fromkeys(part for part in walk(entry) if part.__class__ is Axis):
-            self.resolve(leaf)
-        return remap_expr(entry, self.images)
+        return remap_expr(entry, {leaf: self.resolve(leaf) for leaf in nodes(entry, Axis)})
 
     # ---- reading
     def stack(self, axis: Axis, terms: Sequence[Term]) -> Term:
         """Return the values of an op that stacks tensors, along an axis of our own."""
-        assert self.call is not None
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
-        kind, shape = dtype(terms[0]), tuple(lane.extent for lane in lanes)
-        views = tuple(View(self.result.name, kind, shape, term, lanes) for term in terms)
-        fields: dict[str | int, Any] = {"tensors": views, "dim": 0}
-        types = (TensorType(kind, (len(views), *shape)),)
-        made = self.lowering.made(self.call, self.result.name, "Stack", fields, types)
-        assert made.term is not None
-        named = zip(made.dims, (axis, *lanes), strict=True)
-        return remap(made.term, {own: other for own, other in named if own is not None})
+        kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
+        fields: dict[str | int, Any] = {
+            "tensors": tuple(View(name, kind, shape, term, lanes) for term in terms),
+            "dim": 0,
+        }
+        made = self.lowering.made(self.call, name, "Stack", fields, (TensorType(kind, (len(terms), *shape)),))
+        return made.read_at((axis, *lanes))
 
     def read(self, key: Any) -> Term:
         """Return the operand that a bracket reads."""
         view, entries = self.placed[key]
-        assert view.term is not None, view
-        mapping = {dim: self.resolve(e) for e, dim in zip(entries, view.dims, strict=True) if dim is not None}
-        return remap(view.term, mapping)
+        return view.read_at(tuple(map(self.resolve, entries)))
 
 
 def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
@@ -175,7 +158,7 @@ def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
 
     Axes of computed values are first, then axes that are not reduced, then those with few candidates.
     """
-    return not any(c[0] for c in slot.candidates), slot.bound, len({c[2] for c in slot.candidates})
+    return not any(slot.candidates.values()), slot.bound, len(slot.candidates)
 
 
 class Part:
@@ -205,51 +188,34 @@ class Computed(Part):
 
 @dataclass(eq=False)
 class Value(Part):
-    """A name or a calculation: a local value, a number, a rank-0 tensor."""
+    """A name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor with brackets.
 
-    name: str | None
-    closure: Closure
+    A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
+    """
+
     node: s.Syntax
+    closure: Closure
+    name: str = ""
+    bracket: Bracket | None = None
+    short: bool = False
 
     def scan(self, firing: TorchSite) -> None:
-        value = firing.env.get(self.name) if self.name is not None and self.name not in firing.locals else None
-        if isinstance(value, View) and not value.shape:
-            firing.place(self, value, (), False)
+        value = firing.env.get(self.name)
+        if isinstance(value, View) and (self.bracket is not None or not value.shape):
+            firing.place(self, value, entries(self.bracket or (), firing, len(value.shape)), self.short)
 
     def build(self, firing: TorchSite) -> Any:
-        if self.name is not None and self.name in firing.locals:
+        if self.bracket is None and self.name in firing.locals:
             return firing.locals[self.name]
         if self in firing.placed:
             return firing.read(self)
         value = self.closure(firing.env)
         if isinstance(value, (bool, int, float)) or known_at_launch(value):
             return value
-        raise DplcError(
-            f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets",
-            self.node.span,
-        )
-
-
-@dataclass(eq=False)
-class IndexedRead(Part):
-    """`x[os.., k]`. A number in the position of a tensor is used as it is."""
-
-    name: str
-    bracket: Bracket
-    short: bool
-
-    def scan(self, firing: TorchSite) -> None:
-        value = firing.env.get(self.name)
-        if isinstance(value, View):
-            firing.place(self, value, entries(self.bracket, firing, len(value.shape)), self.short)
-
-    def build(self, firing: TorchSite) -> Any:
-        if self in firing.placed:
-            return firing.read(self)
-        value = firing.env.get(self.name)
-        if isinstance(value, (bool, int, float)) or known_at_launch(value):
-            return value
-        raise NotApplicable(f"`{self.name}` is not a tensor")
+        if self.bracket is not None:
+            raise NotApplicable(f"`{self.name}` is not a tensor")
+        what = f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
+        raise DplcError(what, self.node.span)
 
 
 @dataclass(eq=False)
@@ -258,7 +224,7 @@ class Reduction(Part):
 
     over: Bracket
     children: tuple[Part, ...]
-    fold: Callable[[Iterator[Axis], list[Any]], Any]
+    fold: Callable[[list[Axis], list[Any]], Any]
 
     def scan(self, firing: TorchSite) -> None:
         super().scan(firing)
@@ -266,14 +232,14 @@ class Reduction(Part):
             firing.slots[leaf].bound = True
 
     def build(self, firing: TorchSite) -> Any:
-        over = map(firing.resolve, tuple(self._axes(firing)))
-        return self.fold((a for a in over if a.__class__ is Axis), [x.build(firing) for x in self.children])
+        over = [firing.resolve(leaf) for leaf in list(self._axes(firing))]
+        return self.fold([a for a in over if a.__class__ is Axis], [x.build(firing) for x in self.children])
 
     def _axes(self, firing: TorchSite) -> Iterator[Axis]:
         """Yield the axes that are reduced. Raises DplcError at an item that is not an axis."""
         for item in self.over:
             for entry in entries((item,), firing):
-                if entry.__class__ is not Axis or entry not in firing.slots:
+                if entry not in firing.slots:
                     raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", item.span)
                 yield entry
 
@@ -288,7 +254,7 @@ class StackedRead(Part):
 
     def scan(self, firing: TorchSite) -> None:
         for number, view in enumerate(firing.env[self.name]):
-            firing.place((self, number), view, entries(self.bracket, firing, len(view.shape)), False)
+            firing.place((self, number), view, entries(self.bracket, firing, len(view.shape)))
 
     def build(self, firing: TorchSite) -> Any:
         terms = tuple(firing.read((self, number)) for number in range(len(firing.env[self.name])))
@@ -297,7 +263,7 @@ class StackedRead(Part):
         made = stacked(axis, terms, lambda others: firing.stack(axis, others))
         if made is None:
             raise NotApplicable(f"the tensors of `{self.name}` are not computed alike")
-        return compose.remap(made, {axis: place})
+        return remap(made, {axis: place})
 
     def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
         """Note each tensor of the list as a slice of the whole (with this bracket), at its number on the list axis."""
@@ -305,11 +271,10 @@ class StackedRead(Part):
         for number in range(len(firing.env[self.name])):
             view, read = firing.placed[(self, number)]
             assert view.term is not None
-            dims = dict(zip(read, view.dims, strict=True))
+            at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
             stands = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
-            where = {firing.named(to): dims[e] or 0 for to, e, n in stands if e is not place and n != 1}
-            at = {firing.named(to): number for to, e in zip(own, entries(bracket, firing), strict=True) if e is place}
-            firing.lowering.slice_of(view.term, whole, compose.remap(whole, where | at))
+            where = {firing.named(to): at[entry] or 0 for to, entry, n in stands if entry is place or n != 1}
+            firing.lowering.slice_of(view.term, whole, remap(whole, where))
 
 
 @dataclass(eq=False)
@@ -330,27 +295,13 @@ class Decide(Part):
         return self._chosen(firing).build(firing)
 
 
-@dataclass(eq=False)
-class Item:
-    """One item of a bracket. name: of an axis or a run that the bracket may bind; part: of a term."""
+class Item(NamedTuple):
+    """One item of a bracket. name: of an axis or a run that the bracket may bind. closure: of its entry or entries."""
 
     name: str | None
     run: bool
     closure: Closure
-    part: Part | None
     span: Span
-
-    def values(self, firing: TorchSite) -> tuple[Entry, ...] | None:
-        """Return the entries of the item; None for a run that is not bound yet."""
-        if self.part is not None:
-            self.part.scan(firing)
-            return (self.part,)
-        if self.name is not None and self.name not in firing.env:
-            if self.run:
-                return None
-            firing.env[self.name] = firing.axis(1, free=True)
-        value = self.closure(firing.env)
-        return tuple(value) if self.run else (value,)
 
 
 Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
@@ -358,13 +309,18 @@ Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
 
 def entries(bracket: Bracket, firing: TorchSite, rank: int = 0) -> list[Entry]:
     """Return one entry per position of a bracket. An unbound run gets the positions that the rank leaves."""
-    groups = [item.values(firing) for item in bracket]
-    if None in groups:
-        open_run = groups.index(None)
-        count = rank - sum(len(group) for group in groups if group is not None)
-        bound = tuple(firing.axis(1, free=True) for _ in range(max(count, 0)))
-        firing.env[bracket[open_run].name or ""] = groups[open_run] = bound
-    return [entry for group in groups if group is not None for entry in group]
+    env, found, unbound = firing.env, list[Entry](), list[tuple[str, int]]()
+    for name, run, closure, _ in bracket:
+        if name is not None and name not in env:
+            if run:
+                unbound.append((name, len(found)))
+                continue
+            env[name] = firing.axis(1, free=True)
+        found += closure(env) if run else (closure(env),)
+    for name, place in unbound:
+        env[name] = tuple(firing.axis(1, free=True) for _ in range(rank - len(found)))
+        found[place:place] = env[name]
+    return found
 
 
 # Templates of torch rules: syntax compiled to the parts above.
@@ -395,11 +351,11 @@ class TemplateCompiler:
         """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
             case s.ReadTerm(x=s.NameTerm(name=name)):
-                return IndexedRead(name, self.bracket(term.places), short)
+                return Value(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
             case s.EitherTerm():
                 return Decide(self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short))
             case s.NameTerm():
-                return Value(term.name, self.numbers.compile(term.node), term.node)
+                return Value(term.node, self.numbers.compile(term.node), term.name)
             case s.ReduceTerm(fn=fn):
                 if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
                     hint = did_you_mean(fn, [name for name, f in FUNCTIONS.items() if f.identity is not None])
@@ -418,8 +374,10 @@ class TemplateCompiler:
             case s.CastTerm():
                 return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
-                low, end = map(self.numbers.compile, (term.low, term.end))
-                return self._place(self.of(term.x, short), low, end)
+                x, low, end = self.of(term.x, short), self.numbers.compile(term.low), self.numbers.compile(term.end)
+                return Computed(
+                    (x,), lambda firing: firing.lowering.bound(x.build(firing), low(firing.env), end(firing.env))
+                )
             case s.FunctionTerm(known=True):
                 arity = FUNCTIONS[term.fn].arity
                 if len(term.operands) != arity:
@@ -427,7 +385,7 @@ class TemplateCompiler:
                     raise DplcError(what, term.span)
                 parts, fn = tuple(self.of(operand, short) for operand in term.operands), term.fn
                 return Computed(parts, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in parts]))
-        return Value(None, self.numbers.compile(term.node), term.node)
+        return Value(term.node, self.numbers.compile(term.node))
 
     @staticmethod
     def _case(condition: Closure, a: Part, b: Part) -> Part:
@@ -451,41 +409,25 @@ class TemplateCompiler:
 
         return Computed((x,), build)
 
-    @staticmethod
-    def _place(x: Part, low: Closure, end: Closure) -> Part:
-        """Return x with a bound: its elements are indices from low to end-1. Torch raises an error for any other."""
-
-        def build(firing: TorchSite) -> Any:
-            term = x.build(firing)
-            firing.lowering.bound(term, low(firing.env), end(firing.env))
-            return term
-
-        return Computed((x,), build)
-
     def _reduction(self, term: s.ValueTerm, operands: tuple[Part, ...], fold: Callable[..., Any]) -> Part:
         """Return the part of a reduction: its axes stand between its function and its operands."""
         return Reduction(self.bracket(term.node.items[1:-1]), operands, fold)  # type: ignore[attr-defined]
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
-        compute = self.symbolic.compile(node)
-        names = tuple({part.text for part in typed_slots.walk(node) if isinstance(part, s.NameOf)})
-
-        def refused() -> DplcError:
-            return DplcError("an index is an axis or a number, not a tensor value", node.span)
+        compute, names = self.symbolic.compile(node), names_in(node)
+        refused = partial(DplcError, "an index is an axis or a number, not a tensor value", node.span)
 
         def index(env: Environment) -> Any:
             try:
                 found = compute(env)
             except MISTAKES as error:
-                if any(env.get(name).__class__ is View for name in names):
+                if any(isinstance(env.get(name), View) for name in names):
                     raise refused() from None
                 raise mistaken(node, error) from error
             if found.__class__ not in (Axis, int):
                 calculated = list(_operands(found))
-                if any(
-                    part.__class__ is View for part in (*calculated, *(found if found.__class__ is tuple else (found,)))
-                ):
+                if any(isinstance(x, View) for x in (*calculated, *(found if isinstance(found, tuple) else (found,)))):
                     raise refused()
                 if not all(isinstance(part, Node | int | float) for part in calculated):
                     raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
@@ -498,11 +440,16 @@ class TemplateCompiler:
 
     def _item(self, item: s.Syntax) -> Item:
         run, inner = isinstance(item, s.Run), item.base if isinstance(item, s.Run) else item
-        closure = self.index(inner) if not _is_term(inner) else (lambda env: ())
         name = inner.text if isinstance(inner, s.NameOf) else None
-        if not run and (_is_term(item) or name in self.locals):
-            return Item(None, False, closure, self.part(item), item.span)
-        return Item(name, run, closure, None, item.span)
+        if run or not (_is_term(item) or name in self.locals):
+            return Item(name, run, self.index(inner), item.span)
+        part = self.part(item)
+
+        def deferred(env: Environment) -> Part:
+            part.scan(env[SITE])
+            return part
+
+        return Item(None, False, deferred, item.span)
 
 
 def _operands(found: Any) -> Iterator[Any]:
