@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import shlex
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
-from ....ir.diagnostic import DplcError, InternalError, Span, did_you_mean
+from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.expr import Axis, Undecided, Var
 from ....ir.functions import DTYPES
 from ....ir.names import unused
+from ....ir.node import nodes
 from ....ir.program import TensorType
 from ....ir.ranges import where_decided
 from ....ir.schemas import PARTS, aten_name, names, resolve
@@ -49,17 +50,19 @@ from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, holds
+from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, Environment, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, policy_of
 from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     READERS,
     Bound,
+    Fields,
     NotApplicable,
     OpCall,
     Producer,
     StatementPattern,
+    Types,
     View,
     views,
 )
@@ -73,7 +76,7 @@ class Definition(NamedTuple):
     """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
 
     name: str
-    bracket: Bracket | None
+    bracket: Bracket
     part: Part
 
 
@@ -82,15 +85,18 @@ class TorchStatement(NamedTuple):
 
     name: str
     op: str
-    fields: dict[str | int, Closure]
+    positional: Closure
+    named: dict[str, Closure]
     types: tuple[tuple[Closure, Closure], ...]
 
-
-class ListSlices(NamedTuple):
-    """`Stacked(j, xs[os..]) = y[os..]`: y, the result, is the tensors of a list along its axis j."""
-
-    part: StackedRead
-    bracket: Bracket
+    def made(self, lowering: TorchLowering, firing: TorchSite) -> View | Producer:
+        """Return the value of the op, or its name if it gives several tensors."""
+        env, call = firing.env, firing.call
+        types = tuple(TensorType(dtype(env).name, shape(env)) for dtype, shape in self.types)
+        fields = self.positional(env), {name: closure(env) for name, closure in self.named.items()}
+        if len(types) > 1:
+            return lowering.several(self.op, fields, types)
+        return lowering.made(call, self.name, self.op, fields, types or call.statement.types)
 
 
 class TorchRule:
@@ -108,77 +114,91 @@ class TorchRule:
             _ = self.clauses, self.statements
 
     @cached_property
-    def clauses(self) -> tuple[tuple[s.LetClause | s.Guard, Closure], ...]:
+    def clauses(self) -> list[tuple[s.LetClause | s.Guard, Closure]]:
         """The `let`s and guards, each with what computes it."""
-        return tuple(map(self._clause, self.rule.clauses))
+        numbers, found = Numbers(), []
+        for clause in self.rule.clauses:
+            if not isinstance(clause, s.LetClause | s.Guard):
+                raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
+            computed = clause.value if isinstance(clause, s.LetClause) else clause.condition
+            found.append((clause, numbers.compile(computed)))
+        return found
 
     @cached_property
-    def statements(self) -> tuple[Definition | TorchStatement, ...]:
+    def statements(self) -> list[Definition | TorchStatement]:
         """The template."""
-        lines = [x for x in self.rule.rewrite if not s.says_slices(x)]
-        names = frozenset(n for n in map(_target_name, lines) if n != self.root.dst)
-        compiler = TemplateCompiler(names)
-        made = tuple(self._statement(x, compiler) for x in lines)
+        lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
+        compiler = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst})
+        made = [self._statement(line, compiler) for line in lines]
         if not made or made[-1].name != self.root.dst:
             what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
             raise DplcError(what, self.rule.span)
         return made
 
     @cached_property
-    def slices(self) -> tuple[ListSlices, ...]:
-        """Lines of the template that describe the result as a list of slices."""
+    def slices(self) -> list[tuple[StackedRead, Bracket]]:
+        """Lines `Stacked(j, xs[os..]) = y[os..]`: the tensors of a list, and the brackets of the result."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
             if not (isinstance(part, StackedRead) and isinstance(whole, Value) and whole.name == self.root.dst):
                 what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
                 raise DplcError(what, line.span)
-            found.append(ListSlices(part, whole.bracket or ()))
-        return tuple(found)
+            found.append((part, whole.bracket or ()))
+        return found
 
     @property
     def key(self) -> str:
         """The op to look it up by: the one that the pattern starts from."""
         root = self.root
-        source = next((p for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root)
-        return source.op
-
-    def _clause(self, clause: Any) -> tuple[s.LetClause | s.Guard, Closure]:
-        numbers = Numbers()
-        if isinstance(clause, s.LetClause):
-            return clause, numbers.compile(clause.value)
-        if isinstance(clause, s.Guard):
-            return clause, numbers.compile(clause.condition)
-        raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
+        return next((p.op for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root.op)
 
     def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
         if not isinstance(node, s.Assign):
             raise DplcError("a template on torch holds definitions `name = value`", node.span)
         name, value = _target_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
-            numbers = Numbers()
-            fields: dict[str | int, Closure] = {}
-            for n, item in enumerate(value.items):
-                named = isinstance(item, s.Keyword)
-                fields[item.name if named else n] = numbers.compile(item.value if named else item)  # type: ignore[attr-defined]
+            numbers = compiler.numbers
+            named = {item.name: numbers.compile(item.value) for item in value.items if isinstance(item, s.Keyword)}
+            positional = numbers.compile_all(tuple(x for x in value.items if not isinstance(x, s.Keyword)))
             types = tuple((numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in node.types)
-            return TorchStatement(name, value.fn, fields, types)
+            return TorchStatement(name, value.fn, positional, named, types)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
-        return Definition(name, bracket, compiler.part(value))
+        return Definition(name, bracket or (), compiler.part(value))
 
     # ---- firing
     def fire(self, lowering: TorchLowering, call: OpCall) -> View:
         """Fire on an op, and return its value. Raises NotApplicable with the reason."""
+        firing = TorchSite(lowering, call)
         try:
-            return self._fired(lowering, call)
+            self._match(lowering, call, firing.env)
+            self._decide(firing)
+            view = self._build(lowering, firing)
         except Undecided as undecided:
             raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
+        lowering.matched = firing.env
+        return view
 
-    def _fired(self, lowering: TorchLowering, call: OpCall) -> View:
-        firing = TorchSite(lowering, call)
-        self._match(lowering, call, firing)
+    def _match(self, lowering: TorchLowering, call: OpCall, env: Environment) -> None:
+        """Match the root first, then the producers that its fields name."""
+        if len(self.patterns) > 1 and self.root.op != call.statement.op:
+            raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
+        for pattern in reversed(self.patterns):
+            if pattern is not self.root:
+                statement = lowering.made_by(env.get(pattern.dst))
+                if statement is None:
+                    raise NotApplicable(f"`{pattern.dst}` is no op's result")
+                call = lowering.call(statement)
+            if pattern.op != call.statement.op:
+                raise NotApplicable(f"expected {pattern.op}, found {call.statement.op}")
+            reason = pattern.typed(call.statement.types, env) or pattern.match(call.overload, call.given, env)
+            if reason is not None:
+                raise NotApplicable(reason)
+
+    def _decide(self, firing: TorchSite) -> None:
+        """Compute the `let`s, and decide the guards."""
         env = firing.env
         env[self.root.dst] = firing.result
         for clause, closure in self.clauses:
@@ -186,70 +206,37 @@ class TorchRule:
                 env[clause.name] = closure(env)
             elif not holds(closure, env):
                 undecided = env.pop(UNDECIDED, None)
-                saw = partial(what_it_saw, clause, dict(env), Numbers(), undecided)
-                raise NotApplicable(clause.reason, saw)
-        view = self._build(lowering, call, firing)
-        lowering.matched = env
-        return view
+                raise NotApplicable(clause.reason, partial(what_it_saw, clause, dict(env), Numbers(), undecided))
 
-    def _match(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> None:
-        """Match the root first, then the producers that its fields name."""
-        if len(self.patterns) > 1 and self.root.op != call.statement.op:
-            raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
-        for pattern in reversed(self.patterns):
-            if pattern is not self.root:
-                statement = lowering.made_by(firing.env.get(pattern.dst))
-                if statement is None:
-                    raise NotApplicable(f"`{pattern.dst}` is no op's result")
-                call = lowering.call(statement)
-            if pattern.op != call.statement.op:
-                raise NotApplicable(f"expected {pattern.op}, found {call.statement.op}")
-            if (reason := pattern.typed(call.statement.types, firing.env)) is not None:
-                raise NotApplicable(reason)
-            if (reason := pattern.match(call.overload, call.given, firing.env)) is not None:
-                raise NotApplicable(reason)
-
-    def _build(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> View:
+    def _build(self, lowering: TorchLowering, firing: TorchSite) -> View:
+        """Build the template."""
         *before, last = self.statements
         result = firing.result
         if isinstance(last, Definition):
-            assert last.bracket is not None
             firing.place_result(entries(last.bracket, firing, len(result.shape)))
             if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
         for statement in self.statements:
-            if isinstance(statement, TorchStatement):
-                made = firing.env[statement.name] = self._torch(lowering, call, firing, statement)
-                if statement is last:
-                    assert isinstance(made, View)
-                    return made
-            else:
+            if isinstance(statement, Definition):
                 statement.part.scan(firing)
-        for known in self.slices:
-            known.part.scan(firing)
+            else:
+                firing.env[statement.name] = statement.made(lowering, firing)
+        if not isinstance(last, Definition):
+            return firing.env[last.name]  # type: ignore[no-any-return]
+        for part, _ in self.slices:
+            part.scan(firing)
         firing.name_axes()
         for statement in before:
             if isinstance(statement, Definition):
                 value = firing.locals[statement.name] = statement.part.build(firing)
                 lowering.hint(value, statement.name)
-        assert isinstance(last, Definition)
-        value, of_its_dtype = last.part.build(firing), any(view.dtype == result.dtype for view in views(call.given))
+        value, of_its_dtype = last.part.build(firing), any(x.dtype == result.dtype for x in views(firing.call.given))
         term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
         lowering.hint(term, result.name)
-        for known in self.slices:
-            known.part.note_slices(firing, term, known.bracket)
+        for part, bracket in self.slices:
+            part.note_slices(firing, term, bracket)
         dims = result.along(firing.named, firing.result_entries)
         return View(result.name, result.dtype, result.shape, term, dims)
-
-    def _torch(
-        self, lowering: TorchLowering, call: OpCall, firing: TorchSite, statement: TorchStatement
-    ) -> View | Producer:
-        """Lower an op that the template made, or name one that gives several tensors."""
-        types = tuple(TensorType(dtype(firing.env).name, tuple(shape(firing.env))) for dtype, shape in statement.types)
-        fields = {name: closure(firing.env) for name, closure in statement.fields.items()}
-        if len(types) > 1:
-            return lowering.several(statement.op, fields, types)
-        return lowering.made(call, statement.name, statement.op, fields, types or call.statement.types)
 
 
 def _target_name(node: s.Syntax) -> str:
@@ -263,7 +250,8 @@ def _target_name(node: s.Syntax) -> str:
 # The result of lowering a torch graph: the program, the firings and the refusals.
 
 
-Refused = tuple[Rule, TorchOp, "NotApplicable"]  # a rule for an op that the rule did not take, and why
+Arguments = tuple[tuple[str, Any], ...]  # of an op, as it has them
+Refused = tuple[Rule, TorchOp, NotApplicable]  # a rule for an op that the rule did not take, and why
 
 
 @dataclass(frozen=True)
@@ -301,10 +289,9 @@ def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
         yield part, read
 
 
-def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: frozenset[Term]) -> tuple[Term, ...]:
+def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: Set[Term]) -> tuple[Term, ...]:
     """Return the roots with slices for the values that `slices` has. wholes: the values that are sliced."""
-    new: dict[Term, Term] = {whole: whole for whole in wholes}
-    new |= {term: of for term, of in slices.items() if term not in wholes}
+    new = {**slices, **{whole: whole for whole in wholes}}
     for term in postorder(roots):
         if term not in new:
             new[term] = rebuilt(term, new.__getitem__)
@@ -315,24 +302,6 @@ def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: f
 
 
 TOLD_TEXT = 200  # characters of a program that a message repeats
-
-Refusals = Sequence[tuple[Rule, NotApplicable]]
-
-
-def unsupported(op: TorchOp, origin: TorchOp, refusals: Refusals, found: Span | str | None) -> DplcError:
-    """Return the error for an op. origin: the user's op that it is part of; found: the location or module of that.
-
-    Where a size left something open, it says for which part of the range a rule would take the op.
-    """
-    name = aten_name(op.op) if op.op in names() else op.op
-    notes = [f"{rule.location}: {rule.name}: {refusal.text}" for rule, refusal in refusals]
-    if origin.op not in (op.op, "Getitem"):
-        notes.insert(0, f"it is part of `{aten_name(origin.op)}`")
-    if isinstance(found, str):
-        notes.append(f"in {found}")
-    place, what = found if isinstance(found, Span) else None, f"torch op '{name}' is not supported"
-    narrower = where_decided(what, [refusal.undecided for _, refusal in refusals], place, notes)
-    return narrower or DplcError(what, place, notes, _how_to_write(op.op, place))
 
 
 def _how_to_write(op: str, place: Span | None) -> str | None:
@@ -380,11 +349,9 @@ def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: S
 def _plain_name(term: Term) -> str:
     if isinstance(term, Reduce):
         return _REDUCED.get(term.fn, "folded")
-    if isinstance(term, Fold):
-        return "folded"
     if isinstance(term, Elementwise):
         return _COMPUTED.get(term.fn, f"{term.fn}_")
-    return "stored" if isinstance(term, Mat) else "picked"
+    return {Fold: "folded", Mat: "stored", Case: "picked"}[term.__class__]
 
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
@@ -458,8 +425,8 @@ def lower_graph(
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
     lowering.run()
-    events, bounds = (tuple(lowering.fired), tuple(lowering.refused)), tuple(dict.fromkeys(lowering.bounds))
-    return Lowered(lowering.finish(), *events, lowering.origins, bounds)
+    made, bounds = lowering.finish(), tuple(dict.fromkeys(lowering.bounds))
+    return Lowered(made, tuple(lowering.fired), tuple(lowering.refused), lowering.origins, bounds)
 
 
 class TorchLowering:
@@ -493,7 +460,7 @@ class TorchLowering:
         self.wholes: set[Term] = set()
         # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View] = {}
-        self.several_before: dict[Any, Producer] = {}  # ops of templates that give several tensors
+        self.unread: dict[Any, TorchOp] = {}  # ops of templates whose results are lowered at each read
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -564,9 +531,7 @@ class TorchLowering:
     def _name(self, statement: TorchOp) -> View:
         """Return a view without a term for complex numbers; its parts are lowered at each read."""
         kind = statement.types[0]
-        view = self.env[statement.dst] = View(statement.dst, kind.dtype, kind.shape, None, ())
-        self.producers[statement.dst] = statement
-        return view
+        return self.env.setdefault(statement.dst, View(statement.dst, kind.dtype, kind.shape))
 
     def _note_origin(self, term: Term, op: TorchOp) -> None:
         """Note the op as the origin of everything new below a value."""
@@ -580,11 +545,8 @@ class TorchLowering:
     @cached_property
     def wanted(self) -> set[str]:
         """The statements whose value is read, by anything but Getitem: those are read through it."""
-        wanted = {out.name for out in self.graph.outs}
-        for statement in self.graph.body:
-            if statement.op != "Getitem":
-                wanted.update(_read(statement.args))
-        return wanted
+        read = tuple(statement.args for statement in self.graph.body if statement.op != "Getitem")
+        return {out.name for out in self.graph.outs} | {name.name for name in nodes(read, Var)}
 
     def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
         """Return an op with its fields looked up."""
@@ -617,49 +579,36 @@ class TorchLowering:
         """Return the value of an op by the first rule that fires."""
         statement = call.statement
         self.origin = call.origin
-        source = self.made_by(call.given.get("self")) if call.statement.op in READERS else None
-        start = call.statement.op if source is None else source.op
-        rules, refusals = self.rules.get(start, ()), list[tuple[Rule, NotApplicable]]()
-        if start != statement.op:
-            rules += self.rules.get(statement.op, ())
+        source = self.made_by(call.given.get("self")) if statement.op in READERS else None
+        ops = dict.fromkeys((statement.op if source is None else source.op, statement.op))
+        rules, refusals = [rule for op in ops for rule in self.rules.get(op, ())], list[Refused]()
         for place, rule in enumerate(rules):
             mark = len(self.folded)
             try:
                 view = rule.fire(self, call)
             except NotApplicable as refusal:
-                refusals.append((rule.rule, refusal))
+                refusals.append((rule.rule, statement, refusal))
                 continue
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
                 folded, origin = tuple(self.folded[mark:]), call.origin.dst
                 self.fired.append(RewriteStep(rule.rule, statement, view, self.matched, folded, given, origin))
                 del self.folded[mark:]
-                self._note_refusals(statement, refusals, rules[place:])
+                before = NotApplicable(f"`{rule.rule.name}` took it before")
+                self.refused += refusals + [(later.rule, statement, before) for later in rules[place + 1 :]]
             return view
         raise self.unsupported(call.origin, statement, refusals)
 
-    def _note_refusals(
-        self, statement: TorchOp, refusals: Iterable[tuple[Rule, NotApplicable]], rest: tuple[TorchRule, ...]
-    ) -> None:
-        """Note the rules that did not lower an op. rest: the rule that did, and those that were not tried."""
-        self.refused += [(rule, statement, refusal) for rule, refusal in refusals]
-        before = NotApplicable(f"`{rest[0].rule.name}` took it before")
-        self.refused += [(later.rule, statement, before) for later in rest[1:]]
-
-    def made(
-        self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
-    ) -> View:
+    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View:
         """Lower an op that a template made: its tensors get names, so that it is a statement like any other."""
         if self.depth >= DEPTH:
             raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
         args = self._arguments(op, fields)
+        if types[0].dtype in PARTS:
+            return self._name(self._unread(op, args, types))
         statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
         key = op, repr(args), types
         known = self.made_before.get(key)
-        if known is None and types[0].dtype in PARTS:
-            known = self.made_before[key] = self._name(TorchOp(f"%{len(self.producers)}_", op, args, types))
-        if known is not None and known.dtype in PARTS:
-            return known
         if known is not None:
             again = View(statement.dst, known.dtype, known.shape, known.term, known.dims)
             self.references[again] = self._reference(known)  # what is computed from it is computed once, too
@@ -669,22 +618,24 @@ class TorchLowering:
         self.depth -= 1
         return view
 
-    def several(self, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]) -> Producer:
+    def several(self, op: str, fields: Fields, types: Types) -> Producer:
         """Return an op of a template with several results: each is lowered where `Getitem` reads it."""
-        args = self._arguments(op, fields)
-        statement = TorchOp(f"%{len(self.producers)}_", op, args, types)
-        made = self.several_before.setdefault((op, repr(args), types), Producer(statement))
-        self.producers[made.statement.dst] = made.statement
+        return Producer(self._unread(op, self._arguments(op, fields), types))
+
+    def _unread(self, op: str, args: Arguments, types: Types) -> TorchOp:
+        made = TorchOp(f"%{len(self.producers)}_", op, args, types)
+        made = self.unread.setdefault((op, repr(args), types), made)
+        self.producers[made.dst] = made
         return made
 
-    def _arguments(self, op: str, fields: dict[str | int, Any]) -> tuple[tuple[str, Any], ...]:
+    def _arguments(self, op: str, fields: Fields) -> Arguments:
         """Return the fields that a template gives to an op, by their names."""
-        named = {key: self._reference(value) for key, value in fields.items()}
-        given = bind(op, [named.pop(key) for key in fields if isinstance(key, int)], named)  # type: ignore[arg-type]
         if op not in names():
             raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        positional, named = fields
+        given = bind(op, [*map(self._reference, positional)], {name: self._reference(x) for name, x in named.items()})
         if given is None:
-            told = ", ".join(map(str, fields))
+            told = ", ".join(map(str, (*range(len(positional)), *named)))
             raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {told}")
         return tuple(given.items())
 
@@ -701,8 +652,12 @@ class TorchLowering:
             self.env[known.name] = value
         return known
 
-    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Refusals) -> DplcError:
-        """Return the error for an op that no rule lowers; for an element of a list, it is about the op of the list."""
+    def unsupported(self, origin: TorchOp, statement: TorchOp, refusals: Sequence[Refused]) -> DplcError:
+        """Return the error for an op that no rule lowers; for an element of a list, it is about the op of the list.
+
+        origin: the user's op that it is part of. Where a size left something open, it says for which part of the range
+        a rule would take the op.
+        """
         source = statement
         while source.op in READERS and isinstance(read := dict(source.args)["self"], Var):
             made = self.made_by(self._value(read))
@@ -712,7 +667,13 @@ class TorchLowering:
         if source is not statement and source.op not in self.rules:
             refusals = ()  # of who reads it: no rule at all makes it
         found = self.spans.get(origin.dst) or self.spans.get(source.dst)  # the parts of a result are read at no line
-        return unsupported(source, origin, refusals, found)
+        name = aten_name(source.op) if source.op in names() else source.op
+        notes = [f"it is part of `{aten_name(origin.op)}`"] if origin.op not in (source.op, "Getitem") else []
+        notes += [f"{rule.location}: {rule.name}: {refusal.text}" for rule, _, refusal in refusals]
+        notes += [f"in {found}"] if isinstance(found, str) else []
+        place, what = found if isinstance(found, Span) else None, f"torch op '{name}' is not supported"
+        narrower = where_decided(what, [refusal.undecided for _, _, refusal in refusals], place, notes)
+        return narrower or DplcError(what, place, notes, _how_to_write(source.op, place))
 
     def _place(self, origin: TorchOp) -> Span | None:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
@@ -723,7 +684,14 @@ class TorchLowering:
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
-        for param, view, term in zip(self.graph.outs, *self._results(), strict=True):
+        found, terms = [self.env[param.name] for param in self.graph.outs], list[Term]()
+        for view in found:
+            if view.term is None:
+                self.own(view)
+            assert view.term is not None
+            terms.append(view.term)
+        results = read_as_slices(terms, self.slices, self.wholes) if self.slices else terms
+        for param, view, term in zip(self.graph.outs, found, results, strict=True):
             while term in stored or term.__class__ in PLAIN:
                 term = Elementwise("copy", (term,))
             stored.add(term)
@@ -738,23 +706,5 @@ class TorchLowering:
         fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
 
-    def _results(self) -> tuple[list[View], Sequence[Term]]:
-        """Return the results of the program, and their values."""
-        found, terms = [self.env[param.name] for param in self.graph.outs], []
-        for view in found:
-            if view.term is None:
-                self.own(view)
-            if view.term is None:
-                raise InternalError(f"`{view.name}` has no value")
-            terms.append(view.term)
-        return found, read_as_slices(terms, self.slices, frozenset(self.wholes)) if self.slices else terms
-
 
 _OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
-
-
-def _read(value: Any) -> Iterable[str]:
-    for item in value if value.__class__ is tuple else ():
-        yield from _read(item)
-    if value.__class__ is Var:
-        yield value.name

@@ -31,6 +31,8 @@ from ...language.typed_slots import names_in
 READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
 
 Entry = Any  # the content of one position of a bracket: an index expression over unnamed axes, or a deferred term
+Types = tuple[TensorType, ...]  # of the results of an op
+Fields = tuple[Sequence[Any], Mapping[str, Any]]  # that a template gives to an op: by position, and by name
 
 
 class NotApplicable(Exception):
@@ -137,9 +139,7 @@ class Lowers(Protocol):
     def own(self, view: View) -> None: ...
     def bound(self, x: Any, low: int, end: int) -> Any: ...
     def slice_of(self, part: Term, whole: Term, read: Term) -> None: ...
-    def made(
-        self, call: OpCall, name: str, op: str, fields: dict[str | int, Any], types: tuple[TensorType, ...]
-    ) -> View: ...
+    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View: ...
 
 
 # Patterns: a variable, a list of patterns, or the value itself.
@@ -166,7 +166,7 @@ class StatementPattern:
         self.positional = [_pattern(item) for item in items if not isinstance(item, s.Keyword | s.Run)]
         self.open = any(isinstance(item, s.Run) for item in items)
 
-    def typed(self, types: tuple[TensorType, ...], env: Environment) -> str | None:
+    def typed(self, types: Types, env: Environment) -> str | None:
         """Return the reason why the types of the results do not fit, if the pattern has types; else None."""
         if self.types and len(types) != len(self.types):
             return f"{len(types)} results, not {len(self.types)}"

@@ -140,11 +140,9 @@ class TorchSite:
         """Return the values of an op that stacks tensors, along an axis of our own."""
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
         kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
-        fields: dict[str | int, Any] = {
-            "tensors": tuple(View(name, kind, shape, term, lanes) for term in terms),
-            "dim": 0,
-        }
-        made = self.lowering.made(self.call, name, "Stack", fields, (TensorType(kind, (len(terms), *shape)),))
+        views = tuple(View(name, kind, shape, term, lanes) for term in terms)
+        types = (TensorType(kind, (len(terms), *shape)),)
+        made = self.lowering.made(self.call, name, "Stack", ((), {"tensors": views, "dim": 0}), types)
         return made.read_at((axis, *lanes))
 
     def read(self, key: Any) -> Term:
