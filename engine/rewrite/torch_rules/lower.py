@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import shlex
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from ....ir import compose
@@ -67,7 +69,7 @@ from .pattern import (
     views,
 )
 from .resymbolise import resymbolise
-from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, Value, entries
+from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, entries
 
 # A compiled torch rule: match, clauses, template.
 
@@ -140,11 +142,15 @@ class TorchRule:
         """Lines `Stacked(j, xs[os..]) = y[os..]`: the tensors of a list, and the brackets of the result."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
-            part, whole = compiler.part(line.target), compiler.part(line.value)  # type: ignore[attr-defined]
-            if not (isinstance(part, StackedRead) and isinstance(whole, Value) and whole.name == self.root.dst):
-                what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
-                raise DplcError(what, line.span)
-            found.append((part, whole.bracket or ()))
+            match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
+                case (
+                    s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))) as listed,
+                    s.ReadTerm(x=s.NameTerm(name=self.root.dst), places=places),
+                ):
+                    found.append((compiler.stacked(name, listed), compiler.bracket(places)))
+                case _:
+                    what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
+                    raise DplcError(what, line.span)
         return found
 
     @property
@@ -380,11 +386,11 @@ def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
     found = _COMPILED.get(rules)
     if found is None:
         load_facts()
-        found, ours = {}, {id(file.source) for file in built_in_files()}
+        found, ours = defaultdict(tuple), {id(file.source) for file in built_in_files()}
         for step in pipelines(rules).get("torch", ()):
             for rule in step.rules:
                 made = rule.compiled("torch", partial(TorchRule, rule, later=id(rule.span.source) in ours))
-                found[made.key] = (*found.get(made.key, ()), made)
+                found[made.key] += (made,)
         _COMPILED[rules] = found
     return found
 
@@ -443,8 +449,10 @@ class TorchLowering:
         self.inputs = [View(p.name, p.dtype, p.shape, None, ()) for p in graph.ins]
         self.env: dict[str, View] = {view.name: view for view in self.inputs}
         self.producers = {statement.dst: statement for statement in graph.body}
-        self.taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
-        self.taken |= sizes_in((graph.ins, graph.body)).keys()
+        taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
+        taken |= sizes_in((graph.ins, graph.body)).keys()
+        every = (f"{letter}{round_ or ''}" for round_ in count() for letter in AXIS_LETTERS)
+        self.axis_names = (name for name in every if name not in taken)
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[RewriteStep] = []
@@ -465,15 +473,7 @@ class TorchLowering:
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
         """Return a new axis: i, j, ... w, i1, ..., with a name that no value has."""
-        number = len(self.age)
-        while True:
-            round_, letter = divmod(number, len(AXIS_LETTERS))
-            name = AXIS_LETTERS[letter] + (str(round_) if round_ else "")
-            if name not in self.taken:
-                break
-            number += 1
-        self.taken.add(name)
-        axis = Axis(name, extent)
+        axis = Axis(next(self.axis_names), extent)
         self.age[axis] = len(self.age)
         return axis
 
@@ -482,13 +482,12 @@ class TorchLowering:
         for view in tuple(self.inputs):
             if 0 in view.shape:  # no element of it is ever read: any number represents them
                 nowhere = (None,) * len(view.shape)
-                self.env[view.name] = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
-                self.inputs.remove(view)
-                continue
-            array = known.get(view.name)
-            formula = None if array is None else resymbolise(view.name, view.dtype, array, self.fresh, few)
-            if formula is not None:
-                self.env[view.name] = formula
+                value: View | None = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
+            else:
+                array = known.get(view.name)
+                value = None if array is None else resymbolise(view.name, view.dtype, array, self.fresh, few)
+            if value is not None:
+                self.env[view.name] = value
                 self.inputs.remove(view)
 
     def own(self, view: View) -> None:

@@ -39,8 +39,7 @@ def resymbolise(name: str, dtype: str, array: Array, fresh: Callable[[int], Axis
 
 def _even(array: Array, d: int) -> bool:
     """Return whether an array does not vary along a dimension."""
-    first = np.take(array, [0], axis=d)
-    return bool(np.all(_same(array, first)))
+    return bool(np.all(_same(array, np.take(array, [0], axis=d))))
 
 
 def _same(a: Array, b: Any) -> Any:
@@ -62,21 +61,19 @@ def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | Non
 
 def _affine(array: Array, over: list[Axis]) -> Term | None:
     """Return `origin + sum of step * axis`, in integers, or None."""
-    if array.dtype.kind == "f" and not (
-        np.all(np.isfinite(array)) and np.all(array == np.round(array)) and np.abs(array).max() < EXACT
-    ):
+    if array.dtype.kind == "f" and not np.all((np.abs(array) < EXACT) & (array == np.round(array))):
         return None
     origin = int(array.flat[0])
     e: Any = origin
     most = abs(origin)
     ramp = np.full(array.shape, origin, np.int64)
-    for d, axis in enumerate(over):
+    for d, (axis, places) in enumerate(zip(over, np.ix_(*map(np.arange, array.shape)), strict=True)):
         step = int(np.take(array, 1, axis=d).flat[0]) - origin
         most += abs(step) * axis.extent
         if most >= LARGEST:
             return None
         e = operate("+", e, operate("*", axis, step))
-        ramp += step * np.arange(axis.extent).reshape([-1 if k == d else 1 for k in range(array.ndim)])
+        ramp += step * places
     return compose.index(e) if np.array_equal(ramp, array) else None
 
 
@@ -90,7 +87,8 @@ def _condition(array: Array, over: list[Axis]) -> Term | None:
     if len(over) != 2:
         return None
     i, j = over
-    gap = np.arange(j.extent)[None, :] - np.arange(i.extent)[:, None]
+    rows, columns = np.ix_(*map(np.arange, array.shape))
+    gap = columns - rows
     true, false = gap[array], gap[~array]
     # `<=` up to the largest gap that is true, and so on
     edges = ("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])

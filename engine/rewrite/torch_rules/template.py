@@ -159,91 +159,80 @@ def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
     return not any(slot.candidates.values()), slot.bound, len(slot.candidates)
 
 
-class Part:
-    """A piece of a template."""
+class Part(NamedTuple):
+    """A piece of a template.
 
-    children: tuple[Part, ...]
+    scan: aligns its brackets with dimensions. build: gives its term, or a number, once the axes have names.
+    """
 
-    def scan(self, firing: TorchSite) -> None:
-        """Align its brackets with dimensions."""
-        for child in self.children:
-            child.scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        """Return its term, or a number, once the axes have names."""
+    scan: Callable[[TorchSite], None]
+    build: Callable[[TorchSite], Any]
 
 
-@dataclass(eq=False)
-class Computed(Part):
-    """A piece whose term is computed from those of its children."""
+def computed(parts: Sequence[Part], build: Callable[[TorchSite], Any]) -> Part:
+    """Return a piece whose term is computed from those of others."""
 
-    children: tuple[Part, ...]
-    make: Callable[[TorchSite], Any]
+    def scan(firing: TorchSite) -> None:
+        for part in parts:
+            part.scan(firing)
 
-    def build(self, firing: TorchSite) -> Any:
-        return self.make(firing)
+    return Part(scan, build)
 
 
-@dataclass(eq=False)
-class Value(Part):
-    """A name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor with brackets.
+def read(node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | None = None, short: bool = False) -> Part:
+    """Return a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, which is a tensor.
 
     A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
     """
+    key = object()
 
-    node: s.Syntax
-    closure: Closure
-    name: str = ""
-    bracket: Bracket | None = None
-    short: bool = False
+    def scan(firing: TorchSite) -> None:
+        value = firing.env.get(name)
+        if isinstance(value, View) and (bracket is not None or not value.shape):
+            firing.place(key, value, entries(bracket or (), firing, len(value.shape)), short)
 
-    def scan(self, firing: TorchSite) -> None:
-        value = firing.env.get(self.name)
-        if isinstance(value, View) and (self.bracket is not None or not value.shape):
-            firing.place(self, value, entries(self.bracket or (), firing, len(value.shape)), self.short)
-
-    def build(self, firing: TorchSite) -> Any:
-        if self.bracket is None and self.name in firing.locals:
-            return firing.locals[self.name]
-        if self in firing.placed:
-            return firing.read(self)
-        value = self.closure(firing.env)
-        if isinstance(value, (bool, int, float)) or known_at_launch(value):
+    def build(firing: TorchSite) -> Any:
+        if bracket is None and name in firing.locals:
+            return firing.locals[name]
+        if key in firing.placed:
+            return firing.read(key)
+        value = closure(firing.env)
+        if isinstance(value, int | float) or known_at_launch(value):
             return value
-        if self.bracket is not None:
-            raise NotApplicable(f"`{self.name}` is not a tensor")
-        what = f"`{self.name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
-        raise DplcError(what, self.node.span)
+        if bracket is not None:
+            raise NotApplicable(f"`{name}` is not a tensor")
+        what = f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
+        raise DplcError(what, node.span)
+
+    return Part(scan, build)
 
 
-@dataclass(eq=False)
-class Reduction(Part):
-    """`Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. over: axes and runs of them; fold: the term of all of it."""
+def reduction(over: Bracket, operand: Part, fold: Callable[[list[Axis], Any], Any]) -> Part:
+    """Return `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. over: axes and runs of them; fold: the term of it."""
 
-    over: Bracket
-    children: tuple[Part, ...]
-    fold: Callable[[list[Axis], list[Any]], Any]
-
-    def scan(self, firing: TorchSite) -> None:
-        super().scan(firing)
-        for leaf in self._axes(firing):
-            firing.slots[leaf].bound = True
-
-    def build(self, firing: TorchSite) -> Any:
-        over = [firing.resolve(leaf) for leaf in list(self._axes(firing))]
-        return self.fold([a for a in over if a.__class__ is Axis], [x.build(firing) for x in self.children])
-
-    def _axes(self, firing: TorchSite) -> Iterator[Axis]:
-        """Yield the axes that are reduced. Raises DplcError at an item that is not an axis."""
-        for item in self.over:
+    def reduced(firing: TorchSite) -> list[Axis]:
+        found = []
+        for item in over:
             for entry in entries((item,), firing):
                 if entry not in firing.slots:
                     raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", item.span)
-                yield entry
+                found.append(entry)
+        return found
+
+    def scan(firing: TorchSite) -> None:
+        operand.scan(firing)
+        for leaf in reduced(firing):
+            firing.slots[leaf].bound = True
+
+    def build(firing: TorchSite) -> Any:
+        named = [place for place in map(firing.resolve, reduced(firing)) if isinstance(place, Axis)]
+        return fold(named, operand.build(firing))
+
+    return Part(scan, build)
 
 
 @dataclass(eq=False)
-class StackedRead(Part):
+class StackedRead:
     """`Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op of their own."""
 
     name: str
@@ -273,24 +262,6 @@ class StackedRead(Part):
             stands = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
             where = {firing.named(to): at[entry] or 0 for to, entry, n in stands if entry is place or n != 1}
             firing.lowering.slice_of(view.term, whole, remap(whole, where))
-
-
-@dataclass(eq=False)
-class Decide(Part):
-    """`a if condition else b`: the condition is decided when the rule fires."""
-
-    condition: Closure
-    a: Part
-    b: Part
-
-    def _chosen(self, firing: TorchSite) -> Part:
-        return self.a if self.condition(firing.env) else self.b
-
-    def scan(self, firing: TorchSite) -> None:
-        self._chosen(firing).scan(firing)
-
-    def build(self, firing: TorchSite) -> Any:
-        return self._chosen(firing).build(firing)
 
 
 class Item(NamedTuple):
@@ -349,31 +320,37 @@ class TemplateCompiler:
         """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
             case s.ReadTerm(x=s.NameTerm(name=name)):
-                return Value(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
+                return read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
             case s.EitherTerm():
-                return Decide(self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short))
+                return self._either(
+                    self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
+                )
             case s.NameTerm():
-                return Value(term.node, self.numbers.compile(term.node), term.name)
+                return read(term.node, self.numbers.compile(term.node), term.name)
             case s.ReduceTerm(fn=fn):
                 if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
                     hint = did_you_mean(fn, [name for name, f in FUNCTIONS.items() if f.identity is not None])
                     raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), hint)
-                return self._reduction(term, (self.of(term.x, short),), lambda over, xs: compose.reduce(fn, over, *xs))
-            case s.FoldTerm():
-                operands = tuple(self.of(operand, short) for operand in term.args)
-                return self._reduction(term, operands, lambda over, xs: compose.fold(term.part, over, xs))
+                reduced = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
+                return reduction(reduced, self.of(term.x, short), lambda over, x: compose.reduce(fn, over, x))
+            case s.FoldTerm(part=part):
+                operands = [self.of(operand, short) for operand in term.args]
+                every = computed(operands, lambda firing: [x.build(firing) for x in operands])
+                reduced = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
+                return reduction(reduced, every, lambda over, xs: compose.fold(part, over, xs))
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
-                return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
+                stack = self.stacked(name, term)
+                return Part(stack.scan, stack.build)
             case s.IndexTerm():
                 e = self.index(term.expr)
-                return Computed((), lambda firing: compose.index(firing.resolve(e(firing.env))))
+                return computed((), lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
                 return self._case(self.index(term.cond), self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm():
                 return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
                 x, low, end = self.of(term.x, short), self.numbers.compile(term.low), self.numbers.compile(term.end)
-                return Computed(
+                return computed(
                     (x,), lambda firing: firing.lowering.bound(x.build(firing), low(firing.env), end(firing.env))
                 )
             case s.FunctionTerm(known=True):
@@ -382,8 +359,21 @@ class TemplateCompiler:
                     what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
                     raise DplcError(what, term.span)
                 parts, fn = tuple(self.of(operand, short) for operand in term.operands), term.fn
-                return Computed(parts, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in parts]))
-        return Value(term.node, self.numbers.compile(term.node))
+                return computed(parts, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in parts]))
+        return read(term.node, self.numbers.compile(term.node))
+
+    def stacked(self, name: str, term: s.StackedTerm) -> StackedRead:
+        """Return the part of a list of tensors."""
+        return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
+
+    @staticmethod
+    def _either(condition: Closure, a: Part, b: Part) -> Part:
+        """Return `a if condition else b`: the condition is decided when the rule fires."""
+
+        def chosen(firing: TorchSite) -> Part:
+            return a if condition(firing.env) else b
+
+        return Part(lambda firing: chosen(firing).scan(firing), lambda firing: chosen(firing).build(firing))
 
     @staticmethod
     def _case(condition: Closure, a: Part, b: Part) -> Part:
@@ -393,7 +383,7 @@ class TemplateCompiler:
                 return (a if found else b).build(firing)
             return compose.case(found, a.build(firing), b.build(firing))
 
-        return Computed((a, b), build)
+        return computed((a, b), build)
 
     @staticmethod
     def _cast(x: Part, to: Closure, span: Span) -> Part:
@@ -405,11 +395,7 @@ class TemplateCompiler:
                 raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", span)
             return compose.asked_cast(x.build(firing), dtype.name)
 
-        return Computed((x,), build)
-
-    def _reduction(self, term: s.ValueTerm, operands: tuple[Part, ...], fold: Callable[..., Any]) -> Part:
-        """Return the part of a reduction: its axes stand between its function and its operands."""
-        return Reduction(self.bracket(term.node.items[1:-1]), operands, fold)  # type: ignore[attr-defined]
+        return computed((x,), build)
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
