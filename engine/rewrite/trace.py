@@ -106,17 +106,21 @@ def term_text(term: Any, depth: int = DEPTH) -> str:
         return str(term.value).lower() if isinstance(term.value, bool) else str(term.value)
     if depth == 0:
         return ".."
-    if kind is Elementwise or kind is Fold:
-        name = term.fn if kind is Elementwise else f"Fold({term.part})"
-        return f"{name}({', '.join(term_text(x, depth - 1) for x in term.args)})"
+
+    def inner(*terms: Any) -> str:
+        return ", ".join(term_text(x, depth - 1) for x in terms)
+
+    if kind is Elementwise:
+        return f"{term.fn}({inner(*term.args)})"
+    if kind is Fold:
+        return f"Fold({term.part})({inner(*term.args)})"
     if kind is Reduce:
-        axes = ", ".join(axis.name for axis in term.over)
-        return f"Reduce({term.fn}, {axes}, {term_text(term.x, depth - 1)})"
+        return f"Reduce({term.fn}, {', '.join(axis.name for axis in term.over)}, {inner(term.x)})"
     if kind is Remap:
-        return f"{term_text(term.x, depth - 1)}[..]"
+        return f"{inner(term.x)}[..]"
     if kind is Case:
-        return f"Case(.., {term_text(term.a, depth - 1)}, {term_text(term.b, depth - 1)})"
-    return "Index(..)" if kind is Index else f"mat({term_text(term.x, depth - 1)})" if kind is Mat else str(term)
+        return f"Case(.., {inner(term.a, term.b)})"
+    return "Index(..)" if kind is Index else f"mat({inner(term.x)})" if kind is Mat else str(term)
 
 
 # The values of a failed guard: its text, the names in it, the facts that it compares, numbers of the policy.
@@ -189,9 +193,8 @@ def written(node: s.Syntax) -> str:
     """Return the text of a piece of a rule, on one line."""
     span = node.span
     lines = [span.source.line(number) for number in range(span.line, span.end_line + 1)]
-    if len(lines) == 1:
-        return lines[0][span.column : span.end_column]
-    lines = [lines[0][span.column :], *lines[1:-1], lines[-1][: span.end_column]]
+    lines[-1] = lines[-1][: span.end_column]
+    lines[0] = lines[0][span.column :]
     return " ".join(line.strip() for line in lines)
 
 
@@ -217,8 +220,8 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
     Parameters are left out, because the trace shows them separately.
     """
     hidden = {*parameters, "target", "true", "false"}
-    found = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
-    named = {name: text for name, text in found.items() if "?" not in text}  # indices of a torch rule have no names
+    texts = ((name, show(value)) for name, value in env.items() if name.isidentifier() and name not in hidden)
+    named = {name: text for name, text in texts if "?" not in text}  # indices of a torch rule have no names
     return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import shlex
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +21,6 @@ from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
 from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.expr import Axis, Undecided, Var
-from ....ir.functions import DTYPES
 from ....ir.names import unused
 from ....ir.node import nodes
 from ....ir.program import TensorType
@@ -52,7 +51,7 @@ from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, Environment, holds
+from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, policy_of
 from ..trace import RewriteStep, what_it_saw
@@ -74,6 +73,9 @@ from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, Tor
 # A compiled torch rule: match, clauses, template.
 
 
+Making = Callable[["TorchLowering", TorchSite], View | Producer]
+
+
 class Definition(NamedTuple):
     """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
 
@@ -83,22 +85,10 @@ class Definition(NamedTuple):
 
 
 class TorchStatement(NamedTuple):
-    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another torch op. types: none for the result itself."""
+    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another op, or names one that gives several tensors."""
 
     name: str
-    op: str
-    positional: Closure
-    named: dict[str, Closure]
-    types: tuple[tuple[Closure, Closure], ...]
-
-    def made(self, lowering: TorchLowering, firing: TorchSite) -> View | Producer:
-        """Return the value of the op, or its name if it gives several tensors."""
-        env, call = firing.env, firing.call
-        types = tuple(TensorType(dtype(env).name, shape(env)) for dtype, shape in self.types)
-        fields = self.positional(env), {name: closure(env) for name, closure in self.named.items()}
-        if len(types) > 1:
-            return lowering.several(self.op, fields, types)
-        return lowering.made(call, self.name, self.op, fields, types or call.statement.types)
+    made: Making
 
 
 class TorchRule:
@@ -164,31 +154,44 @@ class TorchRule:
             raise DplcError("a template on torch holds definitions `name = value`", node.span)
         name, value = _target_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
-            numbers = compiler.numbers
-            named = {item.name: numbers.compile(item.value) for item in value.items if isinstance(item, s.Keyword)}
-            positional = numbers.compile_all(tuple(x for x in value.items if not isinstance(x, s.Keyword)))
-            types = tuple((numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in node.types)
-            return TorchStatement(name, value.fn, positional, named, types)
+            return TorchStatement(name, self._op(name, value, node.types, compiler.numbers))
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
         return Definition(name, bracket or (), compiler.part(value))
+
+    @staticmethod
+    def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Making:
+        """Compile an op that the template makes. types: none for the result itself."""
+        named = {item.name: numbers.compile(item.value) for item in op.items if isinstance(item, s.Keyword)}
+        positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, s.Keyword)))
+        kinds = [(numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
+
+        def made(lowering: TorchLowering, firing: TorchSite) -> View | Producer:
+            env, call = firing.env, firing.call
+            results = tuple(TensorType(dtype(env).name, shape(env)) for dtype, shape in kinds)
+            fields = positional(env), {name: closure(env) for name, closure in named.items()}
+            if len(results) > 1:
+                return lowering.several(op.fn, fields, results)
+            return lowering.made(call, name, op.fn, fields, results or call.statement.types)
+
+        return made
 
     # ---- firing
     def fire(self, lowering: TorchLowering, call: OpCall) -> View:
         """Fire on an op, and return its value. Raises NotApplicable with the reason."""
         firing = TorchSite(lowering, call)
         try:
-            self._match(lowering, call, firing.env)
-            self._decide(firing)
+            self._match(lowering, call, firing)
             view = self._build(lowering, firing)
         except Undecided as undecided:
             raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
         lowering.matched = firing.env
         return view
 
-    def _match(self, lowering: TorchLowering, call: OpCall, env: Environment) -> None:
-        """Match the root first, then the producers that its fields name."""
+    def _match(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> None:
+        """Match the root first, then the producers that its fields name; compute the `let`s and decide the guards."""
+        env = firing.env
         if len(self.patterns) > 1 and self.root.op != call.statement.op:
             raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
         for pattern in reversed(self.patterns):
@@ -202,10 +205,6 @@ class TorchRule:
             reason = pattern.typed(call.statement.types, env) or pattern.match(call.overload, call.given, env)
             if reason is not None:
                 raise NotApplicable(reason)
-
-    def _decide(self, firing: TorchSite) -> None:
-        """Compute the `let`s, and decide the guards."""
-        env = firing.env
         env[self.root.dst] = firing.result
         for clause, closure in self.clauses:
             if isinstance(clause, s.LetClause):
@@ -269,10 +268,10 @@ class Lowered:
     """
 
     graph: TensorGraph
-    firings: tuple[RewriteStep, ...] = ()
-    refusals: tuple[Refused, ...] = ()
-    origins: dict[Term, TorchOp] = field(default_factory=dict)
-    bounds: tuple[Bound, ...] = ()
+    firings: tuple[RewriteStep, ...]
+    refusals: tuple[Refused, ...]
+    origins: dict[Term, TorchOp]
+    bounds: tuple[Bound, ...]
 
 
 # Slices of a concatenated list: a reader of one slice reads the whole at its offset.
@@ -446,10 +445,10 @@ class TorchLowering:
         trace: bool = False,
     ):
         self.graph, self.rules, self.spans, self.trace = graph, rules, spans, trace
-        self.inputs = [View(p.name, p.dtype, p.shape, None, ()) for p in graph.ins]
+        self.inputs = [View(p.name, p.dtype, p.shape) for p in graph.ins]
         self.env: dict[str, View] = {view.name: view for view in self.inputs}
         self.producers = {statement.dst: statement for statement in graph.body}
-        taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *RESERVED, *CONSTANTS, *_OPERATORS}
+        taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *_RESERVED}
         taken |= sizes_in((graph.ins, graph.body)).keys()
         every = (f"{letter}{round_ or ''}" for round_ in count() for letter in AXIS_LETTERS)
         self.axis_names = (name for name in every if name not in taken)
@@ -578,8 +577,8 @@ class TorchLowering:
         """Return the value of an op by the first rule that fires."""
         statement = call.statement
         self.origin = call.origin
-        source = self.made_by(call.given.get("self")) if statement.op in READERS else None
-        ops = dict.fromkeys((statement.op if source is None else source.op, statement.op))
+        source = (statement.op in READERS and self.made_by(call.given.get("self"))) or statement
+        ops = dict.fromkeys((source.op, statement.op))
         rules, refusals = [rule for op in ops for rule in self.rules.get(op, ())], list[Refused]()
         for place, rule in enumerate(rules):
             mark = len(self.folded)
@@ -658,10 +657,7 @@ class TorchLowering:
         a rule would take the op.
         """
         source = statement
-        while source.op in READERS and isinstance(read := dict(source.args)["self"], Var):
-            made = self.made_by(self._value(read))
-            if made is None:
-                break
+        while source.op in READERS and (made := self.made_by(self._value(dict(source.args)["self"]))):
             source = made
         if source is not statement and source.op not in self.rules:
             refusals = ()  # of who reads it: no rule at all makes it
@@ -702,8 +698,8 @@ class TorchLowering:
                 own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
                 view.own(tuple(None if n == 1 else next(own) for n in view.shape))
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
-        fixed = {a.name for a in self.age} | {x.name for x in ins} | RESERVED | CONSTANTS.keys() | _OPERATORS
+        fixed = {a.name for a in self.age} | {x.name for x in ins} | _RESERVED
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
 
 
-_OPERATORS = frozenset(("and", "or", "not", "in", "if", "else", "for", "load", "mat", *DTYPES))
+_RESERVED = RESERVED | CONSTANTS.keys() | {"and", "or", "not", "in", "if", "else", "for", "load", "mat"}
