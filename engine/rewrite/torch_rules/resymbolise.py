@@ -5,7 +5,6 @@ A transformer's whole attention mask (arange, cumsum, compare, and) folds to one
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +26,7 @@ def resymbolise(name: str, dtype: str, array: Array, fresh: Callable[[int], Axis
 
     few: the largest number of values that are selected one by one rather than stored.
     """
-    varying = [d for d, n in enumerate(array.shape) if n > 1 and not _even(array, d)]
+    varying = [d for d, n in enumerate(array.shape) if n > 1 and not np.all(_same(array, np.take(array, [0], axis=d)))]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
         return None
@@ -35,11 +34,6 @@ def resymbolise(name: str, dtype: str, array: Array, fresh: Callable[[int], Axis
     places = dict(zip(varying, named, strict=True))
     term = _formula(small, dtype, named, few)
     return View(name, dtype, array.shape, term, tuple(places.get(d) for d in range(array.ndim)))
-
-
-def _even(array: Array, d: int) -> bool:
-    """Return whether an array does not vary along a dimension."""
-    return bool(np.all(_same(array, np.take(array, [0], axis=d))))
 
 
 def _same(a: Array, b: Any) -> Any:
@@ -50,7 +44,7 @@ def _same(a: Array, b: Any) -> Any:
 def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
     if not over:
         value = array.item()
-        return None if isinstance(value, float) and math.isnan(value) else compose.const(value, dtype)
+        return compose.const(value, dtype) if value == value else None  # not for nan
     if dtype == "b8":
         return _condition(array, over) or _few(array, dtype, over, few)
     ramp = _affine(array, over)

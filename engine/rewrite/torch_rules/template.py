@@ -438,11 +438,10 @@ class TemplateCompiler:
 
 def _operands(found: Any) -> Iterator[Any]:
     """Yield the operands of an index, or of a condition on indices."""
-    for part in nodes(found, Binary, Sum):
-        if isinstance(part, Binary):
-            yield from (part.a, part.b)
-        elif isinstance(part, Sum):
-            yield from (atom for atom, _ in part.terms)
+    for pair in nodes(found, Binary):
+        yield from (pair.a, pair.b)
+    for total in nodes(found, Sum):
+        yield from (atom for atom, _ in total.terms)
 
 
 def _is_term(item: s.Syntax) -> bool:
