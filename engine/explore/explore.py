@@ -542,7 +542,8 @@ class Exploration:
     def candidate(self, ranks: Sequence[int], label: str) -> Candidate:
         """Return the program with the given solution of each region."""
         regions, now, rules = list[Rebuilt](), dict[Term, Term](), dict[str, None]()
-        used = {named.name for named in (*self.graph.ins, *self.graph.outs, *self.graph.names)}
+        named: tuple[Any, ...] = (*self.graph.ins, *self.graph.outs, *self.graph.names)
+        used = {one.name for one in named}
         for (problem, solved), rank in zip(self.problems, ranks, strict=True):
             search, found = solved.search, solved.found[rank]
             made = Rebuilder(search.extraction, found, problem, now, functools.partial(_fresh, used)).rebuild()

@@ -100,6 +100,7 @@ WHOLE = {
     "einsum_trace": "torch.einsum('ii', torch.randn(5, 5))",
     "einsum_three": "torch.einsum('bi,ij,bj->b', torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5))",
     "einsum_dots": "torch.einsum('...ij,...jk->...ik', torch.randn(2, 1, 3, 4), torch.randn(5, 4, 2))",
+    "einsum_dots_behind": "torch.einsum('i...,j...->ij...', torch.randn(5, 2, 3, 4), torch.randn(3, 4))",
     "einsum_implicit": "torch.einsum('ij,jk', torch.randn(3, 4), torch.randn(4, 5))",
     "einsum_ones": "torch.einsum('ij,ij->i', torch.randn(3, 1), torch.randn(3, 4))",
     "sdpa": "F.scaled_dot_product_attention(torch.randn(1, 2, 6, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 3), scale=0.7)",
