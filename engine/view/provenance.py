@@ -24,10 +24,10 @@ from ...ir.diagnostic import Span
 from ...ir.expr import Var
 from ...ir.kernel import Address, Assign, Base, Define, Element, Launch, LoadFrom, StoreTo
 from ...ir.loop import Let, Load, Store
-from ...ir.node import Node, nodes, replace, walk
+from ...ir.node import nodes, replace
 from ...ir.program import Kernel, Stmt
 from ...ir.tensor import Index, Remap, Term, operands
-from ...ir.text.programs import print_program, print_unit
+from ...ir.text.programs import print_unit
 from ...ir.text.tensor import values_of_lines
 from ...ir.tile import Tile
 from ..capture.capture import Capture
@@ -69,6 +69,10 @@ class Column:
         return start
 
 
+def _headed(level: str) -> Column:
+    return Column(level, [f"## level: {level}"], [()], [()])
+
+
 def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
     """Return the columns of a compile, from the user's text to CUDA."""
     source, torch = source_and_torch(compilation.captured)
@@ -80,7 +84,7 @@ def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
         places = [starts[place] for place, index in enumerate(shared.place) if index == number]
         size = len(lines_of(kernel))
         nests.append(LinkedKernel(kernel, [tuple(start + n for start in places) for n in range(size)], [()] * size))
-    tile, lower = (Column(name, [f"## level: {name}"], [()], [()]) for name in ("tile", "kernel"))
+    tile, lower = _headed("tile"), _headed("kernel")
     lowered = []
     for state in _through(nests, events, ("l", "t"), compilation.tile):
         start = tile.append(print_unit(state.kernel), state.kernel.name, state.up, state.made)
@@ -115,7 +119,15 @@ class Line(NamedTuple):
 
     @property
     def has_body(self) -> bool:
-        return "body" in type(self.head).by_name
+        return hasattr(self.head, "body")
+
+    @property
+    def names(self) -> list[str]:
+        return [name for _, name in written(self.head)]
+
+    @property
+    def subjects(self) -> tuple[tuple[str, str], ...]:
+        return (*written(self.head), *(("read", buffer) for buffer in buffers_read(self.head)))
 
     def holds(self, other: Line) -> bool:
         """Return whether another statement is inside of this one."""
@@ -160,21 +172,13 @@ def buffers_read(head: Stmt) -> tuple[str, ...]:
     return (source,) if isinstance(source, str) and source else ()
 
 
-def names_read(head: Stmt) -> Iterator[str]:
-    """Yield the names in the expressions of a statement: values, axes and address bases."""
-    for declared in type(head).fields:
-        value = getattr(head, declared.name)
-        if declared.sort not in ("Name", "Block") and isinstance(value, Node | tuple):
-            for found in walk(value):
-                if isinstance(found, Var | Element):
-                    yield found.name
-                elif isinstance(found, Address):
-                    yield found.base
+def names_read(head: Stmt) -> list[str]:
+    """Return the names in the expressions of a statement: values, axes and address bases."""
+    found: Iterator[Var | Element | Address] = nodes(head, Var, Element, Address)
+    return [one.base if isinstance(one, Address) else one.name for one in found]
 
 
-def fill(
-    lines: Sequence[Line], up: Links, removed: Sequence[tuple[int, Line]] = (), before: Sequence[Line] = ()
-) -> None:
+def fill(lines: Sequence[Line], up: Links, before: Sequence[Line] = ()) -> None:
     """Link lines without origins to the origins of their neighbours.
 
     A statement gets those of its readers: a reciprocal comes from the division it replaces. Without any it gets those
@@ -182,30 +186,29 @@ def fill(
     inside of it.
 
     Args:
-        removed: lines of `before` with bodies, which a rule removed. A new statement with a body came from those that
+        before: lines that a rule changed to `lines`. A new statement with a body came from those removed ones that
             held the origins of its contents.
     """
+    kept = {source for sources in up for source in sources}
+    removed = [(place, line) for place, line in enumerate(before) if place not in kept and line.has_body]
     readers: dict[str, list[int]] = defaultdict(list)
     writers: dict[str, list[int]] = defaultdict(list)
     reads = [(*names_read(line.head), *buffers_read(line.head)) for line in lines]
     for place, line in enumerate(lines):
         for name in reads[place]:
             readers[name].append(place)
-        for _, name in written(line.head):
+        for name in line.names:
             writers[name].append(place)
     left = -1
     while left != (left := sum(not found for found in up)):  # an address may be computed from an address
-        for place in range(len(lines) - 1, -1, -1):
-            if not up[place] and not lines[place].has_body:
-                names = [name for _, name in written(lines[place].head)]
-                near = ((readers, names), (writers, names), (writers, reads[place]))
+        for place, line in reversed(list(enumerate(lines))):
+            if not up[place] and not line.has_body:
+                near = ((readers, line.names), (writers, line.names), (writers, reads[place]))
                 found = ({s for name in listed for other in of[name] for s in up[other]} for of, listed in near)
                 up[place] = tuple(sorted(next(filter(None, found), ())))
-    for place in range(len(lines) - 1, -1, -1):
-        line = lines[place]
+    for place, line in reversed(list(enumerate(lines))):
         if not up[place] and line.has_body:
-            inside = [other for other in range(place + 1, len(lines)) if line.holds(lines[other])]
-            every = {s for other in inside for s in up[other]}
+            every = {s for other, sources in zip(lines, up, strict=True) if line.holds(other) for s in sources}
             outer = {n for n, one in removed if any(one.holds(before[source]) for source in every)}
             up[place] = tuple(sorted(outer or every))
 
@@ -238,17 +241,16 @@ def source_and_torch(captured: Capture) -> tuple[Column, Column]:
         if isinstance(span, Span):
             keys = [(span.source.name, number) for number in range(span.line, span.end_line + 1)]
         up.append(tuple(place[key] for key in keys if key in place))
-    torch = Column("torch")
-    torch.append(print_program(captured.graph, "torch"), captured.graph.name, up)
-    torch.units = [(1, captured.graph.name)]
+    torch = _headed("torch")
+    torch.append(print_unit(captured.graph), captured.graph.name, up)
     return source, torch
 
 
 def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, dict[Term, int]]:
     """Return Tensor IR, and the line of each value."""
-    graph, column = compilation.tensor, Column("tensor")
+    graph, column = compilation.tensor, _headed("tensor")
     if graph is None:
-        return column, {}
+        return Column("tensor"), {}
     values, ops = values_of_lines(graph), compilation.captured.graph.body
     lead = len(compilation.ir("torch").splitlines()) - len(ops)
     torch = {op.dst: lead + n for n, op in enumerate(ops)}
@@ -273,8 +275,7 @@ def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, di
         names = (origins.get(value, ""), *through)
         up.append(tuple(sorted({torch[name] for name in names if name in torch})))
         made.append(tuple(dict.fromkeys((*fired.get(names[0], ()), *fired.get(value, ())))))
-    start = column.append(compilation.ir("tensor"), graph.name, up, made)
-    column.units = [(1, graph.name)]
+    start = column.append(print_unit(graph), graph.name, up, made)
     return column, {value: start + n for n, value in enumerate(values)}
 
 
@@ -300,14 +301,13 @@ class LinkedKernel:
 
 def _loop(compilation: Compilation, values: Mapping[Term, int]) -> tuple[Column, list[int]]:
     """Return Loop IR, each line linked to the value that it computes, and the first line of each kernel."""
-    plan, column, starts = compilation.plan, Column("loop", ["## level: loop"], [()], [()]), []
+    plan, column, starts = compilation.plan, _headed("loop"), []
     for number, kernel in enumerate(plan.kernels):
         terms = plan.values[number] if number < len(plan.values) else {}
         held = {name: values[term] for name, term in terms.items() if term in values}
         lines = lines_of(kernel)
         up: Links = [
-            tuple(sorted({held[name] for _, name in written(line.head) if name in held and not line.has_body}))
-            for line in lines
+            tuple(sorted({held[name] for name in line.names if name in held and not line.has_body})) for line in lines
         ]
         fill(lines, up)
         starts.append(column.append(print_unit(kernel), kernel.name, up))
@@ -365,10 +365,6 @@ def _linked(states: Sequence[LinkedKernel], *after: Kernel, number: int | None =
     return out
 
 
-def _subjects(head: Stmt) -> tuple[tuple[str, str], ...]:
-    return (*written(head), *(("read", buffer) for buffer in buffers_read(head)))
-
-
 def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bool]]:
     """Link each line after a firing to its origins, and report whether the firing changed it.
 
@@ -380,7 +376,7 @@ def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bo
     about: dict[tuple[str, str], list[int]] = defaultdict(list)
     for place, line in enumerate(before):
         same[id(line.head)].append(place)
-        for subject in _subjects(line.head):
+        for subject in line.subjects:
             about[subject].append(place)
     waiting = {head: list(places) for head, places in same.items()}
     found: Links = []
@@ -388,10 +384,8 @@ def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bo
         if (left := waiting.get(id(line.head))) is not None:
             found.append((left.pop(0) if left else same[id(line.head)][-1],))
         else:
-            found.append(next((tuple(about[subject]) for subject in _subjects(line.head) if subject in about), ()))
-    kept = {source for sources in found for source in sources}
-    removed = [(place, line) for place, line in enumerate(before) if place not in kept and line.has_body]
-    fill(after, found, removed, before)
+            found.append(next((tuple(about[subject]) for subject in line.subjects if subject in about), ()))
+    fill(after, found, before)
     return found, [id(line.head) not in same for line in after]
 
 
@@ -406,7 +400,7 @@ def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
     for path, block in emitted:
         for stmt in nodes(block, Stmt) if path in numbers else ():
             owners[id(stmt)].append(numbers[path])
-    lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for _, name in written(line.head)}
+    lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for name in line.names}
     axes = {name: n for n, line in enumerate(above) for kind, name in written(line.head) if kind == "axis"}
     found: Links = []
     seen: dict[int, int] = defaultdict(int)
@@ -415,13 +409,12 @@ def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
         distinct = list(dict.fromkeys(owners.get(id(line.stmt), ())))
         own = distinct[min(seen[id(line.stmt)], len(distinct) - 1)] if distinct else None
         seen[id(line.stmt)] += 1
-        names = [name for _, name in written(line.head)]
-        if named := [lets[name] for name in names if name in lets]:
+        if named := [lets[name] for name in line.names if name in lets]:
             found.append(tuple(named))  # a value that became a register at its first use
         elif isinstance(line.head, Launch):
             found.append((0,))
-        elif own is None and isinstance(line.head, Define) and names[0] in axes:
-            found.append((axes[names[0]],))
+        elif own is None and isinstance(line.head, Define) and line.head.dst in axes:
+            found.append((axes[line.head.dst],))
         elif own is None or (isinstance(line.head, Base) and above[own].has_body):
             found.append(())  # an address that a loop keeps belongs to its readers
         else:
@@ -433,20 +426,16 @@ def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
 def _with_inlined(above: Sequence[Line], lets: Mapping[str, int], found: Links) -> Links:
     """Add to each line the values without a statement of their own that it computes inline."""
     linked = {source for sources in found for source in sources}
-    inside: dict[int, set[int]] = {}
 
-    def below(place: int) -> set[int]:
-        if place not in inside:
-            inside[place] = set()
-            for value in (lets[name] for name in names_read(above[place].head) if name in lets):
-                if value not in linked:
-                    inside[place] |= {value} | below(value)
-        return inside[place]
+    def with_inlined(sources: tuple[int, ...]) -> tuple[int, ...]:
+        reached = list(sources)
+        for place in reached:  # which grows
+            read = {lets[name] for name in names_read(above[place].head) if name in lets}
+            reached += read - linked - set(reached)
+        return tuple(sorted(reached))
 
     return [
-        sources
-        if not sources or isinstance(above[sources[0]].head, Tile)
-        else tuple(sorted({*sources, *(value for source in sources for value in below(source))}))
+        sources if not sources or isinstance(above[sources[0]].head, Tile) else with_inlined(sources)
         for sources in found
     ]
 
