@@ -38,7 +38,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.functions import promote
 from ...ir.loop import Accumulate, For, If, Let, Load, Scale, Store
-from ...ir.node import Expr, memoised, nodes
+from ...ir.node import Expr, nodes
 from ...ir.program import Block, Kernel
 from ...ir.ranges import interval
 from ...ir.tile import Combine, Mma, Stage, Sync
@@ -91,9 +91,7 @@ def asynchronous_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
         pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
         whole = (atom for atom in ATOMS.values() if atom.across)
         return _asynchronous_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
-    return _asynchronous_records(
-        atom for atom in _atoms_of(site, body, asynchronous=True) if atom.across or _along(body)
-    )
+    return _asynchronous_records(_atoms_of(site, body, asynchronous=True))
 
 
 @tile_fact
@@ -103,8 +101,7 @@ def asynchronous_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord
 
 
 def _asynchronous_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
-    found = sorted((atom for atom in atoms if atom.asynchronous), key=lambda atom: -atom.n)
-    return tuple(map(_record, found))
+    return tuple(sorted((_record(atom) for atom in atoms if atom.asynchronous), key=lambda atom: -atom.n))
 
 
 @tile_fact
@@ -127,19 +124,22 @@ def asynchronous_mma_copies(site: Any, body: Block) -> tuple[Stage, ...]:
 
     TMA can make them, in rows that are whole spans of its swizzle.
     """
-    loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
-    if len(loops) != 1 or len(summary(body).stages) != 2:
-        return ()
-    match loops[0].body:
-        case (Stage() as a, Stage() as b, Sync(), For(role="reduce"), Sync()):
-            known, kernel = params(site.kernel), site.kernel
-            good = all(
+    known, kernel = params(site.kernel), site.kernel
+    match _serial_loops(body):
+        case [For(body=(Stage() as a, Stage() as b, Sync(), For(role="reduce"), Sync()))] if (
+            len(summary(body).stages) == 2
+            and all(
                 s.via == "SYNC" and s.depth == 1 and is_box(s, known[s.src].shape, item_bytes(kernel, s))
                 and s.box[-1].extent * item_bytes(kernel, s) % ROW == 0
                 for s in (a, b)
-            )  # fmt: skip
-            return (a, b) if good else ()
+            )
+        ):  # fmt: skip
+            return a, b
     return ()
+
+
+def _serial_loops(body: Block) -> list[For]:
+    return [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
 
 
 @tile_fact
@@ -153,7 +153,7 @@ def bytes_alike(site: Any, body: Block, axis: Var) -> int:
 @tile_fact
 def chunks(body: Block) -> int:
     """Return the number of iterations of the one serial loop of a run; 1 if unknown, or if there is not exactly one."""
-    loops = [stmt for stmt in body if isinstance(stmt, For) and stmt.role == "serial"]
+    loops = _serial_loops(body)
     return _iterations(loops[0]) if len(loops) == 1 else 1
 
 
@@ -168,34 +168,37 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
     """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
-    own = [atom for atom in ATOMS.values() if not atom.asynchronous]
-    return any(_multiplies(site, atom, dtypes) for atom in own)
+    return any(_multiplies(site, atom, dtypes) for atom in ATOMS.values() if not atom.asynchronous)
 
 
 @tile_fact
 def for_asynchronous_atoms(site: Any, body: Block) -> bool:
     """Return whether there is one of four warps, too."""
-    return any(atom.across or _along(body) for atom in _atoms_of(site, body, asynchronous=True, anywhere=True))
+    return bool(_atoms_of(site, body, asynchronous=True, anywhere=True))
 
 
 def _atoms_of(site: Any, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
-    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles."""
-    shared_tiles = {
-        name for name, shared_tile in stages(site.kernel).items() if anywhere or isinstance(shared_tile, Stage)
-    }
-    sources = shared_tiles.union(params(site.kernel) if anywhere else ())
-    loops = [loop for loop in summary(body).loops if loop.role == "reduce" and not summary(loop.body).loops]
+    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles.
+
+    Some of the asynchronous ones need all that the run loads in rows along which it sums.
+    """
+    filled = stages(site.kernel)
+    sources = {name for name, shared_tile in filled.items() if isinstance(shared_tile, Stage)}
+    if anywhere:
+        sources = {*filled, *params(site.kernel)}
+    reductions = [loop for loop in summary(body).loops if loop.role == "reduce"]
+    loops = [loop for loop in reductions if not summary(loop.body).loops]
     bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
     each = [_products(site.kernel, inner, sources) for inner in bodies]
-    found = [product for products in each for product in products]
+    if not each or not all(len(products) == 1 if asynchronous else products for products in each):
+        return []
     return [
         atom
         for atom in ATOMS.values()
         if atom.asynchronous == asynchronous
-        and all(len(products) == 1 if asynchronous else products for products in each)
-        and found
-        and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in found)
-        if all(_iterations(loop) % atom.k == 0 for loop in loops)
+        and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in chain(*each))
+        and all(_iterations(loop) % atom.k == 0 for loop in loops)
+        and (not asynchronous or atom.across or all(map(_along, reductions)))
     ]
 
 
@@ -255,10 +258,9 @@ def _iterations(loop: For) -> int:
     return loop.stop if known else 1
 
 
-def _along(body: Block) -> bool:
-    """Return whether all that a run sums over runs along the rows of what it loads."""
-    loops = [loop for loop in summary(body).loops if loop.role == "reduce"]
-    return all(loop.var in free_names(load.idx[-1]) for loop in loops for load in nodes(loop, Load))
+def _along(loop: For) -> bool:
+    """Return whether a loop runs along the rows of all that it loads."""
+    return all(loop.var in free_names(load.idx[-1]) for load in nodes(loop, Load))
 
 
 def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
@@ -332,61 +334,48 @@ def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ..
     """
     if site.tile is None or not only(body, Load, Let, Accumulate):
         return ()
-    known, key = _asked(site.kernel), (body, tuple([stage.dst for stage in copies]))
-    if key not in known:
-        known[key] = tuple(_operands(site, body, dict.fromkeys(key[1])))
-    return known[key]
+    return tuple(_operands(site, body, dict.fromkeys(stage.dst for stage in copies)))
 
 
-@memoised
-def _asked(kernel: Kernel) -> dict[Any, tuple[Operand, ...]]:
-    """Return the cached operands of a kernel's loops: several rules query them one after the other."""
-    return {}
-
-
-def _operands(site: Any, body: Block, shared_tiles: dict[str, None]) -> Iterator[Operand]:
+def _operands(site: Any, body: Block, shared_tiles: Iterable[str]) -> Iterator[Operand]:
     threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
     inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
     # also through statements before the loop: a scale of the column is not part of the row, nor is its guard; a sum
     # that was folded under a guard of the column is not a row's: a thread past the last column lacks it
     variations = Variations(site.kernel.body, guarded=True)
     varying = [variations.of(_reads(stmt)) & inside for stmt in body]
-    for tile in shared_tiles:
-        cells = {stmt.idx for stmt in body if isinstance(stmt, Load) and stmt.buf == tile and stmt.when is True}
-        lanes = [axis for axis in threads if not cells or axis.name not in dependencies(next(iter(cells)), body)]
-        if len(cells) != 1 or sum(load.buf == tile for load in summary(site.kernel.body).loads) != 1 or not lanes:
+    everywhere = [load.buf for load in summary(site.kernel.body).loads]
+    for load in (stmt for tile in shared_tiles for stmt in body if isinstance(stmt, Load) and stmt.buf == tile):
+        own = dependencies(load.idx, body)
+        lanes = [axis for axis in threads if axis.name not in own]
+        if load.when is not True or everywhere.count(load.buf) != 1 or not lanes:
             continue
-        (idx,) = cells
-        own = dependencies(idx, body) & inside
-        first = next(stmt.dst for stmt in body if isinstance(stmt, Load) and stmt.buf == tile)
-        mine = [
+        mine = tuple(
             stmt
             for stmt, names in zip(body, varying, strict=True)
-            if names <= own and (not isinstance(stmt, Accumulate) or first in dependencies(stmt.val, body))
-        ]
-        others = [stmt for stmt in body if stmt not in mine]
-        needed = uses(tuple(others))
+            if names <= own and (not isinstance(stmt, Accumulate) or load.dst in dependencies(stmt.val, body))
+        )
+        others = tuple(stmt for stmt in body if stmt not in mine)
+        needed = uses(others)
         values = tuple(Var(stmt.dst) for stmt in mine if isinstance(stmt, Let) and stmt.dst in needed)
-        sums = accumulators(tuple(mine))
-        part = tuple(_needed(mine, {value.name for value in values}))
+        part = _needed(mine, {value.name for value in values})
         rest = tuple(stmt for stmt in body if stmt in others or (isinstance(stmt, Load) and stmt.dst in needed))
-        raw = any(isinstance(stmt, Load) and stmt.buf == tile for stmt in rest)
         names, count = tuple(Var(axis.name) for axis in lanes), math.prod(axis.extent for axis in lanes)
-        yield Operand(part, rest, sums, values, raw, Var(tile), idx, names, count, thread_number(lanes))
+        sums, number = accumulators(mine), thread_number(lanes)
+        yield Operand(part, rest, sums, values, load in rest, Var(load.buf), load.idx, names, count, number)
 
 
 def _reads(stmt: Any) -> Any:
     return stmt.val if isinstance(stmt, Let | Accumulate) else (stmt.idx, stmt.when)
 
 
-def _needed(block: list[Any], wanted: set[str]) -> Iterator[Any]:
-    """Yield the statements of a block that accumulate, or that what accumulates or is wanted needs."""
-    kept = []
+def _needed(block: Block, wanted: set[str]) -> Block:
+    """Return the statements of a block that accumulate, or that what accumulates or is wanted needs."""
+    kept: Block = ()
     for stmt in reversed(block):
-        if isinstance(stmt, Accumulate) or stmt.dst in wanted:
-            kept.append(stmt)
-            wanted = wanted | uses((stmt,))
-    yield from reversed(kept)
+        if isinstance(stmt, Accumulate) or stmt.dst in wanted | uses(kept):
+            kept = (stmt, *kept)
+    return kept
 
 
 @tile_fact
@@ -405,23 +394,17 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
     """
     known = ranges_of(site.kernel)
     terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
-    uniform = {axis.name for axis in site.tile.axes if axis.role == "BLOCK"}
-    inside = {axis.name for axis in site.tile.axes} - uniform | {k.name}
+    inside = {k.name, *(axis.name for axis in site.tile.axes if axis.role != "BLOCK")}
     for name in free_names(tuple(operand.idx)) & inside:  # `i // 2` of two rows is the same one for both
         if Var(name) not in terms and interval(Var(name), known)[1] > 0:
             return False
+    varying = {atom: factor for atom, factor in terms.items() if free_names(atom) & inside}
     reach = 0
-    steps = []
-    for atom, factor in terms.items():
-        if atom.__class__ is Var and atom.name in inside:
-            steps.append((factor, interval(atom, known)[1]))
-        elif dependencies(atom, ()) & inside:
-            return False
-    for factor, last in sorted(steps):
+    for factor, last in sorted((factor, interval(atom, known)[1]) for atom, factor in varying.items()):
         if factor <= reach:
             return False
         reach += factor * last
-    return True
+    return all(atom.__class__ is Var for atom in varying)
 
 
 # ---- Facts about guards of ragged edges: what they hide, and whether it would show.
@@ -462,10 +445,10 @@ def hides_only(site: Any, value: Var, other: Var) -> bool:
 
 def _hidden(site: Any, value: Var) -> Call | None:
     """Return the one definition `where(a, y, -inf)` of a value."""
-    lets = [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]
-    chosen = lets[0] if len(lets) == 1 else None
-    found = isinstance(chosen, Call) and chosen.fn == "where" and chosen.args[2] == -math.inf
-    return chosen if found else None
+    match [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]:
+        case [Call(fn="where", args=(_, _, other)) as chosen] if other == -math.inf:
+            return chosen
+    return None
 
 
 @statement_fact
@@ -502,11 +485,8 @@ def _apart(stmt: Any, have: tuple[Any, ...], axes: frozenset[str], tainted: set[
         return _own_rows(stmt, axes, tainted)
     if tainted.isdisjoint(used_names(stmt)):
         return True
-    if isinstance(stmt, Let):
-        tainted.add(stmt.dst)
-        return True
-    if isinstance(stmt, Accumulate | Scale):
-        tainted.add(stmt.acc)
+    if isinstance(stmt, Let | Accumulate | Scale):
+        tainted.add(stmt.dst if isinstance(stmt, Let) else stmt.acc)
         return True
     if isinstance(stmt, Combine):
         return axes.isdisjoint(free_names(stmt.over))
