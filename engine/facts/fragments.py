@@ -241,21 +241,17 @@ def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
 
 def _narrowed(value: Any, known: dict[str, Any], dtypes: dict[str, str]) -> Any:
     """Return the value that casts widen to a value, at most: to dtypes that hold every element of the one before."""
-    while isinstance(value, Var) and value.name in known:
-        match known[value.name]:
-            case Var() as e:
-                value = e
-            case Call(fn=to, args=(Var() as e,)) if to in DTYPES and promote(to, dtypes[e.name]) == to:
-                value = e
-            case _:
-                break
+    match known.get(value.name) if isinstance(value, Var) else None:
+        case Var() as e:
+            return _narrowed(e, known, dtypes)
+        case Call(fn=to, args=(Var() as e,)) if to in DTYPES and promote(to, dtypes[e.name]) == to:
+            return _narrowed(e, known, dtypes)
     return value
 
 
 def _iterations(loop: For) -> int:
     """Return the number of iterations of a loop; 1 if unknown."""
-    known = loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int)
-    return loop.stop if known else 1
+    return loop.stop if loop.start == 0 and loop.step == 1 and isinstance(loop.stop, int) else 1
 
 
 def _along(loop: For) -> bool:
@@ -290,10 +286,11 @@ def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[
         return []
     dtypes, found, read = value_dtypes(kernel), [], set()
     for total in sums:
-        product = values.get(getattr(total.val, "name", ""))
-        if total.fn != "add" or not isinstance(product, Call) or product.fn != "multiply":
-            return []
-        operands = {_narrowed(operand, values, dtypes) for operand in product.args}
+        match total.fn, values.get(getattr(total.val, "name", "")):
+            case "add", Call(fn="multiply", args=args):
+                operands = {_narrowed(operand, values, dtypes) for operand in args}
+            case _:
+                return []
         if len(operands) != 2 or not operands <= loads:
             return []
         read |= operands
@@ -369,7 +366,7 @@ def _reads(stmt: Any) -> Any:
     return stmt.val if isinstance(stmt, Let | Accumulate) else (stmt.idx, stmt.when)
 
 
-def _needed(block: Block, wanted: set[str]) -> Block:
+def _needed(block: tuple[Any, ...], wanted: set[str]) -> Block:
     """Return the statements of a block that accumulate, or that what accumulates or is wanted needs."""
     kept: Block = ()
     for stmt in reversed(block):
@@ -460,27 +457,23 @@ def stays_apart(site: Any, acc: Var, condition: Expression) -> bool:
     axes = free_names(condition)
     if not axes <= axis_names(site):
         return False
-    tainted, before = {acc.name}, 0
+    tainted, before, parts = {acc.name}, 0, frozenset(conjuncts(condition))
     while len(tainted) > before:  # an iteration reads what the one before it wrote
         before = len(tainted)
-        if not all(_apart(*each, axes, tainted, condition) for each in _guarded(site.kernel.body, ())):
+        if not all(_apart(stmt, axes, tainted, parts) for stmt in site.kernel.body):
             return False
     return True
 
 
-def _guarded(block: Block, have: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """Yield the statements of a block and of its inner blocks, with the conditions that hold for each."""
-    for stmt in block:
-        yield stmt, have
-        inner = (*have, *conjuncts(stmt.cond)) if isinstance(stmt, If) else have
-        yield from _guarded(getattr(stmt, "body", ()), inner)
+def _apart(stmt: Any, axes: frozenset[str], tainted: set[str], missing: frozenset[Any]) -> bool:
+    """Return whether a statement keeps rows separate, and taint the values that it computes from tainted ones.
 
-
-def _apart(stmt: Any, have: tuple[Any, ...], axes: frozenset[str], tainted: set[str], condition: Any) -> bool:
-    """Return whether a statement keeps rows separate, and taint the values that it computes from tainted ones."""
-    if hasattr(stmt, "body"):  # what is in it comes by itself
+    missing: the parts of the condition that no guard around the statement checks.
+    """
+    if hasattr(stmt, "body"):
         own = (stmt.start, stmt.stop) if isinstance(stmt, For) else getattr(stmt, "cond", ())
-        return tainted.isdisjoint(free_names(own))
+        inner = missing.difference(conjuncts(stmt.cond)) if isinstance(stmt, If) else missing
+        return tainted.isdisjoint(free_names(own)) and all(_apart(each, axes, tainted, inner) for each in stmt.body)
     if isinstance(stmt, Mma):
         return _own_rows(stmt, axes, tainted)
     if tainted.isdisjoint(used_names(stmt)):
@@ -490,8 +483,7 @@ def _apart(stmt: Any, have: tuple[Any, ...], axes: frozenset[str], tainted: set[
         return True
     if isinstance(stmt, Combine):
         return axes.isdisjoint(free_names(stmt.over))
-    guarded = set(conjuncts(condition)) <= set(have)
-    return isinstance(stmt, Store) and guarded and tainted.isdisjoint(free_names(stmt.idx))
+    return isinstance(stmt, Store) and not missing and tainted.isdisjoint(free_names(stmt.idx))
 
 
 def _own_rows(stmt: Mma, axes: frozenset[str], tainted: set[str]) -> bool:
