@@ -37,7 +37,7 @@ from .functions import (
     wrapped,
 )
 from .monoids import of_part
-from .node import Expr, Node, nodes
+from .node import Expr, Node, contains
 from .tensor import Case, Const, Elementwise, Fold, Index, Mat, Reduce, Remap, Term, axes, dtype, is_condition
 
 # ---- simplifications, recorded for a trace
@@ -290,7 +290,7 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
 def _is_i64(e: Expr) -> bool:
     """Return whether index arithmetic stays within i64 for all values of the axes, or reads an index from memory."""
     low, high = interval(e)
-    return (low >= -(2**63) and high < 2**63) or any(nodes(e, Term))
+    return (low >= -(2**63) and high < 2**63) or contains(e, Term)
 
 
 def _index_expr(x: Any) -> Expr:

@@ -342,8 +342,16 @@ def marks_of(*kinds: type[Node]) -> int:
     return found
 
 
+def contains(value: Any, *kinds: type[Node]) -> bool:
+    """Return whether a value is a node of the given classes or has one. Nodes remember it: shared ones cost nothing."""
+    return isinstance(value, Node) and contents(value) & marks_of(*kinds) != 0
+
+
 def nodes(value: Any, *kinds: type[N]) -> Iterator[N]:
-    """Yield the nodes of the given classes below a node or a tuple of nodes, in text order (pre-order)."""
+    """Yield the nodes of the given classes below a node or a tuple of nodes, in text order (pre-order).
+
+    A node that many others share is visited for each: `contains` asks whether there is one.
+    """
     found: list[N] = []
     _find((value,), marks_of(*kinds), found)
     return iter(found)

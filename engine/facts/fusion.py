@@ -15,7 +15,7 @@ from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.layout import SECTOR
 from ...ir.functions import promote
-from ...ir.node import nodes
+from ...ir.node import contains
 from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
@@ -207,7 +207,7 @@ def repeats(site: Any, y: Value, v: Value) -> bool:
     before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
-    gathered = site.flow.mask_of_axes(axis for axis, e in y.map if any(nodes(e, Term)))
+    gathered = site.flow.mask_of_axes(axis for axis, e in y.map if contains(e, Term))
     return gathered & before != 0 or site.flow.elements(site.seen[v]) > site.flow.elements(before)  # type: ignore[no-any-return]
 
 

@@ -19,7 +19,7 @@ from ...ir.expr import Axis, Binary, add, linear, multiply, subtract
 from ...ir.facts.dataflow import Dataflow
 from ...ir.facts.index import operate, simplify, substitute
 from ...ir.names import unused
-from ...ir.node import Expr, nodes
+from ...ir.node import Expr, contains
 from ...ir.tensor import (
     Case,
     Const,
@@ -377,7 +377,7 @@ def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
     A view cuts if a reduction below varies with an axis that it divides: a loop over the pieces would repeat it.
     """
     own, images = axes(view.x), dict(view.map)
-    cut = {axis for axis, e in view.map if any(nodes(e, Binary))}
+    cut = {axis for axis, e in view.map if contains(e, Binary)}
     folds = (term for term in postorder([view.x]) if term.__class__ in FOLDING)
     if not cut or all(cut.isdisjoint(axes(term)) for term in folds):
         return None

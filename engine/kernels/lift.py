@@ -23,7 +23,7 @@ from ...ir.functions import HELD, identity
 from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Store
 from ...ir.monoids import of_part
 from ...ir.names import unused
-from ...ir.node import Node, contents
+from ...ir.node import Node, contains
 from ...ir.program import Kernel, Param, Stmt
 from ...ir.schemas import aten_name
 from ...ir.sizes import sizes_in
@@ -190,11 +190,6 @@ def _literal(term: Const) -> Any:
 def _source(term: Any) -> tuple[Any, dict[Axis, Any]]:
     """Return the value that an index map reads, and where it reads each axis. Any other value is its own."""
     return (term.x, dict(term.map)) if term.__class__ is Remap else (term, {})
-
-
-def _holds_terms(e: Any) -> bool:
-    """Return whether an index expression reads values. Nodes remember it: indices from look-ups are deep."""
-    return isinstance(e, Node) and contents(e) & Term.marks != 0
 
 
 def _extended(guard: Any) -> Iterator[Any]:
@@ -450,9 +445,9 @@ class Lift:
         places = tuple([substitute(e, images) for e in buffer.address])
         present: Any = True
         for axis, e in zip(buffer.dims, places, strict=True):
-            if e is not axis and not (e.__class__ is axis.extent.__class__ is int) and not _holds_terms(e):
+            if e is not axis and not (e.__class__ is axis.extent.__class__ is int) and not contains(e, Term):
                 present = both(both(present, operate(">=", e, 0)), operate("<", e, axis.extent))
-        return places, present, present is True and not any(map(_holds_terms, places))
+        return places, present, present is True and not any(contains(e, Term) for e in places)
 
     # ---- values
     def value(self, term: Any, here: Block, guard: Any = True) -> Any:

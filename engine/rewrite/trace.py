@@ -16,7 +16,7 @@ from ...ir.compose import Folded
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Axis, Undecided
 from ...ir.facts.dataflow import structure_of
-from ...ir.node import Node, nodes
+from ...ir.node import Node, contains
 from ...ir.program import Kernel
 from ...ir.sizes import at_the_hints, has_sizes
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, postorder
@@ -233,7 +233,7 @@ def folds(folded: Iterable[Folded]) -> list[str]:
 
 def _term(value: Any) -> str:
     if isinstance(value, Index):
-        return f"Index({print_expr(value.expr)})" if not any(nodes(value.expr, Term)) else "Index(..)"
+        return f"Index({print_expr(value.expr)})" if not contains(value.expr, Term) else "Index(..)"
     return term_text(value) if isinstance(value, Term) else show(value)
 
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from dplc.ir import expr as e
+from dplc.ir.node import contains
 from dplc.ir.ranges import decide, interval, simplify
 from dplc.ir.substitute import substitute, substitute_affine
 from dplc.ir.text.print_statements import print_expr
@@ -149,3 +150,12 @@ def test_a_divisor_that_is_no_positive_number_is_left_alone():
         for op in ("//", "%"):
             written_out = e.Binary(op, e.add(x, 0), divisor)
             assert simplify(written_out, ranges) is written_out
+
+
+def test_what_an_expression_contains_is_known_however_often_it_is_shared() -> None:
+    """A walk would visit its leaf 2**200 times."""
+    shared = e.Var("x")
+    for _ in range(200):
+        shared = e.Call("multiply", (shared, shared))
+    assert contains(shared, e.Var) and contains(shared, e.Axis, e.Call) and not contains(shared, e.Axis)
+    assert not contains(3, e.Var)
