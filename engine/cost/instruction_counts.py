@@ -69,7 +69,7 @@ MATRIX_ROWS, MATRIX_ROW_BYTES = 8, 16
 WARPS_OF_GROUP = 4  # that multiply together
 
 
-def beside(spelled: WordCounts, sm: int) -> tuple[float, float, float]:
+def substituted_work(spelled: WordCounts, sm: int) -> tuple[float, float, float]:
     """Return the additional work of a target whose assembler replaces the atoms that it lacks.
 
     The result is instructions, those on the fp32 pipe, and tensor core operations.

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...codegen.target import Target
-from .instruction_counts import InstructionCounts, beside
+from .instruction_counts import InstructionCounts, substituted_work
 from .limits import fixed_seconds
 from .memory_model import LANES, alone
 
@@ -110,7 +110,7 @@ def wave(launch: InstructionCounts, target: Target, blocks: int) -> tuple[float,
     multiprocessors, schedulers = target.multiprocessors, target.schedulers
     each = -(-blocks // multiprocessors)  # on the busiest multiprocessor
     cycle = 1.0 / target.clock
-    more_issued, more_fma, more_tensor = beside(launch.spelled, target.sm)
+    more_issued, more_fma, more_tensor = substituted_work(launch.spelled, target.sm)
     issued, tensor = launch.issued + more_issued, launch.tensor + more_tensor
     issue = issued / (min(schedulers, each * launch.warps) * target.issue_share)
     shared = launch.lines * 128 / target.shared_bytes_per_clock

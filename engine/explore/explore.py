@@ -138,7 +138,7 @@ class Cutting:
                 below = self.below[term]
                 if not deep.isdisjoint(below) or (term in self.repeating and not plain.isdisjoint(term.x.args)):
                     meets = term.__class__ is Elementwise and not (plain - deep).isdisjoint(below)
-                    readers = flow.readers[term]  # a factor of contractions alone is x again, beside weights of x
+                    readers = flow.readers[term]  # a factor of contractions alone is x again, next to weights of x
                     if meets and not (readers and self.repeating.issuperset(readers)):
                         yield value
                         break

@@ -233,17 +233,17 @@ class Kernels:
 
         One index of a row (its first element) is computed again, if nothing is reduced for it.
         """
-        beside = {other.value: other for other in group if other is not entry}
+        others = {other.value: other for other in group if other is not entry}
         mine = entry.buffer.loops
         for term in entry.terms:
             places = dict(term.map) if term.__class__ is Remap else {}
-            for operand in beside.keys() & operands(term):
-                theirs = beside[operand].buffer.loops
+            for operand in others.keys() & operands(term):
+                theirs = others[operand].buffer.loops
                 if len(theirs) != len(mine) or (term.__class__ is Remap and term.x is not operand):
                     return True  # or it states itself at which index something is read
                 for axis, own in zip(theirs, mine, strict=True):
                     place = places.get(axis, axis)
-                    if place is not own and (place.__class__ is not int or beside[operand].folds):
+                    if place is not own and (place.__class__ is not int or others[operand].folds):
                         return True
         return False
 

@@ -269,15 +269,15 @@ class Lift:
         read = [buffers[term] for term in order if self._in_memory(term)]
         self.used = {name, *(x.name for x in (*stored, *read)), *sizes_in((*order, *(x.param for x in stored)))}
         self.rank: dict[Any, int] = {}  # of folds that need each other's results: such folds cannot share a loop
-        self.beside: dict[Any, list[Any]] = {}  # for each fold, those that may share its loop, itself included
+        self.fold_groups: dict[Any, list[Any]] = {}  # for each fold, those that may share its loop, itself included
         groups: defaultdict[Any, list[Any]] = defaultdict(list)
         for term in order:
             self.rank[term] = max((self.rank[operand] for operand in self._below(term)), default=0)
             if term.__class__ in FOLDING and not self._in_memory(term):
                 self.rank[term] += 1
                 key = common_key(term) if term.__class__ is Fold else (term.over, frozenset(axes(term)))
-                self.beside[term] = groups[key, self.rank[term]]
-                self.beside[term].append(term)
+                self.fold_groups[term] = groups[key, self.rank[term]]
+                self.fold_groups[term].append(term)
         self.bound: dict[Any, set[Axis]] = {}  # the axes that a value is computed under, as far as they have a loop
         self.anywhere: set[Any] = set()  # values that can be computed, and are the same, where a guard fails
         for term in order:
@@ -302,7 +302,7 @@ class Lift:
         if self._in_memory(term):
             return set(axes(term)).intersection(self.buffers[term].loops)
         if term.__class__ is Fold:
-            return {axis for other in self.beside[term] for axis in axes(other)}
+            return {axis for other in self.fold_groups[term] for axis in axes(other)}
         below = (self.bound.get(operand, ()) for operand in operands(term) if not self._in_memory(operand))
         return set(axes(term)).union(*below).difference(term.over if term.__class__ is Reduce else ())
 
@@ -355,7 +355,7 @@ class Lift:
         """Return the values that a value is computed from under a guard, each with its own guard."""
         if term.__class__ is Case and not self._in_memory(term):
             return [*((x, guard) for x in operands(term)[:-2]), *_sides(term, guard)]
-        if term in self.anywhere or len(self.beside.get(term, ())) > 1:
+        if term in self.anywhere or len(self.fold_groups.get(term, ())) > 1:
             guard = True  # folds that share a loop are computed without a guard
         return [(x, guard) for x in self._below(term)[term.__class__ is Remap :]]
 
@@ -364,14 +364,14 @@ class Lift:
         if all(write.guard is True for write in self.writes):
             return []
         common = set.intersection(*(set(postorder([write.value], self._below)) for write in self.writes))
-        return [term for term in self.beside if term in common]
+        return [term for term in self.fold_groups if term in common]
 
     # ---- the nest
     def kernel(self) -> Kernel:
         """Return the kernel."""
         loops = self.writes[0].buffer.loops
-        folded = {axis for term in self.beside for axis in term.over}
-        outermost = [term for term in self.beside if folded.difference(loops).isdisjoint(axes(term))]
+        folded = {axis for term in self.fold_groups for axis in term.over}
+        outermost = [term for term in self.fold_groups if folded.difference(loops).isdisjoint(axes(term))]
         shared = Counter(axis for term in outermost for axis in axes(term) if axis not in folded)
         root = Block({})
         here = self._loops(sorted(loops, key=lambda axis: (axis in folded, -shared[axis])), root)
@@ -520,7 +520,7 @@ class Lift:
         """
         group = [
             other
-            for other in (self.beside[term] if guard is True else (term,))
+            for other in (self.fold_groups[term] if guard is True else (term,))
             if (other, guard) not in here.known and here.variables.keys() >= set(axes(other))
         ]
         single = {x: self._held(x, ACCUMULATORS.get(x.fn, "fold")) for x in group if x.__class__ is Reduce}

@@ -16,7 +16,7 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
-from dplc.engine.cost.instruction_counts import beside, instruction_counts
+from dplc.engine.cost.instruction_counts import instruction_counts, substituted_work
 from dplc.engine.cost.predict import predict
 from dplc.engine.run.calls import accepted, run_reference
 
@@ -104,9 +104,13 @@ def test_a_machine_that_makes_it_of_halves_is_priced_so() -> None:
     counts = instruction_counts(kernel)
     ((atom, times, words),) = counts.spelled
     assert (atom, times) == ("m16n8k32_f8", 256**3 / (16 * 8 * 32) / counts.blocks)
-    more = beside(counts.spelled, target("h200").sm)
+    more = substituted_work(counts.spelled, target("h200").sm)
     assert more == (5 * times + 2 * words, 4 * times, counts.tensor)
-    assert beside(counts.spelled, target("rtx4090").sm) == beside(counts.spelled, target("rtx5090").sm) == (0, 0, 0)
+    assert (
+        substituted_work(counts.spelled, target("rtx4090").sm)
+        == substituted_work(counts.spelled, target("rtx5090").sm)
+        == (0, 0, 0)
+    )
     here, known = (predict(one, target("h200")) for one in (counts, replace(counts, spelled=())))
     assert here.bounds["tensor"] == pytest.approx(2 * known.bounds["tensor"])
     assert here.bounds["issue"] > known.bounds["issue"]

@@ -633,8 +633,8 @@ class TorchLowering:
         positional, named = fields
         given = bind(op, [*map(self._reference, positional)], {name: self._reference(x) for name, x in named.items()})
         if given is None:
-            told = ", ".join(map(str, (*range(len(positional)), *named)))
-            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {told}")
+            listed = ", ".join(map(str, (*range(len(positional)), *named)))
+            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {listed}")
         return tuple(given.items())
 
     def _reference(self, value: Any) -> Any:

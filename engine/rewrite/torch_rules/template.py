@@ -259,8 +259,8 @@ class StackedRead:
             view, read = firing.placed[(self, number)]
             assert view.term is not None
             at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
-            stands = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
-            where = {firing.named(to): at[entry] or 0 for to, entry, n in stands if entry is place or n != 1}
+            aligned = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
+            where = {firing.named(to): at[entry] or 0 for to, entry, n in aligned if entry is place or n != 1}
             firing.lowering.slice_of(view.term, whole, remap(whole, where))
 
 
