@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
 from itertools import chain, combinations
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.facts.warp_accesses import STAGED_DTYPES
 from ...ir.loop import Load, Store
-from ...ir.node import CLASSES, Node, memoised, nodes
+from ...ir.node import CLASSES, Node, memoised, nodes, values
 from ...ir.program import Block, Kernel, Param, Stmt
 from ...ir.ranges import simplify
 from ...ir.sizes import at_hint, hinted
@@ -72,27 +73,21 @@ def _steps(site: Any, body: Block) -> Steps:
     """Return the steps of a block, remembered per kernel because every rule queries them for every axis of a Tile."""
     known = _steps_of_blocks(site.kernel)
     if body not in known:
-        known[body] = _found_steps(site.kernel, body)
+        inputs, shared_tiles = params(site.kernel), stages(site.kernel)
+        repeated = set(chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops))
+        found = known[body] = defaultdict(list)
+        for stmt in accesses(body):
+            place = shared_tiles.get(stmt.buf) or inputs.get(stmt.buf)
+            if place is not None:
+                flat = address_of(site, stmt)
+                for name in _stepping(flat):
+                    found[name].append(Step(stmt, flat, _vector_item(place, inputs), stmt in repeated))
     return known[body]
 
 
 @memoised
 def _steps_of_blocks(kernel: Kernel) -> dict[Block, Steps]:
     return {}
-
-
-def _found_steps(kernel: Kernel, body: Block) -> Steps:
-    inputs, shared_tiles = params(kernel), stages(kernel)
-    repeated = set(chain.from_iterable(summary(loop.body).loads for loop in summary(body).loops))
-    found: Steps = {}
-    for stmt in accesses(body):
-        place = shared_tiles.get(stmt.buf) or inputs.get(stmt.buf)
-        if place is not None:
-            flat = address(kernel, stmt.buf, stmt.idx)
-            step = Step(stmt, flat, _vector_item(place, inputs), stmt in repeated)
-            for name in _stepping(flat):
-                found.setdefault(name, []).append(step)
-    return found
 
 
 def _stepping(flat: Any) -> Iterator[str]:
@@ -162,8 +157,11 @@ def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     For `width` elements of a thread, as many instructions access the same sectors.
     """
     vector, known = vectors(site, body, axis, width), {*params(site.kernel), *stages(site.kernel)}
-    others = [stmt for stmt in accesses(body) if stmt.buf in known and stmt not in vector]
-    return tuple(stmt for stmt in others if _moves(address_of(site, stmt), axis))
+    return tuple(
+        stmt
+        for stmt in accesses(body)
+        if stmt.buf in known and stmt not in vector and _moves(address_of(site, stmt), axis)
+    )
 
 
 def _moves(flat: Any, axis: Var) -> bool:
@@ -179,7 +177,7 @@ def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...
 
     A stride of the vector that a lane reads does not count.
     """
-    vectors = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")}
+    vectors = _register_extents(site.tile.axes)
     inputs = {param.name for param in site.kernel.ins}
 
     def jumps(load: Load) -> bool:
@@ -293,24 +291,23 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
     """
     found = summary(body)
     vectors = {loop.var: loop.stop for loop in found.loops if loop.role == "VEC"}
-    extent = {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
-    folded: dict[str, frozenset[str]] = {}
+    extent = _register_extents(axes)
+    folded: dict[str, set[str]] = defaultdict(set)
     for stmt in found.combines:
         for acc in stmt.accs:
-            folded[acc] = folded.get(acc, frozenset()) | free_names(stmt.over)
+            folded[acc] |= free_names(stmt.over)
     count: int = policy(site.target).address_registers
     for total in {stmt.acc: stmt for stmt in found.sums}.values():
-        varying = dependencies(total.val, body) - folded.get(total.acc, frozenset())
-        count += math.prod(n for name, n in extent.items() if name in varying)
+        varying = dependencies(total.val, body) - folded[total.acc]
+        count += _product(extent, varying)
     for product in {stmt.acc: stmt for stmt in found.mmas}.values():
         varying = dependencies((product.a, product.b), body) - summed_axes(product) | result_axes(product)
-        count += math.prod(n for name, n in extent.items() if name in varying)
+        count += _product(extent, varying)
     words = {e: ATOMS[stmt.atom].per_word for stmt in found.mmas for e in (stmt.a, stmt.b)}
     for load in {(s.buf, s.idx): s for s in found.loads}.values():
         flat = address(site.kernel, load.buf, load.idx)
         wide = {name: n for name, n in vectors.items() if is_vector(flat, name, n)}
-        values = math.prod(n for name, n in (extent | wide).items() if name in free_names(load.idx))
-        count += -(-values // words.get(Var(load.dst), 1))
+        count += -(-_product(extent | wide, free_names(load.idx)) // words.get(Var(load.dst), 1))
     return count
 
 
@@ -320,9 +317,18 @@ def copies(site: Any, body: Block) -> int:
 
     It repeats once for every value of the register axes that the accumulated value varies with.
     """
-    extent = {axis.name: axis.extent for axis in site.tile.axes if axis.role in ("REG", "VEC")} if site.tile else {}
+    extent = _register_extents(axes_in_scope(site))
     terms = [dependencies(stmt.val, body) for stmt in summary(body).sums]
-    return max((math.prod(n for name, n in extent.items() if name in names) for names in terms), default=1)
+    return max((_product(extent, names) for names in terms), default=1)
+
+
+def _register_extents(axes: Iterable[Axis]) -> dict[str, Any]:
+    return {axis.name: axis.extent for axis in axes if axis.role in ("REG", "VEC")}
+
+
+def _product(extents: dict[str, Any], names: Container[str]) -> Any:
+    """Return the product of the extents of some names."""
+    return math.prod(extent for name, extent in extents.items() if name in names)
 
 
 @statement_fact
@@ -369,14 +375,8 @@ def _divided_by(value: Any, axis: Var) -> int:
         return 1
     if isinstance(value, Binary) and value.op == "//" and value.a == axis and isinstance(value.b, int):
         return value.b
-    below = (_divided_by(x, axis) for x in _below(value))
-    return math.gcd(*below)
-
-
-def _below(value: Any) -> tuple[Any, ...]:
-    if value.__class__ is tuple:
-        return value
-    return tuple(getattr(value, field.name) for field in type(value).fields) if isinstance(value, Node) else ()
+    below = values(value) if isinstance(value, Node) else value if value.__class__ is tuple else ()
+    return math.gcd(*(_divided_by(part, axis) for part in below))
 
 
 @statement_fact
@@ -531,7 +531,7 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
     for load in summary(body).loads:
         varying = dependencies(load.idx, body)
         if axis.name not in varying and not varying.isdisjoint(extents):
-            count += math.prod(extents[name] for name in varying & extents.keys())
+            count += _product(extents, varying)
     return count
 
 
@@ -549,10 +549,11 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     """
     axes = {axis.name: axis for axis in site.tile.axes}
     side = policy(site.target).tile_side
-    running = {name for place in _last_places(body) for name in free_names((place,))}
+    running = free_names(tuple(access.idx[-1] for access in accesses(body) if access.idx))
 
     def rank(pair: Iterable[Axis]) -> tuple[int, int]:
-        return _outputs(pair, side), len(running & {axis.name for axis in pair})
+        outputs = math.prod(min(at_hint(axis.extent), side) for axis in pair)
+        return outputs, sum(axis.name in running for axis in pair)
 
     mine = rank((axes[i.name], axes[j.name]))
     return all(
@@ -560,12 +561,6 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
         for pair in combinations(site.tile.axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
     )
-
-
-def _last_places(body: Block) -> list[Any]:
-    """Return the last index of every load and store."""
-    found = summary(body)
-    return [idx[-1] for idx in (*(load.idx for load in found.loads), *(store.idx for store in found.stores)) if idx]
 
 
 @statement_fact
@@ -579,10 +574,6 @@ def tiles_kept(i: Var, j: Var, body: Block) -> int:
 def sums_kept(body: Block) -> int:
     """Count the sums that a thread keeps for each of its elements."""
     return len({stmt.acc for stmt in summary(body).sums})
-
-
-def _outputs(pair: Iterable[Axis], side: int) -> int:
-    return math.prod(min(at_hint(axis.extent), side) for axis in pair)
 
 
 # ---- dimensions of a buffer that are indexed as one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from ...ir.facts.structure import (
 )
 from ...ir.functions import identity
 from ...ir.interp.loop import lifted
-from ...ir.loop import Accumulate, For, Let, Load, Merge
+from ...ir.loop import Accumulate, For, Load
 from ...ir.monoid_texts import ORDERED, OVER_PARTS
 from ...ir.monoids import monoid
 from ...ir.names import unused
@@ -31,9 +31,10 @@ from ...ir.node import Expr, nodes
 from ...ir.program import Block
 from ...ir.ranges import simplify
 from ...ir.substitute import substitute
-from ...ir.tile import Combine, CombineTuple, SharedTile, Stage
+from ...ir.tile import CombineTuple, SharedTile, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
 from ..rewrite.statements.site import names_at
+from .accesses import accesses
 from .structure import TILE, varying
 
 
@@ -76,18 +77,16 @@ def strided_extent(body: Block, t: Var) -> int:
     The loops are at the top, mention t nowhere else and have no barrier: the assignment of columns to threads must
     not matter.
     """
-    found = tuple(stmt for stmt in body if isinstance(stmt, For))
-    if len(found) != len(summary(body).loops):
-        return 0
-    if any(t.name in uses(loop.body) or summary(loop.body).barriers for loop in found):
-        return 0
+    found = [stmt for stmt in body if isinstance(stmt, For)]
     bounds = {(loop.start, loop.stop, loop.step) for loop in found}
-    if len(bounds) != 1 or any(loop.step == 1 or loop.start is not t for loop in found):
+    if len(found) != len(summary(body).loops) or len(bounds) != 1:
         return 0
-    if any(loop.role not in ("reduce", "free") for loop in found):
-        return 0
-    stop = found[0].stop
-    return stop if only_sizes(stop) else 0
+    ((start, stop, step),) = bounds
+    free = all(
+        loop.role in ("reduce", "free") and t.name not in uses(loop.body) and not summary(loop.body).barriers
+        for loop in found
+    )
+    return stop if free and start is t and step != 1 and only_sizes(stop) else 0
 
 
 @statement_fact
@@ -117,25 +116,19 @@ def rows_held(body: Block) -> int:
 @statement_fact
 def all_combined(body: Block, t: Var) -> bool:
     """Return whether the accumulators of a run's reductions, and no others, are combined alike over axis t."""
-    found = summary(body)
-    folded = [_fold(fold) for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
-    combined = {fold for stmt in found.combines if t in stmt.over for fold in _parts(stmt)}
+    found, combined = summary(body), set()
+    for stmt in found.combines:
+        if t in stmt.over:
+            parts = [stmt.accs] if isinstance(stmt, CombineTuple) else [(acc,) for acc in stmt.accs]
+            combined |= {(part, stmt.fn) for part in parts}
+    folded = [fold for loop in found.loops if loop.role == "reduce" for fold in _folds(loop.body)]
     return set(folded) == combined and len(_folds(body)) == len(folded)
 
 
-def _folds(body: Block) -> tuple[Accumulate | Merge, ...]:
+def _folds(body: Block) -> list[tuple[tuple[str, ...], str]]:
+    """Return the accumulators of each reduction of a run, those of a tuple together, and their function."""
     found = summary(body)
-    return (*found.sums, *found.merges)
-
-
-def _fold(stmt: Accumulate | Merge) -> tuple[tuple[str, ...], str]:
-    """Return the accumulators of a statement and the function that combines them."""
-    return (stmt.accs if isinstance(stmt, Merge) else (stmt.acc,)), stmt.fn
-
-
-def _parts(stmt: Combine | CombineTuple) -> list[tuple[tuple[str, ...], str]]:
-    """Return the accumulators that are combined, and how: those of a tuple at once, others one by one."""
-    return [(stmt.accs, stmt.fn)] if isinstance(stmt, CombineTuple) else [((acc,), stmt.fn) for acc in stmt.accs]
+    return [((stmt.acc,), stmt.fn) for stmt in found.sums] + [(stmt.accs, stmt.fn) for stmt in found.merges]
 
 
 # ---- Facts about folds of the elements up to an index.
@@ -192,10 +185,8 @@ def base_of_digits(body: Block, name: Var) -> int:
     hidden = name.name in dependencies(tuple(map(Var, sorted(others))), body)
     if hidden or any(name.name in free_names((loop.start, loop.stop)) for loop in found.loops):
         return 0
-    accesses: tuple[Any, ...] = (*found.loads, *found.stores)
-    places = tuple(access.idx for access in accesses)
-    whole, placed = (_whole(what, name) for what in (body, places))
-    return digits[0].b if whole == placed else 0
+    places = tuple(access.idx for access in accesses(body))
+    return digits[0].b if _whole(body, name) == _whole(places, name) else 0
 
 
 def _whole(value: Any, name: Var) -> int:
@@ -226,15 +217,10 @@ def varies_by_digit(values: ExpressionList, k: Var, base: int, count: int, *runs
     ranges = {digit.name: (0, count - 1), below.name: (0, base - 1)}
     place = add(multiply(add(multiply(above, count), digit), base), below)
     run = substitute(tuple(chain.from_iterable(runs)), {k.name: place})
-    read = ((defines(stmt), free_names(_read(stmt, ranges))) for stmt in nodes(run, Load, Let))
-    varying = {name for name, names in read if digit.name in names}
+    found = summary(run)
+    read = [(load.dst, (*load.idx, load.when)) for load in found.loads] + [(let.dst, (let.val,)) for let in found.lets]
+    varying = {name for name, parts in read if any(digit.name in free_names(simplify(e, ranges)) for e in parts)}
     return not varying.isdisjoint(dependencies(values, run))
-
-
-def _read(stmt: Any, ranges: Any) -> tuple[Any, ...]:
-    """Return the expressions of a statement, simplified."""
-    parts = (*stmt.idx, stmt.when) if stmt.__class__ is Load else (stmt.val,)
-    return tuple(simplify(part, ranges) for part in parts if part is not None)
 
 
 # ---- Facts about what a loop folds: single accumulators and tuples, and their partial results.
@@ -299,7 +285,8 @@ def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Par
         taken.add(name)
         kept = varying(acc, before, body, axes)
         spot = tuple(Var(axis.name) if axis in kept else 0 for axis in axes)
-        out.append(Partial(acc, fn, Var(name), place, spot, _at_first(axis for axis in axes if axis not in kept)))
+        first = (compare("<", Var(axis.name), 1) for axis in axes if axis not in kept and axis.extent != 1)
+        out.append(Partial(acc, fn, Var(name), place, spot, functools.reduce(both, first, True)))
     return tuple(out)
 
 
@@ -345,8 +332,3 @@ def rows_share(idx: ExpressionList, axes: AxisList) -> bool:
     It is if its index lacks an axis of more than one value.
     """
     return not {axis.name for axis in axes if axis.extent > 1} <= free_names(idx)
-
-
-def _at_first(axes: Iterable[Any]) -> Any:
-    """Return the test that a thread is the first along some axes."""
-    return functools.reduce(both, (compare("<", Var(axis.name), 1) for axis in axes if axis.extent != 1), True)

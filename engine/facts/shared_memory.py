@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -80,7 +81,8 @@ from ..language.evaluate import (
     tile_fact,
 )
 from ..rewrite.statements.site import Context
-from .structure import conjuncts
+from .accesses import accesses
+from .structure import also_outside, conjuncts
 from .tensor import pow2
 
 TILE = "module loop tile"
@@ -237,10 +239,8 @@ def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
 def makes_ring(copies: StatementList, body: Block, iteration: Var) -> bool:
     """Return whether iteration k of a loop copies to slot k % depth, and its body accesses only that slot."""
     slots = {stage.dst: stage.slot for stage in copies if stage.depth > 1}
-    accesses: list[Load | Store] = [*summary(body).loads, *summary(body).stores]
-    touched = ((access.buf, access.idx[0]) for access in accesses if access.buf in slots)
-    looping = all(stage.slot == modulo(iteration, stage.depth) for stage in copies)
-    return looping and all(slot == slots[buf] for buf, slot in touched)
+    own = all(access.idx[0] == slots[access.buf] for access in accesses(body) if access.buf in slots)
+    return own and all(stage.slot == modulo(iteration, stage.depth) for stage in copies)
 
 
 # ---- guards inside of reductions
@@ -273,26 +273,28 @@ def read_under(site: Any, body: Block, condition: Expression) -> bool:
 
     A value that is computed from them elsewhere is as good as they are.
     """
-    names = set(summary(body).folded)
-    return _read_under(site.kernel.body, names, frozenset(conjuncts(condition)), frozenset())
-
-
-def _read_under(block: Block, names: set[str], wanted: frozenset[Any], have: frozenset[Any]) -> bool:
-    for stmt in block:
-        inner = have | frozenset(conjuncts(stmt.cond)) if isinstance(stmt, If) else have
-        if hasattr(stmt, "body"):
-            if not _read_under(stmt.body, names, wanted, inner):
-                return False
-        elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
+    names, wanted = set(summary(body).folded), set(conjuncts(condition))
+    for stmt, guards, _ in _guarded(site.kernel.body):
+        if isinstance(stmt, AlongAxes | TuplesAlongAxes):
             if not names.isdisjoint(stmt.accs):
                 return False
-        elif not wanted <= have:
+        elif not wanted.issubset(guards):
             own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort == "Expr")
             if not names.isdisjoint(free_names(own)):
                 if not isinstance(stmt, Let):
                     return False
                 names.add(stmt.dst)
     return True
+
+
+def _guarded(block: Block, guards: tuple[Any, ...] = (), looped: bool = False) -> Iterator[tuple[Any, Any, bool]]:
+    """Yield the statements of a block that contain no others, with the conditions around each and whether a loop is."""
+    for stmt in block:
+        if hasattr(stmt, "body"):
+            own = conjuncts(stmt.cond) if isinstance(stmt, If) else ()
+            yield from _guarded(stmt.body, (*guards, *own), looped or isinstance(stmt, For))
+        else:
+            yield stmt, guards, looped
 
 
 # Functions that are finite for finite operands, and zero where all operands are.
@@ -349,16 +351,11 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 @statement_fact
 def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
     """Return whether a load stays in its shared tile, and reads zero fill where a part of a condition fails."""
-    plain, stage = replace(load, when=True), stages(site.kernel).get(load.buf)
-    parts = [part for part in conjuncts(condition) if not _always(site, part)]
+    plain, stage, known = replace(load, when=True), stages(site.kernel).get(load.buf), ranges_of(site.kernel)
+    parts = [part for part in conjuncts(condition) if decide(tidy(part, known), known) is not True]
     gathered = isinstance(stage, Stage) and stage.gathered
     ordered = gathered or all(part.__class__ is Binary and part.op == "<" for part in parts)
     return ordered and all(_beyond_source(site, plain, part) for part in parts) and in_shared_tiles(site, (plain,))
-
-
-def _always(site: Any, condition: Any) -> bool:
-    known = ranges_of(site.kernel)
-    return decide(tidy(condition, known), known) is True
 
 
 def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
@@ -371,15 +368,14 @@ def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
 
 def leaves(kernel: Kernel, buf: str, position: tuple[Any, ...], condition: Any) -> bool:
     """Return whether an index is outside of its buffer whenever a condition fails."""
-    known, shape = ranges_of(kernel), params(kernel)[buf].shape
-    if condition.__class__ is Binary and condition.op == ">=":
-        return any(_falls_below(place, condition, known) for place in position)
-    return (
-        condition.__class__ is Binary
-        and condition.op == "<"
-        and only_sizes(condition.b)
-        and any(_reaches(place, extent, condition, known) for place, extent in zip(position, shape, strict=True))
-    )
+    if condition.__class__ is not Binary:
+        return False
+    known, places = ranges_of(kernel), zip(position, params(kernel)[buf].shape, strict=True)
+    if condition.op == ">=":  # an index that is at most a - b is negative whenever `a >= b` fails
+        most = subtract(condition.a, condition.b)
+        return any(interval(tidy(subtract(place, most), known), known)[1] <= 0 for place in position)
+    fails_beyond = condition.op == "<" and only_sizes(condition.b)
+    return fails_beyond and any(_reaches(place, extent, condition, known) for place, extent in places)
 
 
 def kept_inside(kernel: Kernel, load: Load) -> bool:
@@ -389,12 +385,6 @@ def kept_inside(kernel: Kernel, load: Load) -> bool:
     known = params(kernel)
     parts = conjuncts(load.when)
     return load.buf in known and load.other == 0 and all(leaves(kernel, load.buf, load.idx, part) for part in parts)
-
-
-def _falls_below(place: Any, condition: Any, known: Any) -> bool:
-    """Return whether an index is negative whenever `a >= b` fails: the index is at most a - b."""
-    more = tidy(subtract(place, subtract(condition.a, condition.b)), known)
-    return interval(more, known)[1] <= 0
 
 
 def _reaches(place: Any, extent: Any, condition: Any, known: Any) -> bool:
@@ -460,13 +450,13 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
     of the buffer.
     `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
-    stores = list(_stores(site.tile.body, (), False))
     outs = {param.name: param for param in site.kernel.outs}
     here = region(site.kernel, site.tile.body, site.tile.axes, site.ranges, {})
+    stored = Counter(store.buf for store in summary(site.tile.body).stores)
     found: list[ResultBox] = []
-    for store, guards, looped in stores:
-        alone = sum(other.buf == store.buf for other, _, _ in stores) == 1
-        if store.buf in outs and alone and not looped and outs[store.buf].dtype in STAGED_DTYPES:
+    for store, guards, looped in _guarded(site.tile.body):
+        alone = isinstance(store, Store) and not looped and stored[store.buf] == 1
+        if alone and store.buf in outs and outs[store.buf].dtype in STAGED_DTYPES:
             found += _box(site, store, guards, outs[store.buf], here)
     return tuple(found)
 
@@ -479,18 +469,17 @@ def left_by_ring(site: Any) -> int:
     orders the copy after the stores of threads.
     """
     loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
-    inside, whole = summary(loops[0].body if len(loops) == 1 else ()), summary(site.tile.body)
-    names = {stage.dst for stage in inside.stages}
-    later = len(inside.stages) < len(whole.stages) or _reads(inside, names) < _reads(whole, names)
-    if later or any(stage.via != "ASYNC" for stage in inside.stages):
+    inside = loops[0].body if len(loops) == 1 else ()
+    copies = summary(inside).stages
+    names = {stage.dst for stage in copies}
+
+    def needed(block: Block) -> int:
+        return len(summary(block).stages) + sum(access.buf in names for access in accesses(block))
+
+    if also_outside(site, inside, needed) or any(stage.via != "ASYNC" for stage in copies):
         return 0
     shared_tiles = stages(site.kernel)
     return sum(shared_tiles[name].depth * shared_tile_bytes(site.kernel, shared_tiles[name]) for name in names)
-
-
-def _reads(found: Any, names: set[str]) -> int:
-    """Count the loads and stores that name one of some shared tiles."""
-    return sum(access.buf in names for access in (*found.loads, *found.stores))
 
 
 @tile_fact
@@ -530,17 +519,6 @@ def thread_number(axes: AxisList) -> Expression:
 def rescales(body: Block) -> bool:
     """Return whether sums of a run are scaled as it goes on, as those of a running softmax are."""
     return bool(summary(body).scales)
-
-
-def _stores(block: Block, guards: tuple[Any, ...], looped: bool) -> Iterator[tuple[Store, tuple[Any, ...], bool]]:
-    """Yield the stores of a block, with the conditions around each and whether a loop is."""
-    for stmt in block:
-        if isinstance(stmt, Store):
-            yield stmt, guards, looped
-        elif isinstance(stmt, If):
-            yield from _stores(stmt.body, (*guards, *conjuncts(stmt.cond)), looped)
-        else:
-            yield from _stores(getattr(stmt, "body", ()), guards, looped or isinstance(stmt, For))
 
 
 def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:
@@ -597,12 +575,13 @@ def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bo
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
     lanes = lane_values(tuple((a.name, at_hint(a.extent)) for a in site.tile.axes if a.role == "THREAD"))
     steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
-    moved = [at_lanes(_along(e, lanes), lanes) * step for e, step in zip(store.idx, steps, strict=True)]
+    moved = [_at_lanes(e, lanes) * step for e, step in zip(store.idx, steps, strict=True)]
     places = {at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()}
     touched = {place * item // SECTOR for place in places}
     return len(touched) * SECTOR > len(places) * width * item and len(places) > 1
 
 
-def _along(e: Any, lanes: dict[str, Any]) -> Any:
-    """Return the part of an index that differs between lanes."""
-    return from_linear({at: n for at, n in linear(e)[0].items() if not free_names(at).isdisjoint(lanes)}, 0)
+def _at_lanes(e: Any, lanes: dict[str, Any]) -> Any:
+    """Return the part of an index that differs between lanes, for each lane."""
+    terms = {atom: factor for atom, factor in linear(e)[0].items() if not free_names(atom).isdisjoint(lanes)}
+    return at_lanes(from_linear(terms, 0), lanes)

@@ -173,10 +173,10 @@ def follows(value: Var, name: Var, *runs: Block) -> bool:
 def added_elsewhere(site: Any, body: Block) -> bool:
     """Return whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
-    return _also_outside(site, body, lambda block: sum(stmt.acc in names for stmt in summary(block).sums))
+    return also_outside(site, body, lambda block: sum(stmt.acc in names for stmt in summary(block).sums))
 
 
-def _also_outside(site: Any, body: Block, count: Callable[[Block], int]) -> bool:
+def also_outside(site: Any, body: Block, count: Callable[[Block], int]) -> bool:
     """Return whether the kernel has more of what is counted than a run of it."""
     return count(site.kernel.body) > count(body)
 
@@ -261,7 +261,7 @@ def writes(body: Block, bufs: NameList) -> bool:
 def escapes(site: Any, body: Block, bufs: NameList) -> bool:
     """Return whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
-    return _also_outside(site, body, lambda block: sum(load.buf in names for load in summary(block).loads))
+    return also_outside(site, body, lambda block: sum(load.buf in names for load in summary(block).loads))
 
 
 @statement_fact
