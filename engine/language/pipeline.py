@@ -12,6 +12,7 @@ with the same label. A pass that no pipeline names runs where rules of its level
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,7 @@ PIPELINES: dict[str, tuple[str, ...]] = {
     "tile": ("module", "loop", "tile"),
     "kernel": ("kernel",),
 }
+NO_LINE = -1  # the layer of a pass that no file puts into a pipeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,9 @@ class PassStep:
     group: str | None = None
     reason: str | None = None
     numbered: str = ""  # the label with the number of the pipeline, `007_stage_inputs`; empty without one
+    places: tuple[tuple[str, str | None], ...] = ()  # requested: (`after` | `before` | `first` | `last`, label)
+    layer: int = NO_LINE  # which file says so
+    laid_over: bool = True  # an earlier file declares the pipeline, or no line does
 
     def shown(self, rule: Rule) -> str:
         """Return the label of the pass in a trace.
@@ -61,130 +66,101 @@ class PassStep:
     def location(self) -> str:
         return f"{self.span.source.name}:{self.span.line}" if self.span else "built in"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The label, the pass and its rules."""
+        return (self.label, self.name, *(rule.name for rule in self.rules))
+
 
 Pipelines = dict[str, tuple[PassStep, ...]]
+_Lines = dict[str, dict[str, PassStep]]  # by pipeline and label, in the order of files
 
 
 def pipelines(rules: RuleSet) -> Pipelines:
     """Return every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError with both lines."""
-    entries = _entries(rules)
-    dropped = _dropped(rules, entries)
-    return {name: tuple(_asked_first(list(_steps(name, found, dropped)))) for name, found in entries.items()}
+    lines = _lines(rules)
+    dropped = _dropped(rules, lines)
+    return {name: tuple(_asked_first(list(_steps(name, found, dropped)))) for name, found in lines.items()}
 
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
     """Return the entries that files remove from each pipeline and that no later file restores."""
-    left = {name: _names_in(steps) for name, steps in pipelines(rules).items()}
+    left = pipelines(rules)
     written = [written for file in rules.files for written in file.without]
     return {
-        name: tuple(w for w in written if _takes_out(w, name, found) and w.name not in left[name])
-        for name, found in _entries(rules).items()
+        name: tuple(w for w in written if _takes_out(w, name, found) and not _named(w.name, left[name]))
+        for name, found in _lines(rules).items()
     }
 
 
-def _entries(rules: RuleSet) -> _Entries:
+# Lines of pipelines, as files declare them.
+
+
+def _lines(rules: RuleSet) -> _Lines:
     """Return the lines of every pipeline, those of later files laid over those of earlier ones."""
-    entries: _Entries = {name: {} for name in PIPELINES}
+    lines: _Lines = {name: {} for name in PIPELINES}
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
-            _lay_over(entries, declared, rules, layer)
-    _place_the_rest(entries, rules)
-    return entries
+            if declared.name not in PIPELINES:
+                what, notes = f"unknown pipeline `{declared.name}`", (f"pipelines are {', '.join(PIPELINES)}",)
+                raise DplcError(what, declared.span, notes, did_you_mean(declared.name, PIPELINES))
+            found = lines[declared.name]
+            laid_over = any(step.layer != layer for step in found.values())
+            for written in declared.entries:
+                if isinstance(written, s.OneOf):
+                    names = [_numberless(name, written.span, rules) for name in written.names]
+                    alone = [s.PassEntry(written.span, name, (), None, (), written.reason) for name in names]
+                    added = [found.get(one.rule) or _step(one, declared.name, rules, layer, laid_over) for one in alone]
+                    found |= {step.label: replace(step, group=" | ".join(names)) for step in added}
+                elif isinstance(written, s.PassEntry):
+                    _lay_over(found, written, declared.name, rules, layer, laid_over)
+    named = {step.name for found in lines.values() for step in found.values()}
+    for file in rules.files:  # the passes that no pipeline names: a rule in ten lines fires without a line here
+        name = pass_name(file.stem)
+        left = [rule for rule in rules.passes.get(name, ()) if not named & {name, rule.name}]
+        for pipeline in dict.fromkeys(map(default_pipeline, left)):
+            own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
+            reason = "in no pipeline: runs after the passes that are"
+            lines[pipeline][name] = PassStep(name, own, {}, name, own[0].span, None, reason)
+    return lines
 
 
-# Entries of pipelines, as files declare them.
+def _lay_over(
+    found: dict[str, PassStep], written: s.PassEntry, pipeline: str, rules: RuleSet, layer: int, laid_over: bool
+) -> None:
+    """Add a line to those of its pipeline, in the place of an earlier file's line with its label.
 
-
-@dataclass(frozen=True)
-class _PipelineEntry:
-    """Line of a pipeline: its pass and its requested positions: (`after` | `before` | `first` | `last`, label)."""
-
-    step: PassStep
-    places: tuple[tuple[str, str | None], ...]
-    layer: int  # which file says so
-    laid_over: bool = False  # an earlier file declares the pipeline
-    said: bool = True  # there is a line for it
-
-    @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
-    def location(self) -> str:
-        return self.step.span.location if self.step.span else "built in"
-
-
-_Entries = dict[str, dict[str, _PipelineEntry]]  # by pipeline and label
-
-
-def _lay_over(entries: _Entries, declared: s.Pipeline, rules: RuleSet, layer: int) -> None:
-    if declared.name not in PIPELINES:
-        notes = (f"pipelines are {', '.join(PIPELINES)}",)
+    Such a line gives new parameters, and keeps the old position unless it gives another.
+    """
+    name = _numberless(written.rule, written.span, rules)
+    written = replace(written, rule=name, places=tuple((kind, at and rules.plain(at)) for kind, at in written.places))
+    if written.alias is None and name in found:  # by its label: `pass spread_rows(V=2)`
+        written = replace(written, rule=found[name].name, alias=name)
+    step = _step(written, pipeline, rules, layer, laid_over)
+    earlier = found.get(step.label)
+    if earlier is not None and earlier.layer == layer:
         raise DplcError(
-            f"unknown pipeline `{declared.name}`", declared.span, notes, did_you_mean(declared.name, PIPELINES)
-        )
-    found = entries[declared.name]
-    laid_over = any(entry.layer != layer for entry in found.values())
-    for written in declared.entries:
-        written = _plain(written, rules)
-        if isinstance(written, s.OneOf):
-            _lay_group(found, written, declared.name, rules, layer, laid_over)
-        elif isinstance(written, s.PassEntry):
-            again = found.get(written.rule) if written.alias is None else None
-            if again is not None:  # by its label: `pass spread_rows(V=2)`
-                written = replace(written, rule=again.step.name, alias=written.rule)
-            step = _step(written, declared.name, rules)
-            earlier = found.get(step.label)
-            if earlier is not None and earlier.layer == layer:
-                raise DplcError(
-                    f"pass `{step.label}` stands twice in pipeline `{declared.name}`", written.span,
-                    (f"first at {earlier.step.location}",),
-                    f"give one of them another name: `pass {step.name} as NAME`",
-                )  # fmt: skip
-            if (
-                earlier is not None
-            ):  # said again by a later file: new parameters, the old position unless it gives another
-                step = replace(step, group=earlier.step.group)
-                if not written.places:
-                    found[step.label] = replace(earlier, step=step)
-                    continue
-                del found[step.label]
-            found[step.label] = _PipelineEntry(step, written.places, layer, laid_over)
-
-
-def _plain(written: s.Syntax, rules: RuleSet) -> s.Syntax:
-    """Return a line of a pipeline without the numbers of passes. Raises DplcError for a number of another pass."""
-    if isinstance(written, s.OneOf):
-        return replace(written, names=tuple(_numberless(name, written.span, rules) for name in written.names))
-    if isinstance(written, s.PassEntry):
-        places = tuple((kind, name and rules.plain(name)) for kind, name in written.places)
-        return replace(written, rule=_numberless(written.rule, written.span, rules), places=places)
-    return written
+            f"pass `{step.label}` stands twice in pipeline `{pipeline}`", written.span,
+            (f"first at {earlier.location}",), f"give one of them another name: `pass {step.name} as NAME`",
+        )  # fmt: skip
+    if earlier is not None:
+        step = replace(step, group=earlier.group)
+        if step.places:
+            del found[step.label]
+        else:
+            step = replace(step, places=earlier.places, layer=earlier.layer, laid_over=earlier.laid_over)
+    found[step.label] = step
 
 
 def _numberless(name: str, span: Span, rules: RuleSet) -> str:
+    """Return a name in a pipeline without its number. Raises DplcError for the number of another pass."""
     known = rules.numbered.get(pass_name(name), name)
     if name not in (known, pass_name(name)):
         raise DplcError(f"`{name}`: another number is that of `{pass_name(name)}`", span, (), f"write `{known}`")
     return pass_name(name)
 
 
-def _lay_group(
-    found: dict[str, _PipelineEntry], written: s.OneOf, pipeline: str, rules: RuleSet, layer: int, laid_over: bool
-) -> None:
-    """Apply `one of a, b`: group the passes that are in the pipeline already, and add the others here."""
-    group = " | ".join(written.names)
-    for name in written.names:
-        if name in found:
-            entry = found[name]
-            found[name] = replace(entry, step=replace(entry.step, group=group))
-        else:
-            alone = s.PassEntry(written.span, name, (), None, (), written.reason)
-            step = replace(_step(alone, pipeline, rules), group=group)
-            found[name] = _PipelineEntry(step, (), layer, laid_over)
-
-
-def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
+def _step(written: s.PassEntry, pipeline: str, rules: RuleSet, layer: int, laid_over: bool) -> PassStep:
     members = _members(written.rule, rules)
     if not members:
         options = (*rules.passes, *rules.rules)
@@ -195,10 +171,11 @@ def _step(written: s.PassEntry, pipeline: str, rules: RuleSet) -> PassStep:
             levels = " and ".join(PIPELINES[pipeline])
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
             raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
-    parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
-    numbered = "" if written.alias else rules.numbered.get(written.rule, "")
-    label = written.alias or written.rule
-    return PassStep(written.rule, members, parameters, label, written.span, None, written.reason, numbered)
+    return PassStep(
+        written.rule, members, {argument.name: _argument(argument, members) for argument in written.arguments},
+        written.alias or written.rule, written.span, None, written.reason,
+        "" if written.alias else rules.numbered.get(written.rule, ""), written.places, layer, laid_over,
+    )  # fmt: skip
 
 
 def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
@@ -209,37 +186,25 @@ def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
 
 
 def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
-    known = {parameter.name for rule in members for parameter in rule.parameters}
-    if written.name not in known:
-        what = f"`{members[0].name}` has no parameter `{written.name}`"
-        raise DplcError(what, written.span, (), did_you_mean(written.name, known))
+    name = written.name
+    having = [rule for rule in members if any(parameter.name == name for parameter in rule.parameters)]
+    if not having:
+        known = {parameter.name for rule in members for parameter in rule.parameters}
+        what = f"`{members[0].name}` has no parameter `{name}`"
+        raise DplcError(what, written.span, (), did_you_mean(name, known))
     try:
         value = Expressions(members[0].level).compile(written.value)({})
     except DplcError:
         raise
     except Exception:
-        raise DplcError(f"the value of `{written.name}` is not a constant", written.value.span) from None
-    having = [rule for rule in members if any(parameter.name == written.name for parameter in rule.parameters)]
+        raise DplcError(f"the value of `{name}` is not a constant", written.value.span) from None
     for rule in having:
-        if wrong := wrong_kind(rule, written.name, value):
+        if wrong := wrong_kind(rule, name, value):
             raise DplcError(wrong[0], written.value.span, (), wrong[1])
-    if not any(admits(rule, written.name, value) for rule in having):
-        what = f"{value} is not in the domain of `{written.name}`: no rule of `{members[0].name}` would ever fire"
-        raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], written.name)}",))
+    if not any(admits(rule, name, value) for rule in having):
+        what = f"{value} is not in the domain of `{name}`: no rule of `{members[0].name}` would ever fire"
+        raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], name)}",))
     return value
-
-
-def _place_the_rest(entries: _Entries, rules: RuleSet) -> None:
-    """Add the passes that no pipeline names: a rule in ten lines fires without a line here."""
-    named = {e.step.name for found in entries.values() for e in found.values()}
-    for layer, file in enumerate(rules.files):
-        name = pass_name(file.stem)
-        left = [rule for rule in rules.passes.get(name, ()) if not named & {name, rule.name}]
-        for pipeline in dict.fromkeys(map(default_pipeline, left)):
-            own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
-            reason = "in no pipeline: runs after the passes that are"
-            step = PassStep(name, own, {}, name, own[0].span, None, reason)
-            entries[pipeline][name] = _PipelineEntry(step, (), layer, True, False)
 
 
 def default_pipeline(rule: Rule) -> str:
@@ -258,10 +223,10 @@ def default_pipeline(rule: Rule) -> str:
 # The order of a pipeline is file order unless a line gives another position. One that cannot be met is an error.
 
 
-_Edge = tuple[str, str, _PipelineEntry]  # the first label runs before the second, because the line says so
+_Edge = tuple[str, str, PassStep]  # the first label runs before the second, because the line says so
 
 
-def arrange(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> list[_PipelineEntry]:
+def _arranged(pipeline: str, lines: list[PassStep], known: set[str]) -> list[PassStep]:
     """Return the lines in order.
 
     A line keeps its written position if its constraints hold there; otherwise it alone moves. A line that is laid over
@@ -282,68 +247,57 @@ def arrange(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> list
             low, high = _bounds(line, order, own)
             order.insert(min(max(before[-1] + 1 if before else 0, low), high), line)
     for line in lines:
-        if line.laid_over:
-            order.insert(_beside(line, order, later), line)
+        if line.laid_over:  # after the pass that it names, and the lines already inserted there; else as late as it can
+            low, high = _bounds(line, order, later)
+            wishes = {wish for wish in line.places if wish[0] == "after"}
+            while wishes and low < high and order[low].laid_over and not wishes.isdisjoint(order[low].places):
+                low += 1
+            order.insert(low if wishes else high, line)
     return order
 
 
-def _bounds(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> tuple[int, int]:
+def _bounds(line: PassStep, order: list[PassStep], later: dict[str, set[str]]) -> tuple[int, int]:
     """Return the first and the last position that a line may have among the lines in `order`."""
     low = max((n + 1 for n, other in enumerate(order) if line.label in later[other.label]), default=0)
     high = min((n for n, other in enumerate(order) if other.label in later[line.label]), default=len(order))
     if low > high:
         early, late = order[high], order[low - 1]
         wish = f"pass `{line.label}` cannot run after `{late.label}` and before `{early.label}`"
-        notes = [f"`{other.label}` is at {other.location}" for other in (early, late)]
-        raise DplcError(f"{wish}: `{early.label}` runs first", line.step.span, notes)
+        notes = [f"`{other.label}` is at {_place(other)}" for other in (early, late)]
+        raise DplcError(f"{wish}: `{early.label}` runs first", line.span, notes)
     return low, high
 
 
-def _beside(line: _PipelineEntry, order: list[_PipelineEntry], later: dict[str, set[str]]) -> int:
-    """Return the position of a line that is laid over the others.
-
-    It follows the pass that it names and the lines that were already inserted after that pass. Without `after`, it is
-    the latest allowed position.
-    """
-    low, high = _bounds(line, order, later)
-    if not any(kind == "after" for kind, _ in line.places):
-        return high
-    wishes = {wish for wish in line.places if wish[0] == "after"}
-    while low < high and order[low].laid_over and not wishes.isdisjoint(order[low].places):
-        low += 1
-    return low
-
-
-def _edges(pipeline: str, lines: list[_PipelineEntry], known: set[str]) -> Iterator[_Edge]:
-    labels = {name for line in lines for name in (line.label, line.step.name)}
+def _edges(pipeline: str, lines: list[PassStep], known: set[str]) -> Iterator[_Edge]:
+    labels = {name for line in lines for name in (line.label, line.name)}
     for line in lines:
         if {kind for kind, _ in line.places} >= {"first", "last"}:
-            raise DplcError(f"pass `{line.label}` cannot be first and last", line.step.span)
+            raise DplcError(f"pass `{line.label}` cannot be first and last", line.span)
         for kind, name in line.places:
             if name is not None and name not in labels | known:
                 what = f"pass `{line.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`"
-                raise DplcError(what, line.step.span, (), did_you_mean(name, labels))
+                raise DplcError(what, line.span, (), did_you_mean(name, labels))
             for other in lines:
                 if name is None:  # several may be first: among themselves they keep their order
                     meant = other is not line and all(wish != kind for wish, _ in other.places)
                 else:
-                    meant = name in (other.label, other.step.name)
+                    meant = name in (other.label, other.name)
                 if meant:
                     pair = (line.label, other.label) if kind in ("first", "before") else (other.label, line.label)
                     yield (*pair, line)
 
 
-def _closure(lines: list[_PipelineEntry], edges: list[_Edge]) -> dict[str, set[str]]:
+def _closure(lines: list[PassStep], edges: list[_Edge]) -> dict[str, set[str]]:
     """Return, for each label, everything that must run later. Raises DplcError for a cycle, with its lines."""
-    follows: dict[str, list[_Edge]] = {}
+    follows: dict[str, list[_Edge]] = defaultdict(list)
     for edge in edges:
-        follows.setdefault(edge[0], []).append(edge)
+        follows[edge[0]].append(edge)
     later: dict[str, set[str]] = {}
 
     def visit(label: str, path: tuple[_Edge, ...]) -> set[str]:
         if label not in later:
             found: set[str] = set()
-            for edge in follows.get(label, ()):
+            for edge in follows[label]:
                 step = (*path, edge)
                 start = next((n for n, old in enumerate(step) if old[0] == edge[1]), None)
                 if start is not None:
@@ -361,56 +315,52 @@ def _circle(edges: tuple[_Edge, ...]) -> DplcError:
     notes = []
     for line in said:
         wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
-        notes.append(f"`{line.label}` wants to be {wishes}: {line.location}")
-    return DplcError(f"these lines contradict each other: {circle}", said[-1].step.span, notes, "take one of them back")
+        notes.append(f"`{line.label}` wants to be {wishes}: {_place(line)}")
+    return DplcError(f"these lines contradict each other: {circle}", said[-1].span, notes, "take one of them back")
+
+
+def _place(line: PassStep) -> str:
+    return line.span.location if line.span else "built in"
 
 
 # Passes and rules that `without` removes.
 
 
-def _dropped(rules: RuleSet, entries: _Entries) -> dict[tuple[str, str | None], int]:
+def _dropped(rules: RuleSet, lines: _Lines) -> dict[tuple[str, str | None], int]:
     """Return the targets of `without` with the index of the file that says so; a later file may undo it.
 
     A target is a label, a pass or a rule, with its pipeline (None for all pipelines).
     """
     dropped: dict[tuple[str, str | None], int] = {}
-    labels = {label for found in entries.values() for label in found}
-    known = labels | rules.passes.keys() | rules.rules.keys()
+    known = {label for found in lines.values() for label in found} | rules.passes.keys() | rules.rules.keys()
     for layer, file in enumerate(rules.files):
         for written in file.without:
             if written.name not in known:
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
-            if written.pipeline is not None and not _takes_out(written, written.pipeline, entries[written.pipeline]):
-                others = [
-                    name for name, found in entries.items() if written.name in _names_in(e.step for e in found.values())
-                ]
+            if written.pipeline is not None and not _takes_out(written, written.pipeline, lines[written.pipeline]):
+                others = [name for name, found in lines.items() if _named(written.name, found.values())]
                 note = f"it stands in {', '.join(others)}" if others else "it stands in no pipeline"
                 raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
             dropped[written.name, written.pipeline] = layer
     return dropped
 
 
-def _takes_out(written: s.Without, pipeline: str, found: dict[str, _PipelineEntry]) -> bool:
-    return written.pipeline in (None, pipeline) and written.name in _names_in(entry.step for entry in found.values())
+def _takes_out(written: s.Without, pipeline: str, found: dict[str, PassStep]) -> bool:
+    return written.pipeline in (None, pipeline) and _named(written.name, found.values())
 
 
-def _names_in(steps: Iterable[PassStep]) -> set[str]:
-    """Return the labels, the passes and the rules of some steps."""
-    return {name for step in steps for name in (step.label, step.name, *(rule.name for rule in step.rules))}
+def _named(name: str, steps: Iterable[PassStep]) -> bool:
+    return any(name in step.names for step in steps)
 
 
-def _steps(
-    pipeline: str, found: dict[str, _PipelineEntry], dropped: dict[tuple[str, str | None], int]
-) -> Iterator[PassStep]:
+def _steps(pipeline: str, found: dict[str, PassStep], dropped: dict[tuple[str, str | None], int]) -> Iterator[PassStep]:
     here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
-    for entry in arrange(pipeline, list(found.values()), known={name for name, _ in here}):
-        gone = {name for name, layer in here if entry.layer <= layer or not entry.said}
-        if entry.label in gone or entry.step.name in gone:
-            continue
-        kept = tuple(rule for rule in entry.step.rules if rule.name not in gone)
-        if kept:
-            yield replace(entry.step, rules=kept)
+    for step in _arranged(pipeline, list(found.values()), {name for name, _ in here}):
+        gone = {name for name, layer in here if step.layer <= layer}
+        kept = tuple(rule for rule in step.rules if rule.name not in gone)
+        if kept and gone.isdisjoint((step.label, step.name)):
+            yield replace(step, rules=kept)
 
 
 def _asked_first(steps: list[PassStep]) -> list[PassStep]:
