@@ -83,11 +83,6 @@ class MixedRadix:
             found = s.Operation(at, "%", found, self.joined[place]) if place else found
         return found
 
-    def leaves(self) -> Iterator[Digit]:
-        """Yield the digits that are not split further, outermost first."""
-        for digit in self.digits:
-            yield from digit.cut.leaves() if digit.cut is not None else (digit,)
-
     def every(self) -> Iterator[Digit]:
         """Yield the digits, and the digits of those that are split further."""
         for digit in self.digits:
@@ -102,12 +97,12 @@ class MixedRadix:
                 digit.cut.used = True
 
 
-def total(terms: Iterable[s.Syntax]) -> s.Syntax:
-    return functools.reduce(lambda a, b: s.Operation(a.span, "+", a, b), terms)
+def total(terms: Iterable[s.Syntax], op: str = "+") -> s.Syntax:
+    return functools.reduce(lambda a, b: s.Operation(a.span, op, a, b), terms)
 
 
 def product(sizes: Iterable[s.Syntax]) -> s.Syntax:
-    return functools.reduce(lambda a, b: s.Operation(a.span, "*", a, b), sizes)
+    return total(sizes, "*")
 
 
 class Splits:
@@ -154,18 +149,21 @@ class Splits:
     # ---- splits
     def _split(self, clause: eq.SplitClause) -> None:
         named = [node for node in clause.what if isinstance(node, s.NameOf)]
-        if len(named) != len(clause.what) and len(clause.what) > 1:
-            odd = next(node for node in clause.what if not isinstance(node, s.NameOf))
+        odd = next((node for node in clause.what if not isinstance(node, s.NameOf)), None)
+        if odd is not None and len(clause.what) > 1:
             raise DplcError("several names are split at once, or one sum", odd.span)
         cut = [digit for n in named if (digit := self.digits.get(n.text)) is not None and digit.cut is None]
-        split = MixedRadix(clause.what[0].span, clause.what, clause.size)
-        for node in named if not cut else ():
-            self._whole(node, split)
-            split.size = self._agreed(clause.size, self.sizes[node.text], node.text)
         if cut and len(named) > 1:
             raise DplcError("one part is split further at a time", clause.what[0].span)
-        for digit in cut:
-            split.size = self._agreed(clause.size, digit.count, digit.name)
+        split = MixedRadix(clause.what[0].span, clause.what, clause.size)
+        for node in named:
+            if not cut:
+                self._whole(node, split)
+            known = cut[0].count if cut else self.sizes[node.text]
+            if clause.size is not None and expression(clause.size) != expression(known):
+                what = f"`{node.text}` has {expression(known)} values, not {expression(clause.size)}"
+                raise DplcError(what, clause.size.span)
+            split.size = clause.size or known
         split.digits += self._parts(clause.parts, split)
         for digit in cut:
             digit.cut = split
@@ -184,12 +182,6 @@ class Splits:
             what = f"the pattern binds no axis or loop `{node.text}`"
             raise DplcError(what, node.span, (), did_you_mean(node.text, known))
         self.wholes[node.text] = split
-
-    @staticmethod
-    def _agreed(said: s.Syntax | None, known: s.Syntax, name: str) -> s.Syntax:
-        if said is not None and expression(said) != expression(known):
-            raise DplcError(f"`{name}` has {expression(known)} values, not {expression(said)}", said.span)
-        return said or known
 
     def _parts(self, parts: tuple[eq.SplitPart, ...], split: MixedRadix) -> Iterator[Digit]:
         seen: set[str] = set()
@@ -418,8 +410,9 @@ class SplitTemplate:
         if isinstance(item, s.AxisItem):
             self.placed.add(item.name)
         if home is not None:
-            for digit in home.leaves() if isinstance(item, s.Run) else (home,):
-                yield self._axis(op, digit, base, held)
+            for digit in home.every() if isinstance(item, s.Run) else (home,):
+                if digit.cut is None or digit is home:
+                    yield self._axis(op, digit, base, held)
         else:
             yield item if isinstance(item, s.Run | s.NameOf) else self.node(item, held)
 
