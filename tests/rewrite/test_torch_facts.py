@@ -45,14 +45,17 @@ WINDOWS = list(
 
 def test_a_place_of_a_window_is_within_what_is_counted() -> None:
     """Every place of every window that begins in the padded row, asked by a condition that leaves out what always holds."""
-    for n, k, stride, dilation, padding, more in WINDOWS:
-        windows = max((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1, 1) + 1  # one that hangs over
+    for (n, k, stride, dilation, padding, more), over in itertools.product(WINDOWS, (0, 1)):  # windows that hang over
+        windows = max((n + 2 * padding - dilation * (k - 1) - 1) // stride + 1, 1) + over
         extents = {"p": windows, "k": k}
         site: Any = SimpleNamespace(extent=lambda axis, extents=extents: extents[axis.name])
         index = subtract(add(multiply(Var("p"), stride), multiply(Var("k"), dilation)), padding)
         held = within(site, (index,), (-padding * more,), (n + padding * more,))
+        always = True
         for at, place in itertools.product(range(windows), range(k)):
             where = at * stride + place * dilation - padding
             wanted = -padding * more <= where < n + padding * more
             found = held if isinstance(held, bool) else bool(evaluate(held, {"p": at, "k": place}))
             assert found is wanted, (n, k, stride, dilation, padding, more, at, place)
+            always = always and wanted
+        assert (held is True) is always, (n, k, stride, dilation, padding, more, over)
