@@ -14,11 +14,12 @@ import math
 import re
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -28,12 +29,10 @@ from torch.utils.flop_counter import flop_registry
 from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Size, Var, free_names
+from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
 from ...ir.names import unused
 from ...ir.program import Param, TensorType
-from ...ir.schemas import DTYPES as TORCH_DTYPES
-from ...ir.schemas import PARTS
 from ...ir.sizes import AT_HINTS, Binding, has_sizes
 from ...ir.substitute import substitute
 from ...ir.text.torch import print_torch_op
@@ -41,20 +40,9 @@ from ...ir.torch import TorchGraph, TorchOp
 from ..language.rule import Policy, built_in_policy
 from ..language.rule_files import collections_paused
 from .dynamic_shapes import Dim, Extent, declared
-from .export import (
-    Conversion,
-    Exported,
-    FactoryResult,
-    Record,
-    Replay,
-    convert,
-    dtype_name,
-    explain,
-    export,
-    export_lock,
-)
-from .places import SourcePlaces, characters
-from .signature import Fixed, Pairs, Signature, Tensors, check_kind, parts_of, tensors_of
+from .export import Conversion, Exported, Record, Replay, convert, dtype_name, explain, export, export_lock
+from .places import SourcePlaces, span_in
+from .signature import Fixed, Pairs, Signature, Tensors, check_kind, output, parts_of, tensors_of, unset
 
 # ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
 
@@ -71,16 +59,15 @@ def modules_of(function: Any) -> dict[str, Any]:
 
 
 def outermost(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return {label: module or parameter}, each by its first label, without those inside of another one."""
+    """Return {label: module or parameter}, each by its first label or else its class, without those inside another."""
     first: dict[int, tuple[str, Any]] = {}
     for label, value in found:
-        first.setdefault(id(value), (label, value))
+        first.setdefault(id(value), (label or type(value).__name__.lower(), value))
     modules = [value for _, value in first.values() if isinstance(value, torch.nn.Module)]
     inner = {id(part) for m in modules for part in (*m.modules(), *m.parameters()) if part is not m}
     labelled: dict[str, Any] = {}
-    for key, (label, value) in first.items():
-        if key not in inner:
-            labelled[unused(label, labelled, between="_")] = value
+    for label, value in (first[key] for key in first if key not in inner):
+        labelled[unused(label, labelled, between="_")] = value
     return labelled
 
 
@@ -93,39 +80,36 @@ def plain_parts(tensor: Any) -> tuple[Any, ...]:
 
 
 def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the modules that a value holds, each once, with the name of the variable that holds it."""
     if id(value) in seen:
         return
     seen.add(id(value))
     if isinstance(value, torch.nn.Module):
-        yield label or type(value).__name__.lower(), value
-    elif isinstance(value, MethodType):
-        yield from _reachable(value.__self__, label, seen)
-        yield from _reachable(value.__func__, label, seen)
+        yield label, value
+    for name, member in _members(value):
+        yield from _reachable(member, name if isinstance(name, str) else label, seen)
+
+
+def _members(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return what a value holds, with its name or something else: the function, arguments or items, or variables."""
+    if isinstance(value, FunctionType):
+        return _variables(value)
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, MethodType):
+        value = (value.__self__, value.__func__)
     elif isinstance(value, partial):
-        for item in (value.func, value.args, value.keywords):
-            yield from _reachable(item, label, seen)
-    elif isinstance(value, FunctionType):
-        for name, item in _variables(value):
-            yield from _reachable(item, name, seen)
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _reachable(item, name if isinstance(name, str) else label, seen)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _reachable(item, label, seen)
+        value = (value.func, value.args, value.keywords)
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables that a function reads: closure, defaults, globals. Only names that its code mentions."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with contextlib.suppress(ValueError):  # not assigned yet
             yield name, cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
-    defaults = function.__defaults__ or ()
-    yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
-    yield from (function.__kwdefaults__ or {}).items()
+    for parameter in inspect.signature(function, follow_wrapped=False).parameters.values():
+        yield parameter.name, parameter.default
     for name in _global_names(function.__code__):
         found = function.__globals__.get(name)  # torch's own functions hold no modules of the user
         if isinstance(found, torch.nn.Module) or not str(getattr(found, "__module__", "")).startswith("torch."):
@@ -179,150 +163,137 @@ def capture(
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
     args = tuple(example_args) if isinstance(example_args, (tuple, list)) else (example_args,)
-    leaves, spec = pytree.tree_flatten((args, dict(kwargs or {})))
-    names = _argument_names(function, args, dict(kwargs or {}))
-    positions = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    for leaf, name in zip(leaves, names, strict=True):
+    paths, spec = pytree.tree_flatten_with_path((args, dict(kwargs or {})))
+    leaves = [leaf for _, leaf in paths]
+    tensors, names = list[Any](), list[str]()
+    for leaf, name in zip(leaves, _argument_names(function, (path for path, _ in paths)), strict=True):
+        what = f"argument `{name}`"
         if isinstance(leaf, torch.Tensor):
-            check_kind(f"argument `{name}`", leaf)
-        if type(leaf).__module__ == "numpy":
-            raise DplcError(f"argument `{name}` is a numpy array", hint="pass torch.from_numpy(..)")
-        if not isinstance(leaf, torch.Tensor) and tensors_of(leaf):
-            what = f"argument `{name}` is a {type(leaf).__name__}, which holds tensors"
+            check_kind(what, leaf)
+            tensors.append(leaf.detach())  # a capture holds values, not how they came about
+            names.append(name)
+        elif type(leaf).__module__ == "numpy":
+            raise DplcError(f"{what} is a numpy array", hint="pass torch.from_numpy(..)")
+        elif tensors_of(leaf):
+            what = f"{what} is a {type(leaf).__name__}, which holds tensors"
             raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
 
     def call(*tensors: Any) -> Any:
-        filled = list(leaves)
-        for index, tensor in zip(positions, tensors, strict=True):
-            filled[index] = tensor
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         inner_args, inner_kwargs = pytree.tree_unflatten(filled, spec)
         return function(*inner_args, **inner_kwargs)
 
-    places, weights = SourcePlaces(), modules_of(function)
-    # detached: a capture holds values, not how they came about
-    tensors = [leaves[index].detach() for index in positions]
-    input_names = tuple(names[index] for index in positions)
-    sized = declared(dynamic, input_names, tensors) if dynamic else {}
-    exported = export(call, tensors, input_names, weights, places, dynamic=sized)
-    converted = partial(convert, input_names=input_names, places=places, dynamic=sized)
-    conversion = converted(exported)
-    given = dict(zip(conversion.inputs, tensors, strict=True))
-    by_position = dict(zip(positions, conversion.inputs, strict=True))
-    given_as = {name: Pairs(name) if name in conversion.complexes else name for name in conversion.inputs}
+    places = SourcePlaces()
+    sized = declared(dynamic, names, tensors) if dynamic else {}
+    exported = export(call, tensors, names, modules_of(function), places, dynamic=sized)
+    converted = partial(convert, input_names=tuple(names), places=places, dynamic=sized)
+    captured = finish(exported, converted, tensors)
+    inputs = iter(captured.inputs)
     arguments = tuple(
-        given_as[by_position[index]] if index in by_position else Fixed(leaf) for index, leaf in enumerate(leaves)
+        (Pairs(next(inputs)) if leaf.is_complex() else next(inputs)) if isinstance(leaf, torch.Tensor) else Fixed(leaf)
+        for leaf in leaves
     )
-    result = finish(conversion, given, (spec, arguments), exported, converted)
-    strided = {conversion.inputs[place]: tensors[place].stride() for place in exported.strided}
-    return replace(result, strides=strided) if strided else result
+    return replace(
+        captured,
+        signature=replace(captured.signature, arguments=(spec, arguments)),
+        strides={captured.inputs[place]: tensors[place].stride() for place in exported.strided},
+    )
 
 
 def finish(
-    conversion: Conversion,
-    given: Tensors,
-    arguments: Any,
     exported: Exported,
     converted: Callable[[Exported], Conversion],
+    given: Sequence[Any],
     reference: Sequence[Any] | None = None,
 ) -> Capture:
-    """Return the capture of a conversion, without unread weights.
+    """Return the capture of an exported program without unread weights; its signature lacks the arguments.
 
     Unread inputs of a text, which has a reference, are left out. The graph omits outputs without elements, which the
-    signature holds. arguments: as in Signature; converted: also converts the program of the user's own ops.
+    signature holds. converted: also converts the program of the user's own ops; given: the tensors of the inputs.
     """
-    graph = _of_full_outputs(conversion.graph)
+
+    def program(conversion: Conversion) -> tuple[TorchGraph, Tensors]:
+        outs = tuple(out for out in conversion.graph.outs if 0 not in out.shape)
+        inputs = dict(zip(conversion.inputs, map(parts_of, given), strict=True))
+        return node.replace(conversion.graph, outs=outs), {**conversion.tensors, **inputs}
+
+    own = exported.written
+
+    @functools.cache
+    def written() -> tuple[TorchGraph, Tensors] | None:
+        try:
+            return None if own is None else program(converted(own()))
+        except DplcError:
+            return None
+
+    conversion = converted(exported)
+    outs = conversion.graph.outs
     if reference is not None:
-        outs = zip(reference, conversion.graph.outs, strict=True)
-        reference = [tensor for tensor, out in outs if 0 not in out.shape]
+        reference = tuple(parts_of(x) for x, out in zip(reference, outs, strict=True) if 0 not in out.shape)
+    graph, tensors = program(conversion)
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
-    kept = [p for p in graph.ins if p.name in used or (reference is None and conversion.kinds[p.name] == "input")]
-    tensors = _tensors(conversion, given)
+    kinds = conversion.kinds
+    kept = [p for p in graph.ins if p.name in used or (reference is None and kinds[p.name] == "input")]
+    names = [param.name for param in kept]
     result = Capture(
-        TorchGraph(graph.name, tuple(kept), graph.outs, graph.body),
-        {param.name: tensors[param.name] for param in kept},
-        {param.name: conversion.kinds[param.name] for param in kept},
+        node.replace(graph, ins=tuple(kept)),
+        {name: tensors[name] for name in names},
+        {name: kinds[name] for name in names},
         conversion.spans,
-        tuple(param.name for param in kept if conversion.kinds[param.name] == "input"),
-        Signature(arguments, exported.results).of_outputs(conversion.graph.outs, conversion.complex_outs),
-        None if reference is None else tuple(parts_of(t) if t.is_complex() else t for t in reference),
-        written=functools.cache(partial(_written, exported.written, converted, given)),
+        tuple(name for name in names if kinds[name] == "input"),
+        Signature(
+            (None, ()),
+            exported.results,
+            tuple(output(out, place in conversion.complex_outs) for place, out in enumerate(outs)),
+        ),
+        reference,
+        written=written,
     )
     check_dtypes(result)
     return result
 
 
-def _of_full_outputs(graph: TorchGraph) -> TorchGraph:
-    return node.replace(graph, outs=tuple(out for out in graph.outs if 0 not in out.shape))
-
-
-def _tensors(conversion: Conversion, given: Tensors) -> dict[str, Any]:
-    return {**conversion.tensors, **given, **{x: parts_of(given[x]) for x in conversion.complexes if x in given}}
-
-
-def _written(
-    own: Callable[[], Exported] | None, converted: Callable[[Exported], Conversion], given: Tensors
-) -> tuple[TorchGraph, Tensors] | None:
-    """Return the program of the user's own ops, and its tensors; None if it is the captured one, or not expressible."""
-    if own is None:
-        return None
-    try:
-        conversion = converted(own())
-    except DplcError:
-        return None
-    return _of_full_outputs(conversion.graph), _tensors(conversion, given)
-
-
 def check_dtypes(captured: Capture) -> None:
     """Raise DplcError for a dtype that cannot be compiled, except in computations of constants: those fold."""
-    reached = set()
-    for param in captured.graph.ins:
-        reached.add(param.name)
+    graph = captured.graph
+    for param in graph.ins:
         if param.dtype not in DTYPES:
-            what = f"{captured.kinds[param.name]} `{param.name}` is {param.dtype}, which is not supported"
-            reader = next((s.dst for s in captured.graph.body if param.name in free_names(s.args)), "")
-            raise _at(captured, (param.name, reader), what, (), _hint(param.dtype))
-    for statement in captured.graph.body:
+            reader = next((s.dst for s in graph.body if param.name in free_names(s.args)), "")
+            told = f"{captured.kinds[param.name]} `{param.name}` is {param.dtype}"
+            raise _unsupported(captured, told, param.dtype, param.name, reader)
+    reached = {param.name for param in graph.ins}
+    for statement in graph.body:
         if reached.isdisjoint(free_names(statement.args)):
             continue
         reached.add(statement.dst)
-        bad = next(
-            (kind.dtype for kind in statement.types if kind.dtype not in DTYPES and kind.dtype not in PARTS), None
-        )
-        if bad is not None:
-            what = f"torch op '{schemas.aten_name(statement.op)}' gives {bad}, which is not supported"
-            raise _at(captured, (statement.dst,), what, (), _hint(bad))
+        for dtype in (kind.dtype for kind in statement.types):
+            if dtype not in DTYPES and dtype not in schemas.PARTS:
+                told = f"torch op '{schemas.aten_name(statement.op)}' gives {dtype}"
+                raise _unsupported(captured, told, dtype, statement.dst)
 
 
-def _at(captured: Capture, names: Sequence[str], what: str, notes: Sequence[str], hint: str | None = None) -> DplcError:
-    """Return an error at the first of the values whose span is known."""
+def _unsupported(captured: Capture, told: str, dtype: str, *names: str) -> DplcError:
+    """Return the error for a dtype, at the first of the values whose span is known."""
     place = next((captured.spans[name] for name in names if name in captured.spans), None)
-    if isinstance(place, str):
-        return DplcError(what, None, (f"in {place}", *notes), hint)
-    return DplcError(what, place, notes, hint)
+    span, notes = (None, (f"in {place}",)) if isinstance(place, str) else (place, ())
+    hint = "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
+    return DplcError(f"{told}, which is not supported", span, notes, hint)
 
 
-def _hint(dtype: str) -> str:
-    return "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-
-
-def _argument_names(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Return a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
-    called = function.forward if isinstance(function, torch.nn.Module) else function
-    try:
-        parameters = list(inspect.signature(called).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
+def _argument_names(function: Any, paths: Iterable[Any]) -> Iterator[str]:
+    """Yield a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
+    parameters: Sequence[inspect.Parameter] = ()
+    with contextlib.suppress(TypeError, ValueError):
+        called = function.forward if isinstance(function, torch.nn.Module) else function
+        parameters = tuple(inspect.signature(called).parameters.values())
     named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "x")
-    paths: Any = pytree.tree_flatten_with_path((args, kwargs))[0]
-    names = []
-    for path, _ in paths:
-        keys = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path[1:]]
-        if path[0].idx == 0:
-            first, rest = keys[0], keys[1:]
-            keys = [named[first], *rest] if first < len(named) else [variadic, first - len(named), *rest]
-        names.append("_".join(map(str, keys)))
-    return names
+    for by_name, *path in paths:
+        keys = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path]
+        if not by_name.idx:
+            keys[:1] = named[keys[0] :][:1] or (variadic, keys[0] - len(named))
+        yield "_".join(map(str, keys))
 
 
 # ---- Check a Torch IR program that was written by hand.
@@ -333,7 +304,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
 
     name: of the file, for messages.
     """
-    values = {param.name: _empty(TensorType(param.dtype, param.shape)) for param in graph.ins}
+    values = {param.name: _empty(param) for param in graph.ins}
     for op in graph.body:
         where = f"{name}: `{print_torch_op(op)}`"
         try:
@@ -349,7 +320,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
             raise DplcError(f"{where}: torch refuses it", notes=(why,)) from None
         found = made if isinstance(made, tuple | list) else (made,)
         for kind, given in zip(op.types, found, strict=False):
-            if (getattr(torch, TORCH_DTYPES[kind.dtype]), kind.shape) != (given.dtype, tuple(given.shape)):
+            if (kind.dtype, kind.shape) != (dtype_name(given.dtype), tuple(given.shape)):
                 shown = f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
                 raise DplcError(f"{where}: torch gives {shown}")
         if len(op.types) != len(found):
@@ -357,10 +328,10 @@ def check_types(graph: TorchGraph, name: str) -> None:
         values[op.dst] = made
 
 
-def _empty(kind: TensorType) -> Any:
+def _empty(kind: TensorType | Param) -> Any:
     """Return a tensor of a type, without memory. Raises DplcError for one that is larger than any memory."""
     try:
-        return torch.empty(kind.shape, dtype=getattr(torch, TORCH_DTYPES[kind.dtype]), device="meta")
+        return unset(kind, "meta")
     except (RuntimeError, TypeError) as error:
         why = str(error).splitlines()[0]
         raise DplcError(f"there is no tensor {kind.dtype}{list(kind.shape)}", notes=(why,)) from None
@@ -391,21 +362,20 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     dtype that cannot be compiled and did not fold away.
     """
     largest = (numbers or built_in_policy()).largest_constant
-    graph = captured.graph
-    given = {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
-    known = {name: tensor.detach().cpu() for name, tensor in given.items() if tensor.device.type != "meta"}
-    known |= {param.name: _nothing(param.dtype, param.shape) for param in graph.ins if _without_elements(param)}
+    graph, tensors = captured.graph, captured.tensors  # which may be drawn when one is read
+    constants = {name: tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
+    known = {name: tensor.detach().cpu() for name, tensor in constants.items() if tensor.device.type != "meta"}
+    known |= {param.name: unset(param) for param in graph.ins if _without_elements(param)}
     rest = []
     with torch.no_grad():
         for statement in graph.body:
-            if len(statement.types) == 1 and _without_elements(statement.types[0]):
-                known[statement.dst] = _nothing(statement.types[0].dtype, statement.types[0].shape)
+            types = statement.types
+            if len(types) == 1 and _without_elements(types[0]):
+                known[statement.dst] = unset(types[0])
             elif (
-                free_names(statement.args) - TORCH_DTYPES.keys() <= known.keys()
-                and not has_sizes(
-                    (statement.args, statement.types)
-                )  # a tensor of every size: a rule says it as a formula
-                and (statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in statement.types))
+                free_names(statement.args) - schemas.DTYPES.keys() <= known.keys()
+                and not has_sizes((statement.args, types))  # a tensor of every size: a rule says it as a formula
+                and (statement.op == "Getitem" or all(math.prod(kind.shape) <= largest for kind in types))
             ):
                 try:
                     result = applied(statement, known)
@@ -415,40 +385,35 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
             else:
                 rest.append(statement)
     outs = {out.name for out in graph.outs}
-    read = set().union(*(free_names(statement.args) for statement in rest))
-    first, same = dict[Any, str](), dict[str, Any]()  # constants of equal bits: layers compute views of the same values
-    for name in (name for name in known if name in read and name not in outs):
-        content = (known[name].dtype, tuple(known[name].shape), bits(known[name]).tobytes())
-        if (other := first.setdefault(content, name)) != name:
-            same[name] = Var(other)
-    known = {name: value for name, value in known.items() if name not in same}
-    rest = [
-        statement if same.keys().isdisjoint(free_names(statement.args)) else substitute(statement, same)
-        for statement in rest
-    ]
     read = outs.union(*(free_names(statement.args) for statement in rest))
-    types = {statement.dst: statement.types[0] for statement in graph.body}
-    made = {name: value.contiguous() for name, value in known.items() if name in read and name in types}
-    kept = tuple(param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input")
-    pairs = [name for name in made if types[name].dtype in PARTS]
-    opened = [TorchOp(name, "ViewAsComplex", (("self", Var(_pairs(name))),), (types[name],)) for name in pairs]
-    made = {_pairs(name) if name in pairs else name: x for name, x in made.items()}
-    made |= {_pairs(name): parts_of(made[_pairs(name)]) for name in pairs}
-    ins = kept + tuple(Param(name, dtype_name(x.dtype), tuple(x.shape)) for name, x in made.items())
-    kinds = {param.name: captured.kinds.get(param.name, "constant") for param in ins}
-    tensors = captured.tensors  # which may be drawn when one is read
-    if made or kinds.keys() != tensors.keys():
+    first, same = dict[Any, str](), dict[str, Any]()  # constants of equal bits: layers compute views of the same values
+    for name, value in known.items():
+        if name in read and name not in outs:
+            content = (value.dtype, value.shape, bits(value).tobytes())
+            if (other := first.setdefault(content, name)) != name:
+                same[name] = Var(other)
+    read -= same.keys()
+    params = [param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input"]
+    made, opened = dict[str, Any](), list[TorchOp]()
+    for statement in graph.body:
+        if (name := statement.dst) in read and name in known:
+            value = known[name].contiguous()
+            if statement.types[0].dtype in schemas.PARTS:
+                pairs = f"{name}_pairs"
+                opened.append(TorchOp(name, "ViewAsComplex", (("self", Var(pairs)),), statement.types[:1]))
+                name, value = pairs, parts_of(value)
+            made[name] = value
+            params.append(Param(name, dtype_name(value.dtype), tuple(value.shape)))
+    kinds = {param.name: captured.kinds.get(param.name, "constant") for param in params}
+    if kinds.keys() != tensors.keys():
         given = {**tensors, **made}
         tensors = {name: given[name] for name in kinds}
-    program = TorchGraph(graph.name, ins, graph.outs, (*opened, *rest))
-    folded = replace(captured, graph=program, tensors=tensors, kinds=kinds)
+    body = (*opened, *(substitute(statement, same) for statement in rest))
+    folded = replace(
+        captured, graph=TorchGraph(graph.name, tuple(params), graph.outs, body), tensors=tensors, kinds=kinds
+    )
     check_dtypes(folded)
     return folded
-
-
-def _pairs(name: str) -> str:
-    """Return the name of the pairs of a constant of complex numbers."""
-    return f"{name}_pairs"
 
 
 def _without_elements(kind: Any) -> bool:
@@ -457,10 +422,6 @@ def _without_elements(kind: Any) -> bool:
     Rules handle one of every size: a tensor of numbers has one shape.
     """
     return 0 in kind.shape and not has_sizes(kind.shape)
-
-
-def _nothing(dtype: str, shape: tuple[Any, ...]) -> Any:
-    return torch.empty(tuple(map(int, shape)), dtype=getattr(torch, TORCH_DTYPES.get(dtype, dtype)))
 
 
 # ---- Capture of a `-c` text. It is evaluated twice: once for real, once to be traced with the inputs handed in.
@@ -499,11 +460,6 @@ class ParsedText:
     result: CodeType
     result_span: Span
 
-    def run(self, scope: dict[str, Any]) -> Any:
-        for code, _ in self.statements:
-            exec(code, scope)
-        return eval(self.result, scope)
-
 
 class _Instrument(ast.NodeTransformer):
     def __init__(self) -> None:
@@ -511,16 +467,14 @@ class _Instrument(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_SENSITIVE:
+        name = node.func.id if isinstance(node.func, ast.Name) else None
+        if name in _FRAME_SENSITIVE:
             return node
-        if isinstance(node.func, ast.Name) and node.func.id == DIM and node.args and isinstance(node.args[0], ast.Name):
-            node.args[0] = ast.copy_location(ast.Constant(node.args[0].id), node.args[0])
-        site, hook = ast.Constant(self.sites), ast.Name(HOOK, ast.Load())
+        if name == DIM and node.args and isinstance(node.args[0], ast.Name):
+            node.args[0] = ast.Constant(node.args[0].id)
+        call = ast.Call(ast.Name(HOOK, ast.Load()), [ast.Constant(self.sites), node.func, *node.args], node.keywords)
         self.sites += 1
-        call = ast.Call(hook, [site, node.func, *node.args], node.keywords)
-        for new in (call, hook, site):
-            ast.copy_location(new, node)
-        return call
+        return ast.copy_location(call, node)
 
 
 def parse(text: str) -> ParsedText:
@@ -529,48 +483,31 @@ def parse(text: str) -> ParsedText:
     Raises DplcError for a syntax error and if the last statement is not an expression.
     """
     source = Source(NAME, textwrap.dedent(text).strip("\n").rstrip())
+    compiled = partial(compile, filename=NAME, dont_inherit=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            # of the same length: positions do not change
-            return _compile(source, ast.parse(_RANGE.sub(r"\1, ", source.text), NAME))
+            tree = ast.parse(_RANGE.sub(r"\1, ", source.text), NAME)  # of the same length: positions do not change
+            if not tree.body:
+                raise DplcError("the text is empty", hint="give an expression, such as `torch.relu(torch.randn(8))`")
+            *statements, last = tree.body
+            span = span_in(source, last.lineno, last.end_lineno or last.lineno, last.col_offset, last.end_col_offset)
+            if not isinstance(last, ast.Expr):
+                raise DplcError("the last statement must be an expression: the result to compile", span)
+            ast.fix_missing_locations(_Instrument().visit(tree))
+            codes = tuple(
+                (compiled(ast.Module([statement], []), mode="exec"), isinstance(statement, ast.ClassDef))
+                for statement in statements
+            )
+            return ParsedText(source, codes, compiled(ast.Expression(last.value), mode="eval"), span)
     except SyntaxError as error:
-        raise DplcError(f"syntax error: {error.msg}", _syntax_span(source, error)) from None
+        line, start = error.lineno or 1, max((error.offset or 1) - 1, 0)
+        same_line = error.end_lineno in (None, line)
+        end = (error.end_offset or 0) - 1 if same_line else len(source.line(line))
+        span = Span(source, line, start, line, max(end, start + 1))
+        raise DplcError(f"syntax error: {error.msg}", span) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise DplcError(f"the text cannot be parsed: {error or type(error).__name__}") from None
-
-
-def _compile(source: Source, tree: ast.Module) -> ParsedText:
-    if not tree.body:
-        raise DplcError("the text is empty", hint="give an expression, such as `torch.relu(torch.randn(8))`")
-    last = tree.body[-1]
-    if not isinstance(last, ast.Expr):
-        raise DplcError("the last statement must be an expression: the result to compile", _span(source, last))
-    span = _span(source, last)  # before the calls are rewritten
-    _Instrument().visit(tree)
-    statements = tuple(
-        (_code(ast.Module([statement], []), "exec"), isinstance(statement, ast.ClassDef))
-        for statement in tree.body[:-1]
-    )
-    return ParsedText(source, statements, _code(ast.Expression(last.value), "eval"), span)
-
-
-def _code(tree: Any, mode: str) -> CodeType:
-    return compile(tree, NAME, mode, dont_inherit=True)
-
-
-def _span(source: Source, node: ast.stmt) -> Span:
-    end_line = node.end_lineno or node.lineno
-    end = characters(source.line(end_line), node.end_col_offset or 0)
-    return Span(source, node.lineno, characters(source.line(node.lineno), node.col_offset), end_line, end)
-
-
-def _syntax_span(source: Source, error: SyntaxError) -> Span:
-    line = error.lineno or 1
-    start = max((error.offset or 1) - 1, 0)
-    same_line = error.end_lineno in (None, line)
-    end = (error.end_offset or 0) - 1 if same_line else len(source.line(line))
-    return Span(source, line, start, line, max(end, start + 1))
 
 
 # ---- Skip large products if only the shapes of their results are needed.
@@ -591,15 +528,12 @@ class SkipLargeProducts(TorchDispatchMode):  # type: ignore[misc]  # torch says 
     ) -> Any:
         given = dict(kwargs or {})
         count = flop_registry.get(func._overloadpacket)
-        if count is None:
-            return func(*args, **given)
-        shapes, named = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), (args, given))
-        result = func(*shapes, **named)
-        if count(*args, **given, out_val=result) <= MOST_COMPUTED:
-            return func(*args, **given)
-        return pytree.tree_map_only(
-            torch.Tensor, lambda x: torch.empty_strided(x.size(), x.stride(), dtype=x.dtype).zero_(), result
-        )
+        if count is not None:
+            shapes, named = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), (args, given))
+            result = func(*shapes, **named)
+            if count(*args, **given, out_val=result) > MOST_COMPUTED:
+                return pytree.tree_map_only(torch.Tensor, partial(torch.zeros_like, device="cpu"), result)
+        return func(*args, **given)
 
 
 @export_lock()
@@ -618,10 +552,11 @@ def capture_text(
     program = parse(text)
     places = SourcePlaces(program.source)
     evaluation = Evaluation(program, places, sizes)
-    with _isolated():
+    with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as undo:  # what a text may change
+        undo.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.manual_seed(seed)
         if dtype is not None:
-            torch.set_default_dtype(getattr(torch, TORCH_DTYPES[dtype]))
+            torch.set_default_dtype(getattr(torch, schemas.DTYPES[dtype]))
         result = evaluation.first(contextlib.nullcontext() if values else SkipLargeProducts())
         reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
@@ -632,84 +567,81 @@ def capture_text(
 
 def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
     """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules."""
-    made, weights = evaluation.made, evaluation.weights()
+    made, scope = evaluation.record.made, evaluation.scope
+    variables = {id(value): name for name, value in reversed(scope.items()) if not name.startswith("__")}
+    weights = outermost((variables.get(id(kept.value), ""), kept.value) for kept in evaluation.calls.values())
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
-    values = [*(item.value for item in made), *(weight.detach() for weight in loose.values())]
-    names = (*evaluation.input_names(), *loose)
+    letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope])
+    # an input is called by the variable that holds it, else by a letter
+    names = [variables.get(id(item.tensor)) or next(letters, "x") for item in made]
+    dynamic = {name: item.sizes for name, item in zip(names, made, strict=True) if item.sizes}
+    names += loose
 
-    again, dynamic = partial(evaluation.again, tuple(loose.values())), evaluation.dynamic()
+    values = [*(item.value for item in made), *(weight.detach() for weight in loose.values())]
+    again = partial(evaluation.again, tuple(loose.values()))
     exported = export(again, values, names, modules, places, may_change=True, dynamic=dynamic)
     if len(reference) != len(exported.outputs):
         raise DplcError("the text does not give the same when it is evaluated twice", span)
 
     def converted(exported: Exported) -> Conversion:
-        return _identified(convert(exported, names, places, dynamic), made)
+        conversion = convert(exported, tuple(names), places, dynamic)
+        conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
+        same = dict[int, Var]()  # inputs by their tensors, which the text may have kept somewhere: no constants then
+        for name, item in zip(conversion.inputs, made, strict=False):
+            if (place := places.span(item.place)) is not None:
+                conversion.spans[name] = place
+            if item.unchanged:
+                same[id(item.tensor)] = Var(name)
+        renamed = {name: same[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in same}
+        graph = conversion.graph
+        outs = tuple(node.replace(out, name=renamed.get(out.name, out).name) for out in graph.outs)
+        return replace(conversion, graph=node.replace(graph, body=substitute(graph.body, renamed), outs=outs))
 
-    conversion = converted(exported)
-    conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
-    for name, item in zip(conversion.inputs, made, strict=False):
-        place = places.span(item.place)
-        if place is not None:
-            conversion.spans[name] = place
-
-    given = dict(zip(conversion.inputs, values, strict=True))
-    captured = finish(conversion, given, ((), ()), exported, converted, reference)
+    captured = finish(exported, converted, values, reference)
     _, spec = pytree.tree_flatten((captured.inputs, {}))
     return replace(captured, signature=replace(captured.signature, arguments=(spec, captured.inputs)))
 
 
-@dataclass
-class _Kept:
-    """Result of a call that ran once.
+class _Kept(NamedTuple):
+    """Result of a call that ran once, or what a statement bound.
 
     counts: how often every site had run by its end, from which the second evaluation continues.
     """
 
     value: Any
-    counts: dict[int, int]
+    counts: Counter[int]
 
 
 class Evaluation:
-    """Both evaluations of a text, and what the second keeps of the first."""
+    """Both evaluations of a text, and what the second keeps of the first.
+
+    record: of the first. scope: the variables of the text. calls: {(site, how often it had run): a module or parameter
+    that the call returned}.
+    """
 
     def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Binding):
-        self.made: list[FactoryResult] = []
+        self.record = Record(places, self._inside, self._is_weight)
+        self.scope: dict[str, Any] = {}
+        self.calls: dict[tuple[int, int], _Kept] = {}
+        self._program, self._places, self._sizes = program, places, sizes
         self._dims: dict[str, tuple[Dim, Extent]] = {}
-        self._sizes = sizes
-        self._program, self._places = program, places
-        self._scope: dict[str, Any] = {}
-        self._calls: dict[tuple[int, int], _Kept] = {}
-        self._statements: dict[int, _Kept] = {}  # by index; the value is what it bound
-        self._counts: dict[int, int] = {}
-        self._depth = 0  # of running forwards
-        self._known: set[int] = set()  # modules that were put in evaluation mode
-        self._record: Record | None = None
-        self._names: dict[str, Any] = {}
-        self._replaced: dict[int, Any] = {}  # loose parameters by identity, when traced
+        self._statements: dict[int, _Kept] = {}  # by index
+        self._evaluated: set[int] = set()  # modules that were put in evaluation mode
+        self._replaced: dict[int, Any] | None = None  # loose parameters by identity, when traced
 
     def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
         """Evaluate for real, the last expression within `last`. Returns its value."""
-
-        def is_weight(tensor: Any) -> bool:
-            weights = (weight for kept in self._calls.values() for weight in _weights(kept.value))
-            return any(weight.untyped_storage()._cdata == tensor.untyped_storage()._cdata for weight in weights)
-
-        record = self._record = Record(self._places, self._inside, is_weight)
-        self.made = record.made
-        self._reset()
+        hooks = torch.nn.modules.module
         try:
-            with torch.no_grad(), self._watching(record), record:
-                for index, (code, once) in enumerate(self._program.statements):
-                    before, mark = dict(self._scope), len(self.made)
-                    record.changed_weight = False
-                    exec(code, self._scope)
-                    if once or record.changed_weight:
-                        bound = {k: v for k, v in self._scope.items() if k not in before or before[k] is not v}
-                        self._statements[index] = _Kept(bound, dict(self._counts))
-                        del self.made[mark:]
-                with last:
-                    result = eval(self._program.result, self._scope)
+            with (
+                torch.no_grad(),
+                hooks.register_module_parameter_registration_hook(self._registered),
+                hooks.register_module_buffer_registration_hook(self._registered),
+                hooks.register_module_module_registration_hook(self._registered),
+                self.record,
+            ):
+                return self._run(last)
         except DplcError as error:
             error.span = error.span or self._places.of_error(error)
             raise
@@ -718,27 +650,35 @@ class Evaluation:
             lengths = (f"`{dim.name}` is {int(extent)} here, of {dim.range}" for dim, extent in self._dims.values())
             explained.notes = (*explained.notes, *lengths)
             raise explained from None
-        finally:
-            self._record = None
-        self._names = {name: value for name, value in self._scope.items() if not name.startswith("__")}
-        return result
 
     def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
         """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
-        self._reset()
-        self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(self.made) :], strict=True)}
+        made = self.record.made
+        self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(made) :], strict=True)}
         try:
-            with Replay(self.made, inputs[: len(self.made)], self._inside), contextlib.redirect_stdout(io.StringIO()):
-                for index, (code, _) in enumerate(self._program.statements):
-                    kept = self._statements.get(index)
-                    if kept is None:
-                        exec(code, self._scope)
-                    else:
-                        self._scope.update(kept.value)
-                        self._counts = dict(kept.counts)
-                return eval(self._program.result, self._scope)
+            with Replay(made, inputs[: len(made)], self._inside), contextlib.redirect_stdout(io.StringIO()):
+                return self._run(contextlib.nullcontext())
         finally:
-            self._scope.clear()
+            self.scope.clear()
+
+    def _run(self, last: contextlib.AbstractContextManager[Any]) -> Any:
+        self._counts, self._depth = Counter[int](), 0  # how often every site ran; how many forwards run
+        self.scope.clear()
+        self.scope.update(SCOPE, **{HOOK: self.call, DIM: self.dim})
+        for index, (code, once) in enumerate(self._program.statements):
+            if index in self._statements:
+                self.scope.update(self._statements[index].value)
+                self._counts = self._statements[index].counts.copy()
+                continue
+            before, mark = dict(self.scope), len(self.record.made)
+            self.record.changed_weight = False
+            exec(code, self.scope)
+            if once or self.record.changed_weight:
+                bound = {name: value for name, value in self.scope.items() if before.get(name, before) is not value}
+                self._statements[index] = _Kept(bound, self._counts.copy())
+                del self.record.made[mark:]
+        with last:
+            return eval(self._program.result, self.scope)
 
     def call(self, site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Return `function(*args, **kwargs)`; every call in the text comes through here."""
@@ -746,70 +686,28 @@ class Evaluation:
             return args[0]  # the same function, and no reason to wait for its compilation
         if function is map:
             return (self.call(site, args[0], *items) for items in zip(*args[1:], strict=False))
-        key = (site, self._counts.get(site, 0))
-        self._counts[site] = key[1] + 1
-        if self._record is None and key in self._calls:
-            kept = self._calls[key]
-            self._counts = dict(kept.counts)
-            return self._replaced.get(id(kept.value), kept.value)
-        owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
-        forward = isinstance(owner, torch.nn.Module) and name == "forward"
-        if forward or isinstance(function, torch.nn.Module):
-            self._depth += 1
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._depth -= 1
-        mark = len(self.made)
-        result = function(*args, **kwargs)
-        if isinstance(result, (torch.nn.Module, torch.nn.Parameter)):
-            self._keep(key, result, mark)
-        return result
-
-    def _keep(self, key: tuple[int, int], result: Any, mark: int) -> None:
-        if self._record is None:
-            raise DplcError(f"{type(result).__name__} is only made when the text is traced, not when it runs")
-        self._calls[key] = _Kept(result, dict(self._counts))
-        del self.made[mark:]
-        if isinstance(result, torch.nn.Module) and id(result) not in self._known:
-            self._known.update(id(module) for module in result.modules())
-            result.eval()
-
-    @contextlib.contextmanager
-    def _watching(self, record: Record) -> Iterator[None]:
-        """Notice when an existing module gets another parameter, buffer or child."""
-
-        def registered(module: Any, name: str, value: Any) -> None:
-            if id(module) in self._known:
-                record.changed_weight = True
-
-        hooks = torch.nn.modules.module
-        handles = [
-            hooks.register_module_parameter_registration_hook(registered),
-            hooks.register_module_buffer_registration_hook(registered),
-            hooks.register_module_module_registration_hook(registered),
-        ]
+        key = (site, self._counts[site])
+        self._counts[site] += 1
+        if self._replaced is not None and key in self.calls:
+            value, counts = self.calls[key]
+            self._counts = counts.copy()
+            return self._replaced.get(id(value), value)
+        owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "forward" else function
+        forward, mark = isinstance(owner, torch.nn.Module), len(self.record.made)
+        self._depth += forward
         try:
-            yield
+            result = function(*args, **kwargs)
         finally:
-            for handle in handles:
-                handle.remove()
-
-    def weights(self) -> dict[str, Any]:
-        """Return {label: module or parameter} of the text, by its variable, without those inside another."""
-        variables = {id(value): name for name, value in reversed(self._names.items())}
-        made = [kept.value for kept in self._calls.values()]
-        return outermost((variables.get(id(value), type(value).__name__.lower()), value) for value in made)
-
-    def input_names(self) -> tuple[str, ...]:
-        """Return a preferred name per input: the variable that holds it, else a letter."""
-        variables = {id(value): name for name, value in reversed(self._names.items())}
-        letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in self._names])
-        return tuple(variables.get(id(made.tensor)) or next(letters, "x") for made in self.made)
-
-    def dynamic(self) -> dict[str, dict[int, Size]]:
-        """Return the dimensions of the inputs that are sizes, by the names of the inputs."""
-        return {name: item.sizes for name, item in zip(self.input_names(), self.made, strict=True) if item.sizes}
+            self._depth -= forward
+        if not forward and isinstance(result, (torch.nn.Module, torch.nn.Parameter)):
+            if self._replaced is not None:
+                raise DplcError(f"{type(result).__name__} is only made when the text is traced, not when it runs")
+            self.calls[key] = _Kept(result, self._counts.copy())
+            del self.record.made[mark:]
+            if isinstance(result, torch.nn.Module) and id(result) not in self._evaluated:
+                self._evaluated.update(map(id, result.modules()))
+                result.eval()
+        return result
 
     def dim(self, name: str, low: int, high: int, by: int = 1, hint: int | None = None) -> Extent:
         """Return the extent of `dim(s, 1..4096)` in a text.
@@ -824,40 +722,17 @@ class Evaluation:
             raise UsageError(f"`{name}` is {int(extent)}, which is not in {dim.range}")
         return extent
 
-    def _reset(self) -> None:
-        self._counts, self._depth = {}, 0
-        self._scope.clear()
-        self._scope.update(SCOPE, **{HOOK: self.call, DIM: self.dim})
-
     def _inside(self) -> bool:
         return self._depth > 0
 
+    def _is_weight(self, tensor: Any) -> bool:
+        """Return whether a tensor shares memory with a parameter or buffer that the text made."""
+        made = (kept.value for kept in self.calls.values())
+        held = ((*x.parameters(), *x.buffers()) if isinstance(x, torch.nn.Module) else (x,) for x in made)
+        memory = tensor.untyped_storage()._cdata
+        return any(weight.untyped_storage()._cdata == memory for weights in held for weight in weights)
 
-def _weights(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.nn.Module):
-        yield from value.parameters()
-        yield from value.buffers()
-    else:
-        yield value
-
-
-def _identified(conversion: Conversion, made: list[FactoryResult]) -> Conversion:
-    """Replace constants that are tensors of inputs, which the text kept somewhere, by these inputs."""
-    inputs = {id(item.tensor): Var(name) for item, name in zip(made, conversion.inputs, strict=False) if item.unchanged}
-    renamed = {name: inputs[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in inputs}
-    if not renamed:
-        return conversion
-    graph = conversion.graph
-    outs = tuple(node.replace(out, name=renamed.get(out.name, out).name) for out in graph.outs)
-    return replace(conversion, graph=node.replace(graph, body=substitute(graph.body, renamed), outs=outs))
-
-
-@contextlib.contextmanager
-def _isolated() -> Iterator[None]:
-    """Undo afterwards what a text may change: the seed, the random state and the default dtype."""
-    dtype = torch.get_default_dtype()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
+    def _registered(self, module: Any, name: str, value: Any) -> None:
+        """Notice that an existing module gets another parameter, buffer or child."""
+        if id(module) in self._evaluated:
+            self.record.changed_weight = True

@@ -24,33 +24,34 @@ _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "plats
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # below Python's own, yet not of it
 
 
+class _Sources(dict[str, Source | None]):
+    """Texts by the file name of their code objects: None for one that is torch's, Python's, ours or unknown."""
+
+    def __missing__(self, name: str) -> Source | None:
+        lines = [] if is_library(name) else linecache.getlines(name)
+        shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
+        self[name] = source = Source(shown, "".join(lines)) if lines else None
+        return source
+
+
 class SourcePlaces:
     """Numbered locations seen so far: an FX node carries the number, since it can carry no frame."""
 
     def __init__(self, *sources: Source):
         """Number locations of texts. sources: texts that are not files, under the file name of their code objects."""
-        self._sources: dict[str, Source | None] = {source.name: source for source in sources}
-        self._seen: list[tuple[CodeType, int]] = []
+        self._sources = _Sources({source.name: source for source in sources})
         self._numbers: dict[tuple[CodeType, int], int] = {}
 
     def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
         """Return the number of the user's innermost location among the callers of `frame`, below `outermost`."""
-        sources = self._sources
         while frame is not None and frame.f_code is not outermost:
-            code = frame.f_code
-            if code.co_filename not in sources:
-                self._source(code)
-            if sources[code.co_filename] is not None:  # queried for dozens of frames for every call of torch
-                key = (code, frame.f_lasti)
-                if key not in self._numbers:
-                    self._numbers[key] = len(self._seen)
-                    self._seen.append(key)
-                return self._numbers[key]
+            if self._sources[frame.f_code.co_filename] is not None:
+                return self._numbers.setdefault((frame.f_code, frame.f_lasti), len(self._numbers))
             frame = frame.f_back
         return None
 
     def span(self, number: int | None) -> Span | None:
-        return None if number is None else self._span(*self._seen[number])
+        return None if number is None else self._span(*next(islice(self._numbers, number, None)))
 
     def line(self, ending: str, line: int) -> Span | None:
         """Return a line of a text that was seen, by the end of its name."""
@@ -64,41 +65,26 @@ class SourcePlaces:
         """Return the innermost span of the user's text that the error passed through, None if there is none."""
         found, traceback = None, error.__traceback__
         while traceback is not None:
-            if self._source(traceback.tb_frame.f_code) is not None:
-                found = traceback
+            found = self._span(traceback.tb_frame.f_code, traceback.tb_lasti) or found
             traceback = traceback.tb_next
-        return None if found is None else self._span(found.tb_frame.f_code, found.tb_lasti)
-
-    def _source(self, code: CodeType) -> Source | None:
-        """Return the text of a code object, None if it is torch's, Python's, ours or unknown."""
-        name = code.co_filename
-        if name not in self._sources:
-            lines = [] if is_library(name) else linecache.getlines(name)
-            shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
-            self._sources[name] = Source(shown, "".join(lines)) if lines else None
-        return self._sources[name]
+        return found
 
     def _span(self, code: CodeType, instruction: int) -> Span | None:
-        source = self._source(code)
-        if source is None:
+        if (source := self._sources[code.co_filename]) is None:
             return None
-        line, end_line, column, end_column = next(islice(code.co_positions(), instruction // 2, None))
-        if line is None:
-            return None
-        end_line = end_line or line
-        start = characters(source.line(line), column or 0)
-        end = characters(source.line(end_line), end_column) if end_column is not None else len(source.line(line))
-        return Span(source, line, start, end_line, end)
+        line, end_line, start, end = next(islice(code.co_positions(), instruction // 2, None))
+        return None if line is None else span_in(source, line, end_line or line, start or 0, end)
+
+
+def span_in(source: Source, line: int, end_line: int, start: int, end: int | None) -> Span:
+    """Return a span of a text by columns in bytes of UTF-8, as Python counts them; no end is that of the line."""
+    first, last = source.line(line).encode()[:start], source.line(end_line).encode()[:end]
+    return Span(source, line, len(first.decode(errors="ignore")), end_line, len(last.decode(errors="ignore")))
 
 
 def is_library(name: str) -> bool:
     """Return whether a file is torch's, ours or Python's. Other installed files may be the user's model."""
     return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
-
-
-def characters(line: str, offset: int) -> int:
-    """Convert a column from bytes of UTF-8, as Python counts it, to characters, as a span does."""
-    return len(line.encode()[:offset].decode(errors="ignore"))
 
 
 def caller() -> FrameType | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError
-from ...ir.program import Param
+from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES
 from ...ir.sizes import has_sizes
 
@@ -44,13 +44,13 @@ def mould(value: Any, order: Iterator[int]) -> ObjectOutput:
     """
     parts = list(_inside(value, set()))
     kept = {id(part): part for part in parts if isinstance(part, _CLOSED)}
-    holes = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
+    slots = {id(part): TensorSlot() for part in parts if isinstance(part, torch.Tensor)}
     try:
-        copied = copy.deepcopy(value, {**kept, **holes})
+        copied = copy.deepcopy(value, {**kept, **slots})
     except Exception as error:
         what = f"the function returns a {type(value).__name__}, which holds tensors and cannot be copied"
         raise DplcError(what, notes=(str(error),), hint="return its tensors in a tuple, list or dict") from None
-    return ObjectOutput(copied, tuple(holes.values()), kept, tuple(itertools.islice(order, len(holes))))
+    return ObjectOutput(copied, kept, dict(zip(slots.values(), order)))
 
 
 def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
@@ -66,16 +66,14 @@ def _inside(value: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _members(value: Any) -> Iterable[Any]:
+    """Yield the items of a container, then the attributes of an object, those in slots last."""
     if isinstance(value, Mapping):
         yield from value.values()
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from value
-    yield from getattr(value, "__dict__", {}).values()
-    for kind in type(value).__mro__:
-        names = getattr(kind, "__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                yield getattr(value, name)
+    state: Any = object.__getstate__(value)
+    for attributes in state if isinstance(state, tuple) else (state,):
+        yield from (attributes or {}).values()
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,6 @@ class Fixed:
     """A leaf that is not a tensor. It was part of what was captured, so it cannot change."""
 
     value: Any
-
-    def result(self, outputs: Sequence[Any], device: Any) -> Any:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -96,52 +91,22 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class ComplexOutput:
-    """Result of complex numbers; the field is the index of the output that holds their parts."""
-
-    place: int
-
-    def result(self, outputs: Sequence[Any], device: Any) -> Any:
-        return torch.view_as_complex(outputs[self.place].contiguous())
-
-
-@dataclass(frozen=True)
-class Empty:
-    """Result without elements: every call allocates it, without a kernel."""
-
-    dtype: str
-    shape: tuple[int, ...]
-
-    def result(self, outputs: Sequence[Any], device: Any) -> Any:
-        return torch.empty(self.shape, dtype=getattr(torch, DTYPES.get(self.dtype, self.dtype)), device=device)
-
-
-@dataclass(frozen=True)
 class ObjectOutput:
-    """Result that is an object, with holes where its tensors were.
+    """Result that is an object, with slots where its tensors were.
 
-    kept: what copies share with it; places: the indices of the outputs that hold the tensors, in the order of
-    `tensors_of`.
+    kept: what copies share with it, by identity; slots: {slot: index of the tensor that the function returns}.
     """
 
     value: Any
-    holes: tuple[TensorSlot, ...]
     kept: Mapping[int, Any]
-    places: tuple[int | Empty | ComplexOutput, ...]
-
-    def result(self, outputs: Sequence[Any], device: Any) -> Any:
-        """Return a new object with the tensors of these outputs."""
-        tensors = (_result(place, outputs, device) for place in self.places)
-        filled = {id(hole): tensor for hole, tensor in zip(self.holes, tensors, strict=True)}
-        return copy.deepcopy(self.value, {**self.kept, **filled})
+    slots: Mapping[TensorSlot, int]
 
 
-def _result(leaf: int | Fixed | Empty | ComplexOutput | ObjectOutput, outputs: Sequence[Any], device: Any) -> Any:
-    return outputs[leaf] if isinstance(leaf, int) else leaf.result(outputs, device)
-
-
-# The structure of what is returned, and per leaf the index of the output or whatever else it is.
-Results = tuple[Any, tuple[int | Fixed | Empty | ComplexOutput | ObjectOutput, ...]]
+# The structure of what is returned, and per leaf the index of the tensor or whatever else it is.
+Results = tuple[Any, tuple[int | Fixed | ObjectOutput, ...]]
+# How a returned tensor is made: by a call that allocates it, or from an output, which may hold the pairs of complex
+# numbers.
+Output = Callable[..., Any] | bool
 
 
 @dataclass(frozen=True)
@@ -149,31 +114,12 @@ class Signature:
     """Arguments and results of a captured function.
 
     arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: the same of
-    the returned value.
+    the returned value. outputs: per tensor that is returned, how it is made.
     """
 
     arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]]
     results: Results
-
-    def of_outputs(self, outs: Sequence[Param], complexes: Container[int] = ()) -> Signature:
-        """Return the signature for a graph that omits its outputs without elements.
-
-        complexes: indices of the outputs that hold the parts of complex numbers. Raises DplcError for an empty one of
-        every size.
-        """
-        spec, leaves = self.results
-        order = itertools.count()
-        places: list[int | Empty | ComplexOutput] = [
-            _empty(out) if 0 in out.shape else ComplexOutput(next(order)) if place in complexes else next(order)
-            for place, out in enumerate(outs)
-        ]
-
-        def placed(leaf: Any) -> Any:
-            if isinstance(leaf, ObjectOutput):
-                return replace(leaf, places=tuple(map(placed, leaf.places)))
-            return places[leaf] if isinstance(leaf, int) else leaf
-
-        return replace(self, results=(spec, tuple(map(placed, leaves))))
+    outputs: tuple[Output, ...] = ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
@@ -194,21 +140,56 @@ class Signature:
                     raise DplcError(what, hint="it did when the function was captured")
                 bound[name.name] = parts_of(leaf)
             elif not (leaf is name.value or leaf == name.value):
-                raise DplcError(
-                    f"an argument was {name.value!r} when the function was captured and is {leaf!r} now",
-                    hint="only tensors may differ between calls: compile again",
-                )
+                what = f"an argument was {name.value!r} when the function was captured and is {leaf!r} now"
+                raise DplcError(what, hint="only tensors may differ between calls: compile again")
         return bound
 
     def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
         """Return the function's result from the outputs of the graph in order. device: of results without elements."""
         spec, leaves = self.results
-        return pytree.tree_unflatten([_result(leaf, outputs, device) for leaf in leaves], spec)
+        order = iter(outputs)
+        tensors = [
+            made(device=device)
+            if callable(made)
+            else torch.view_as_complex(next(order).contiguous())
+            if made
+            else next(order)
+            for made in self.outputs
+        ]
+
+        def result(leaf: int | Fixed | ObjectOutput) -> Any:
+            if isinstance(leaf, ObjectOutput):
+                filled = {id(slot): tensors[place] for slot, place in leaf.slots.items()}
+                return copy.deepcopy(leaf.value, {**leaf.kept, **filled})
+            return tensors[leaf] if isinstance(leaf, int) else leaf.value
+
+        return pytree.tree_unflatten(map(result, leaves), spec)
+
+
+def output(out: Param, pairs: bool) -> Output:
+    """Return how a tensor is made that a function returns: without elements it needs no kernel.
+
+    pairs: whether the output holds the pairs of complex numbers. Raises DplcError for an empty one of every size.
+    """
+    if 0 not in out.shape:
+        return pairs
+    if has_sizes(out.shape):
+        what = f"a result of {out.dtype}{list(map(str, out.shape))} has no elements, whatever its sizes are"
+        raise DplcError(what, hint="leave it out, or compile for one length")
+    return partial(unset, out)
+
+
+def unset(kind: TensorType | Param, device: Any = None) -> Any:
+    """Return a tensor of a type, with any values."""
+    return torch.empty(kind.shape, dtype=getattr(torch, DTYPES.get(kind.dtype, kind.dtype)), device=device)
 
 
 def parts_of(tensor: Any) -> Any:
-    """Return complex numbers as pairs of their parts, in one more dimension; a view if the memory holds them so."""
-    return torch.view_as_real(tensor.resolve_conj().resolve_neg())
+    """Return complex numbers as pairs of their parts, in one more dimension: a view if the memory holds them so.
+
+    Other tensors stay as they are.
+    """
+    return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
 def odd_layout(what: str, tensor: Any) -> DplcError | None:
@@ -233,20 +214,19 @@ def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
     if (problem := odd_layout(what, tensor)) is not None:
         raise problem
     kind = type(tensor)
-    if is_traceable_wrapper_subclass(tensor):
-        if wrappers:
-            return
-        found = f"a {kind.__name__}, a tensor subclass with tensors inside"
+    wrapper = is_traceable_wrapper_subclass(tensor)
+    if wrapper and not wrappers:
+        found = "with tensors inside"
         hint = 'compile with torch.compile(.., backend="dplc"), or make it a parameter of a module'
-    elif overrides(kind):
-        found = f"a {kind.__name__}, a tensor subclass that changes what operations do"
+    elif not wrapper and _overrides(kind):
+        found = "that changes what operations do"
         hint = "pass `.as_subclass(torch.Tensor)` where plain operations are meant"
     else:
         return
-    raise DplcError(f"{what} is {found}, which is not supported", hint=hint)
+    raise DplcError(f"{what} is a {kind.__name__}, a tensor subclass {found}, which is not supported", hint=hint)
 
 
-def overrides(kind: Any) -> bool:
+def _overrides(kind: Any) -> bool:
     """Return whether a class of tensors has a `__torch_function__` or `__torch_dispatch__` of its own."""
     if issubclass(kind, torch.nn.parameter.UninitializedTensorMixin):  # torch says itself what to do about it
         return False
@@ -254,10 +234,3 @@ def overrides(kind: Any) -> bool:
     plain = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
     dispatched: bool = kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     return dispatched or getattr(function, "__func__", function) not in plain
-
-
-def _empty(out: Param) -> Empty:
-    if has_sizes(out.shape):
-        what = f"a result of {out.dtype}{list(map(str, out.shape))} has no elements, whatever its sizes are"
-        raise DplcError(what, hint="leave it out, or compile for one length")
-    return Empty(out.dtype, tuple(map(int, out.shape)))
