@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
+import functools
+import itertools
 import math
 import operator
-from collections import ChainMap
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -40,11 +40,10 @@ def leaves(graph: GraphModule) -> Iterator[Any]:
 
 def is_view(node: Any) -> bool:
     """Return whether a node computes nothing: all its memory is that of the tensors it reads."""
-    if not node.op.startswith("call_"):
-        return False
     if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
         return is_view(node.args[0])
-    return bool(storages(node)) and storages(node) <= {x for source in node.all_input_nodes for x in storages(source)}
+    own = storages(node) if node.op.startswith("call_") else set()
+    return bool(own) and own.issubset(x for source in node.all_input_nodes for x in storages(source))
 
 
 def storages(node: Any) -> set[int]:
@@ -72,15 +71,12 @@ def split_off_views(
     for node in reversed(graph.graph.nodes):
         if (node in results or not views.isdisjoint(node.users)) and is_view(node):
             views.add(node)
-    read = [*results, *(source for view in views for source in view.all_input_nodes)]
-    below = [x for x in dict.fromkeys(read) if x not in views and x.op.startswith("call_") and not _numeric(x)]
-    strides = [
-        None if not isinstance(known, torch.Tensor) or known.is_contiguous() else tuple(known.stride())
-        for known in map(value, below)
-    ]
+    read = dict.fromkeys([*results, *(source for view in views for source in view.all_input_nodes)])
+    below = [x for x in read if x not in views and x.op.startswith("call_") and not _numeric(x)]
+    strides = [x.stride() if isinstance(x, torch.Tensor) and not x.is_contiguous() else () for x in map(value, below)]
     if results == below and not any(strides):
         return compiled(graph)
-    made = None
+    made: Function = lambda *_: ()  # noqa: E731
     if below:
         inner, copies = torch.fx.Graph(), dict[Any, Any]()
         inner.graph_copy(graph.graph, copies)
@@ -93,28 +89,23 @@ def split_off_views(
     for node in graph.graph.nodes:
         if _numeric(node) and there.issuperset(node.all_input_nodes):
             there.add(node)
-    numbers = [node for node in dict.fromkeys(read) if node not in there and isinstance(value(node), torch.SymInt)]
+    numbers = [node for node in read if node not in there and is_number(node)]
     viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
     copies = {node: viewing.placeholder(node.name) for node in (*given, *below, *numbers)}
-    for node in graph.graph.nodes:
-        counted = _numeric(node) and copies.keys() >= set(node.all_input_nodes)
-        if node in views or node.op == "get_attr" or counted:
-            copies[node] = viewing.node_copy(node, copies.__getitem__)
-    viewing.output(torch.fx.map_arg(graph.graph.output_node().args[0], copies.__getitem__))
-    viewing.eliminate_dead_code()
+    viewing.output(viewing.graph_copy(graph.graph, copies))
+    viewing.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     after: Function = GraphModule(graph, viewing).forward
 
     def run(*args: Any) -> Any:
-        values = made(*args) if made is not None else ()
-        wanted = (None if own is None else tuple(known(args, n) for n in own) for own in strides)
-        return after(*args, *map(restrided, values, wanted), *(known(args, value(node)) for node in numbers))
+        wanted = (tuple(known(args, n) for n in own) for own in strides)
+        return after(*args, *map(restrided, made(*args), wanted), *(known(args, value(node)) for node in numbers))
 
     return run
 
 
-def restrided(tensor: Any, strides: tuple[int | None, ...] | None) -> Any:
+def restrided(tensor: Any, strides: tuple[int | None, ...]) -> Any:
     """Return the tensor with such strides, copied where it has others; itself if they are unknown or repeat memory."""
-    if strides is None or None in strides or 0 in strides or tensor.stride() == strides:
+    if not strides or None in strides or 0 in strides or tensor.stride() == strides:
         return tensor
     copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return copy.copy_(tensor)
@@ -128,48 +119,28 @@ def _numeric(node: Any) -> bool:
 # ---- Read elements at an index that a tensor without dimensions holds: `v[i]`.
 
 
-_READ, _SELECT, _WRITE = (
-    torch.ops.aten.item.default,
-    torch.ops.aten.select.int,
-    torch.ops.aten.select_scatter.default,
-)
+_aten = torch.ops.aten
+_BY_INDEX = {_aten.select.int: _aten.index.Tensor, _aten.select_scatter.default: _aten.index_put.default}
 
 
-def indexed(program: Any) -> Any:
-    """Return the functional program in which a selection at a number out of a tensor is an index by the tensor.
+def indexed(program: Any) -> None:
+    """Change a functional program so that a selection at a number out of a tensor is an index by the tensor.
 
     A number with another reader stays for that.
     """
     graph = program.graph_module.graph
-    for number in graph.find_nodes(op="call_function", target=_READ):
-        if number.args[0].meta["val"].dtype is torch.uint8:  # it may be a mask, as bytes are in eager mode
-            continue
+    for number in graph.find_nodes(op="call_function", target=_aten.item.default):
+        dtype = number.args[0].meta["val"].dtype
         for node in list(number.users):
-            if node.target in (_SELECT, _WRITE):
-                _index(graph, node, number)
-    return program
-
-
-def _index(graph: Any, node: Any, number: Any) -> None:
-    """Replace a slice at a number by indices, one of which is the tensor that holds the number."""
-    source, *written, dim, place = node.args
-    if place is not number:
-        return
-    before = dim % source.meta["val"].ndim
-    at = number.args[0]
-    with graph.inserting_before(node):
-        if at.meta["val"].dtype not in (torch.int32, torch.int64):  # which index takes
-            wide = graph.call_function(torch.ops.aten._to_copy.default, (at,), {"dtype": torch.int64})
-            wide.meta = node.meta | {"val": at.meta["val"].to(torch.int64)}
-            at = wide
-        indices = [None] * before + [at]
-        if written:
-            made = graph.call_function(torch.ops.aten.index_put.default, (source, indices, *written))
-        else:
-            made = graph.call_function(torch.ops.aten.index.Tensor, (source, indices))
-    made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
-    graph.erase_node(node)
+            if dtype is torch.uint8 or node.target not in _BY_INDEX or node.args[-1] is not number:
+                continue  # bytes may be a mask, as they are in eager mode
+            (source, *written, dim, _), at = node.args, number.args[0]
+            if dtype not in (torch.int32, torch.int64):  # which index takes
+                with graph.inserting_before(node):
+                    at = graph.call_function(_aten._to_copy.default, (at,), {"dtype": torch.int64})
+                at.meta = node.meta | {"val": number.args[0].meta["val"].to(torch.int64)}
+            indices = [None] * (dim % source.meta["val"].ndim) + [at]
+            node.target, node.args = _BY_INDEX[node.target], (source, indices, *written)
 
 
 # ---- Write elements at such an index: `v[i] = x`.
@@ -215,29 +186,24 @@ def by_elements(graph: GraphModule) -> GraphModule:
 
 
 def _by_places(node: torch.fx.Node) -> bool:
-    index = node.args[1]
-    known = (value(one) if isinstance(one, torch.fx.Node) else one for one in _several(index))
-    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(tuple(known))
+    index = torch.fx.map_arg(node.args[1], value)
+    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(_several(index))
 
 
 def _is_changed(read: torch.fx.Node) -> bool:
     """Return whether an op may mutate a value that is computed from a read one, apart from those of `v[i] += x`."""
-    seen: set[torch.fx.Node] = set()
-    left = list(read.users)
-    while left:
-        node = left.pop()
-        if node in seen:
+    computed = {read}
+    for node in read.graph.nodes:
+        if computed.isdisjoint(node.all_input_nodes):
             continue
-        single = node.op == "call_function" and node.args[:1] == (read,) and len(read.users) == len(node.users) == 1
-        back = next(iter(node.users)) if single else None
-        if back is not None and back.target is write_elements and back.args == (*read.args, node):
+        back = [(user.target, user.args) for user in node.users] == [(write_elements, (*read.args, node))]
+        if back and [*read.users] == [node] and node.args[0] is read:
             continue  # the only reader of the changed value writes it back
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         operator_in_place = getattr(node.target, "__module__", "") == "_operator" and name[:1] == "i"
         if (name.endswith("_") and not name.endswith("__")) or (operator_in_place and name != "index"):
             return True
-        seen.add(node)
-        left.extend(node.users)
+        computed.add(node)
     return False
 
 
@@ -247,9 +213,8 @@ def _several(index: Any) -> tuple[Any, ...]:
 
 def _of_places(indices: tuple[Any, ...]) -> bool:
     """Return whether tensors of no dimensions are indices among numbers, slices and new axes alone."""
-    plain = (int, torch.SymInt, slice, type(None), type(...))
-    rest = [index for index in indices if not _is_place(index)]
-    return len(rest) < len(indices) and all(isinstance(index, plain) and not isinstance(index, bool) for index in rest)
+    rest = {type(index) for index in indices if not _is_place(index)}
+    return any(map(_is_place, indices)) and rest <= {int, torch.SymInt, slice, type(None), type(...)}
 
 
 def _is_place(index: Any) -> bool:
@@ -259,15 +224,13 @@ def _is_place(index: Any) -> bool:
 def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """Return the part that the other indices select, and a tensor index or None for each of its dimensions."""
     part = tensor[tuple(slice(None) if _is_place(index) else index for index in indices)]
-    dots = next((number for number, index in enumerate(indices) if index is ...), len(indices))
-    places: list[Any] = [None] * part.dim()
-    for first, step, some in ((0, 1, indices[:dots]), (-1, -1, indices[:dots:-1])):
-        kept = [index for index in some if _is_place(index) or not isinstance(index, (int, torch.SymInt))]
-        for number, index in enumerate(kept):
-            if _is_place(index):
-                wide = index if index.dtype in (torch.int64, torch.int32) else index.to(torch.int64)
-                places[first + step * number] = wide
-    return part, places
+    kept = [index for index in indices if not isinstance(index, (int, torch.SymInt))]
+    dots = next((number for number, index in enumerate(kept) if index is ...), len(kept))
+    after = kept[dots + 1 :]
+    every = [*kept[:dots], *[None] * (part.dim() - dots - len(after)), *after]
+    # an index has 32 or 64 bits
+    wide = (index.long() if _is_place(index) and index.dtype.itemsize < 4 else index for index in every)
+    return part, [index if _is_place(index) else None for index in wide]
 
 
 # ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
@@ -281,25 +244,20 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     scans = graph.graph.find_nodes(op="call_function", target=associative_scan_op)
     if not scans or any(isinstance(x, torch.SymInt) for x in inputs):
         return graph
+    for scan in scans:
+        scan.target = _looped
+    graph.recompile()
     mode = detect_fake_mode(inputs) or FakeTensorMode()
     with mode:
         shapes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
-        return make_fx(_Loops(graph).run)(*shapes)
+        return make_fx(lambda *args: graph(*args))(*shapes)
 
 
-class _Loops(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a graph; a scan one step after the other."""
-
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if target is not associative_scan_op:
-            return super().call_function(target, args, kwargs)
-        step, tensors, more = args
-        so_far = [x[0] for x in tensors]
-        found = [so_far]
-        for place in range(1, tensors[0].shape[0]):
-            so_far = list(step(*so_far, *(x[place] for x in tensors), *more))
-            found.append(so_far)
-        return tuple(torch.stack(part) for part in zip(*found, strict=True))
+def _looped(step: Function, tensors: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+    """Compute a scan one step after the other."""
+    rows = ([x[place] for x in tensors] for place in range(tensors[0].shape[0]))
+    found = itertools.accumulate(rows, lambda so_far, row: list(step(*so_far, *row, *more)))
+    return tuple(map(torch.stack, zip(*found, strict=True)))
 
 
 def without_checkpoints(graph: GraphModule) -> GraphModule:
@@ -355,8 +313,7 @@ _entered: list[Any] = []  # captures are alone
 
 def _enter(*settings: Any) -> Any:
     _entered.append(torch.autocast(*settings))
-    _entered[-1].__enter__()
-    return _entered[-1]
+    return _entered[-1].__enter__()
 
 
 def _exit(region: Any) -> None:
@@ -391,93 +348,91 @@ def _inline(graph: GraphModule, call: Any, body: Any, operands: Sequence[Any]) -
 # ---- Hold floats that are computed from lengths (`x / n**0.5`) in tensors, as ops take them.
 
 
-_aten = torch.ops.aten
 _OPS: dict[Any, Any] = {
     operator.add: _aten.add.Tensor, operator.sub: _aten.sub.Tensor, operator.mul: _aten.mul.Tensor,
     operator.truediv: _aten.div.Tensor, operator.pow: _aten.pow.Tensor_Tensor, operator.neg: _aten.neg.default,
     torch.sym_max: _aten.maximum.default, torch.sym_min: _aten.minimum.default, torch._sym_sqrt: _aten.sqrt.default,
     math.sqrt: _aten.sqrt.default,
 }  # fmt: skip
-_QUOTIENTS = ("FloatTrueDiv", "IntTrueDiv")  # torch's, of floats and of lengths
+# torch's own operations of lengths, as those of reals
+_REALS: dict[str, Callable[..., Any]] = {
+    "ToFloat": operator.pos, "FloatTrueDiv": operator.truediv, "IntTrueDiv": operator.truediv
+}  # fmt: skip
 
 
-def as_tensors(program: Any) -> Any:
-    """Change the program so that ops read floats of lengths as tensors, if they accept one there; return it."""
-    changed = False
+def as_tensors(program: Any) -> None:
+    """Change the program so that ops read floats of lengths as tensors, if they accept one there."""
     for module in program.graph_module.modules():
-        if isinstance(module, GraphModule) and any(map(_varies, module.graph.nodes)):
-            changed |= _hold_floats(module.graph)
-    if changed:
-        program.graph_module.recompile()
-    return program
+        if isinstance(module, GraphModule):
+            _hold_floats(module.graph)
 
 
 def constant_of(n: Any) -> float | None:
     """Return the number that a float computed from lengths equals for all of them, as reals: s / (s*2.0) is a half."""
-    found = n.node.expr.replace(lambda e: type(e).__name__ == "ToFloat", lambda e: e.args[0])
-    found = found.replace(lambda e: type(e).__name__ in _QUOTIENTS, lambda e: e.args[0] / e.args[1])
-    found = sympy.simplify(found)
+    real = n.node.expr.replace(lambda e: type(e).__name__ in _REALS, lambda e: _REALS[type(e).__name__](*e.args))
+    found = sympy.simplify(real)
     return float(found) if found.is_number else None
 
 
-def _varies(node: Any) -> bool:
+def _varies(x: Any) -> bool:
     """Return whether a node is a float that lengths decide; one out of a tensor is an element of it."""
-    number = value(node)
-    if node.op != "call_function" or not isinstance(number, torch.SymFloat):
-        return False
-    return not any(isinstance(value(x), torch.Tensor) for x in node.all_input_nodes) and constant_of(number) is None
+    return (
+        isinstance(x, torch.fx.Node)
+        and isinstance(value(x), torch.SymFloat)
+        and x.op == "call_function"
+        and not any(isinstance(value(source), torch.Tensor) for source in x.all_input_nodes)
+        and constant_of(value(x)) is None
+    )
 
 
-def _hold_floats(graph: Any) -> bool:
-    """Let every op that accepts a tensor for a float of lengths read one; return whether any op does."""
-    known: dict[tuple[Any, torch.dtype], Any] = {}  # the tensors that hold numbers, by number and dtype
+def _hold_floats(graph: Any) -> None:
+    """Let every op that accepts a tensor for a float of lengths read one."""
 
+    @functools.cache
     def held(number: Any, dtype: torch.dtype) -> Any:
         """Return the tensor that holds a number; it is created at its first reader."""
         arithmetic = isinstance(number, torch.fx.Node) and not isinstance(value(number), (torch.SymInt, int))
         if arithmetic and number.target is torch.sym_float:
             return held(number.args[0], dtype)
-        if (number, dtype) not in known:
-            if arithmetic and number.target in _OPS:
-                made = graph.call_function(_OPS[number.target], tuple(held(x, dtype) for x in number.args))
-            else:
-                made = graph.call_function(_aten.full.default, ((), number), {"dtype": dtype})
-            made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
-            known[number, dtype] = made
-        return known[number, dtype]
+        if arithmetic and number.target in _OPS:
+            made = graph.call_function(_OPS[number.target], tuple(held(x, dtype) for x in number.args))
+        else:
+            made = graph.call_function(_aten.full.default, ((), number), {"dtype": dtype})
+        made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
+        return made
 
-    changed = False
     for user in [node for node in graph.nodes if any(map(_varies, node.all_input_nodes))]:
-        result = value(user)
-        taking = next(_taking_tensors(user), None) if isinstance(user.target, torch._ops.OpOverload) else None
+        taking, result = _taking_tensors(user), value(user)
         if taking is not None and isinstance(result, torch.Tensor):
             dtype = torch.float64 if result.dtype is torch.float64 else torch.float32
             with graph.inserting_before(user):
-                user.target, changed = taking, True
-                user.args = tuple(held(x, dtype) if _is_float(x) else x for x in user.args)
-                user.kwargs = {name: held(x, dtype) if _is_float(x) else x for name, x in user.kwargs.items()}
-    return changed
+                user.target, (user.args, user.kwargs) = (
+                    taking,
+                    torch.fx.map_arg(
+                        (user.args, user.kwargs), lambda x, dtype=dtype: held(x, dtype) if _varies(x) else x
+                    ),
+                )
 
 
-def _is_float(x: Any) -> bool:
-    return isinstance(x, torch.fx.Node) and _varies(x)
-
-
-def _taking_tensors(user: Any) -> Iterator[Any]:
-    """Yield the overloads of an op that accept its arguments, with tensors for such floats."""
-    packet = user.target.overloadpacket
-    given = {argument.name: argument for argument in user.target._schema.arguments}
-    values = dict(zip(given, user.args, strict=False)) | user.kwargs
-    floats = {name for name, x in values.items() if _is_float(x)}
-    rest = {name for name, x in values.items() if x is not None} - floats
+def _taking_tensors(user: Any) -> Any:
+    """Return an overload of the op that accepts its arguments, with tensors for floats of lengths; None without."""
+    if not isinstance(user.target, torch._ops.OpOverload):
+        return None
+    packet, kinds = user.target.overloadpacket, _kinds(user.target)
+    values = dict(zip(kinds, user.args, strict=False)) | user.kwargs
     for overload in (user.target, *(getattr(packet, name) for name in packet.overloads())):
-        taken = {argument.name: argument for argument in overload._schema.arguments}
-        if [*taken] != [*given]:
-            continue
-        if all(str(taken[n].type) in ("Tensor", "Optional[Tensor]") for n in floats) and all(
-            taken[n].type == given[n].type for n in rest
+        taken = _kinds(overload)
+        if [*taken] == [*kinds] and all(
+            taken[name] in ("Tensor", "Optional[Tensor]") if _varies(x) else x is None or taken[name] == kinds[name]
+            for name, x in values.items()
         ):
-            yield overload
+            return overload
+    return None
+
+
+def _kinds(overload: Any) -> dict[str, str]:
+    """Return {argument of an overload: its kind}."""
+    return {argument.name: str(argument.type) for argument in overload._schema.arguments}
 
 
 # ---- A graph of dynamo's with lengths that are known at a call: what they are, and the same graph without numbers.
@@ -497,41 +452,36 @@ class Lengths:
     """
 
     def __init__(self, graph: GraphModule):
-        self.graph = graph
-        given = graph.graph.find_nodes(op="placeholder")
-        self.numbers = {index: value(node).node.expr for index, node in enumerate(given) if is_number(node)}
-        self.dimensions: dict[int, dict[int, Any]] = {}  # of tensors: expressions of symbols
+        given = enumerate(graph.graph.find_nodes(op="placeholder"))
+        self.numbers = {index: value(node).node.expr for index, node in given if is_number(node)}
+        self.dimensions: dict[int, dict[int, Any]] = {}  # of tensors: symbols
         self.places: dict[Any, tuple[int, int]] = {}  # symbol: an argument and a dimension that tell it
         self.ranges: dict[Any, tuple[int, int | None]] = {}
         self.narrowed: dict[Any, Size] = {}  # what a compile found to be one program
-        for index, node in enumerate(given):
-            for place, n in enumerate(getattr(value(node), "shape", ())):
-                if not isinstance(n, torch.SymInt) or n.node.expr.is_Integer:
-                    continue
-                e = n.node.expr
-                self.dimensions.setdefault(index, {})[place] = e
-                if e.is_Symbol and e not in self.places:
-                    self.places[e] = index, place
-                    known = n.node.shape_env.var_to_range.get(e)
-                    open_ = known is None or not known.upper.is_Integer or known.upper > MOST
-                    low = 1 if known is None or not known.lower.is_Integer else max(1, int(known.lower))
-                    self.ranges[e] = low, None if open_ else int(known.upper)
-        told = {symbol for own in self.dimensions.values() for e in own.values() for symbol in e.free_symbols}
-        if lost := sorted(map(str, told - self.places.keys())):
+        computed = []
+        for n, index, place in _open_numbers(graph):
+            e = n.node.expr
+            if place is None:
+                continue
+            self.dimensions.setdefault(index, {})[place] = e
+            if not e.is_Symbol:
+                computed.append(e)
+            elif e not in self.places:
+                self.places[e], known = (index, place), n.node.shape_env.var_to_range.get(e)
+                low = 1 if known is None else max(1, int(known.lower))
+                self.ranges[e] = low, None if known is None or known.upper > MOST else int(known.upper)
+        if lost := sorted(str(symbol) for e in computed for symbol in e.free_symbols - self.places.keys()):
             raise DplcError(f"`{lost[0]}` is part of lengths, but is itself no length of an argument")
-        others = [e for own in self.dimensions.values() for e in own.values() if e not in self.places]
-        if others:
-            raise DplcError(f"an argument has the length `{others[0]}`, which is computed from others")
+        if computed:
+            raise DplcError(f"an argument has the length `{computed[0]}`, which is computed from others")
         extents = (n for leaf in leaves(graph) for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
         symbols = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
         if read := sorted(map(str, symbols - self.places.keys() - set(self.numbers.values()))):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
 
-    def bound(self, args: Sequence[Any]) -> dict[Any, int]:
-        """Return the numbers of a call, by symbol."""
-        found = {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
-        found |= {e: args[index] for index, e in self.numbers.items() if e.is_Symbol and e not in found}
-        return found
+    def lengths(self, args: Sequence[Any]) -> dict[Any, int]:
+        """Return the lengths of a call, by symbol."""
+        return {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
 
     def open_dimensions(self, index: int) -> Container[int] | None:
         """Return the dimensions of an argument that a range covers; None for a number that is one of them."""
@@ -560,29 +510,23 @@ class Lengths:
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
         """Return the range of every length of a call; None if a length is outside of what one program serves."""
-        found = []
-        for symbol, (index, place) in self.places.items():
-            n = args[index].shape[place]
-            low, high, multiple = row = self.row(symbol, n)
+        lengths = self.lengths(args)
+        rows = tuple(itertools.starmap(self.row, lengths.items()))
+        for n, (low, high, multiple) in zip(lengths.values(), rows, strict=True):
             if not low <= n <= high or n % multiple:
                 return None
-            found.append(row)
-        return tuple(found)
+        return rows
 
     def dynamic(self, graph: GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
         """Return the value of `dynamic=` in `dplc.compile` for a call with such tensors.
 
         graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
         """
-        names = list(inspect.signature(graph.forward).parameters)
-        tensors = [index for index in range(len(args)) if index not in self.numbers]
-        numbers = self.bound(args)
-        dims = {}
-        for symbol in self.places:
-            dims[symbol] = Dim(str(symbol), *self.row(symbol, numbers[symbol]), hint=numbers[symbol])
+        tensors = without(range(len(args)), self.numbers)
+        names = dict(zip(tensors, graph.graph.find_nodes(op="placeholder"), strict=True))
+        dims = {e: Dim(str(e), *self.row(e, n), hint=n) for e, n in self.lengths(args).items()}
         return {
-            names[tensors.index(index)]: {place: dims[e] for place, e in own.items()}
-            for index, own in self.dimensions.items()
+            names[index].target: {place: dims[e] for place, e in own.items()} for index, own in self.dimensions.items()
         }
 
     def of_tensors(self, part: GraphModule, args: Sequence[Any]) -> GraphModule:
@@ -593,7 +537,7 @@ class Lengths:
         inner = torch.fx.Graph()
         given = part.graph.find_nodes(op="placeholder")
         copies: dict[Any, Any] = {node: inner.node_copy(node) for node in without(given, self.numbers)}
-        known: dict[Any, Any] = {e: n for e, n in self.bound(args).items() if e not in self.places}
+        known: dict[Any, Any] = {e: args[index] for index, e in self.numbers.items()}
         for symbol, (index, place) in self.places.items():
             read = inner.call_method("size", (copies[given[index]], place))
             read.meta["example_value"] = value(given[index]).shape[place]
@@ -606,64 +550,60 @@ class Lengths:
         return GraphModule(part, inner)
 
 
+def _open_numbers(graph: GraphModule) -> Iterator[tuple[Any, int, int | None]]:
+    """Yield the numbers that a call tells, each with the argument and its dimension; None for the argument itself."""
+    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+        known = value(node)
+        for place, n in [(None, known)] if is_number(node) else enumerate(getattr(known, "shape", ())):
+            if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
+                yield n, index, place
+
+
 def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     """Return a function that computes a number of a graph (such as a stride of a result) from the arguments of a call.
 
     It returns None for a number that the arguments do not determine, such as a value that is read out of a tensor.
     """
-    places: dict[
-        Any, tuple[int, int | None]
-    ] = {}  # expression: an argument that is it, or one with a dimension that is
-    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
-        known = [(None, value(node))] if is_number(node) else enumerate(getattr(value(node), "shape", ()))
-        for place, n in known:
-            if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
-                places.setdefault(n.node.expr, (index, place))
-    names = {e: e if e.is_Symbol else sympy.Dummy(integer=True) for e in sorted(places, key=sympy.count_ops)}
+    places: dict[Any, tuple[int, int | None]] = {}  # by expression
+    for n, index, place in _open_numbers(graph):
+        places.setdefault(n.node.expr, (index, place))
+    names = {e: e if e.is_Symbol else sympy.Dummy(integer=True) for e in places}
 
     def found(args: Sequence[Any], n: Any) -> int | None:
         if not isinstance(n, torch.SymInt):
             return int(n)
-        e = n.node.expr
-        e = names.get(e, e) if e.free_symbols <= names.keys() else e.xreplace(names)
-        if not e.free_symbols <= set(names.values()):
-            return None
+        e = n.node.expr.xreplace(names)
         numbers = {names[at]: args[i] if d is None else args[i].shape[d] for at, (i, d) in places.items()}
-        return int(evaluated(e, numbers))
+        return int(evaluated(e, numbers)) if e.free_symbols <= numbers.keys() else None
 
     return found
 
 
 def is_number(node: Any) -> bool:
     """Return whether a node of a graph is a number that is known at a call."""
-    return isinstance(node, torch.fx.Node) and isinstance(value(node), torch.SymInt)
+    return isinstance(value(node), torch.SymInt)
 
 
 # ---- Python numbers that dynamo passes as tensors, because they changed between calls.
 
 
 MOST_VALUES = 64  # of the numbers of one graph; older ones are forgotten
-_READS = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+_READS = ("item", _aten.item.default, _aten._local_scalar_dense.default)
 
 
 def numbers(graph: GraphModule) -> dict[int, list[Any]]:
     """Return {argument that is a number in a tensor of no dimensions: the nodes that read it}."""
-    found: dict[int, list[Any]] = {}
-    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
-        readers = [user for user in node.users if user.target == "item" or user.target in _READS]
-        if readers and len(readers) == len(node.users):
-            found[index] = readers
-    return found
+    given = enumerate([*node.users] for node in graph.graph.find_nodes(op="placeholder"))
+    return {index: users for index, users in given if users and all(user.target in _READS for user in users)}
 
 
 def guarded(graph: GraphModule) -> dict[int, Any]:
     """Return {argument: its value}, of the numbers that have one value wherever this graph is called."""
     known = {}
     for index, readers in numbers(graph).items():
-        spoken = [value(reader) for reader in readers]
-        if all(isinstance(x, (torch.SymFloat, torch.SymInt)) and x.node.expr.is_number for x in spoken):
-            kind = float if isinstance(spoken[0], torch.SymFloat) else int
-            known[index] = kind(spoken[0].node.expr)
+        spoken: list[Any] = [getattr(value(reader), "node", None) for reader in readers]
+        if all(n is not None and n.expr.is_number for n in spoken):
+            known[index] = spoken[0].pytype(spoken[0].expr)
     return known
 
 
@@ -698,18 +638,16 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
         if node in readers:
             copies[node] = copies[given]
             continue
-        read, casts = [x for x in node.all_input_nodes if x in held], dict[Any, Any]()
-        kind = _dtype_of_float(node) if read else None
-        for x in read if kind is torch.float32 else ():
-            casts[x] = inner.call_method("to", (copies[x], kind))
-            casts[x].meta["example_value"] = _PLACE.to(kind)
-        copies[node] = made = inner.node_copy(node, ChainMap(casts, copies).__getitem__)
-        if not read:
-            continue
+        operands = {x: copies[x] for x in node.all_input_nodes}
+        read = [x for x in operands if x in held]
+        for x in read if _is_f32(node) else ():
+            operands[x] = inner.call_method("to", (copies[x], torch.float32))
+            operands[x].meta["example_value"] = _PLACE.float()
+        copies[node] = made = inner.node_copy(node, operands.__getitem__)
         computed = isinstance(value(node), torch.SymFloat)
-        if not _like(_tried(made), _PLACE if computed else value(node)):
+        if read and not _like(_tried(made), _PLACE if computed else value(node)):
             return None
-        if computed:
+        if read and computed:
             held.add(node)
             made.meta = {"example_value": _PLACE.clone()}
     return GraphModule(graph, inner)
@@ -720,20 +658,15 @@ def _tried(node: Any) -> Any:
 
     def stand_in(x: Any) -> Any:
         known = value(x)
-        if not isinstance(known, torch.Tensor):
-            raise TypeError(f"`{x}` is not a tensor")
         shape = [n if isinstance(n, int) else n.node.hint for n in known.shape]
         return torch.empty(shape, dtype=known.dtype, device="meta")
 
-    if node.op not in ("call_function", "call_method"):
-        return None
     try:
+        function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
         args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), stand_in)
         with torch.no_grad():
-            if node.op == "call_method":
-                return getattr(args[0], node.target)(*args[1:], **kwargs)
-            return node.target(*args, **kwargs)
-    except (RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
+            return function(*args, **kwargs)
+    except (AttributeError, RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
         return None
 
 
@@ -743,13 +676,11 @@ def _like(a: Any, b: Any) -> bool:
     return both and a.dtype is b.dtype and len(a.shape) == len(b.shape)
 
 
-def _dtype_of_float(node: Any) -> torch.dtype | None:
-    """Return the dtype that torch gives a float among an op's tensors; None if the op reads numbers alone."""
+def _is_f32(node: Any) -> bool:
+    """Return whether torch takes a float among an op's tensors as f32; not if the op reads numbers alone."""
     tensors = [x for x in map(value, node.all_input_nodes) if isinstance(x, torch.Tensor)]
-    kinds = {torch.result_type(torch.empty(1, dtype=x.dtype, device="meta"), 1.0) for x in tensors}
-    if not kinds:
-        return None
-    return torch.float64 if kinds & {torch.float64, torch.complex128} else torch.float32
+    kinds = {torch.result_type(x, 1.0) for x in tensors}
+    return bool(kinds) and kinds.isdisjoint((torch.float64, torch.complex128))
 
 
 def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
@@ -775,10 +706,10 @@ def by_numbers(
         others = without(args, values)
         key = (*values.values(), described(others))
         if key not in made:
-            index = next((i for i, n in values.items() if latest.get(i, n) != n), None)
-            if index is not None:
-                reader = next((user for node in readers[index] for user in node.users), None)
-                changed(reader, latest[index], values[index])
+            for index, n in values.items():
+                if latest.get(index, n) != n:
+                    changed(next((user for node in readers[index] for user in node.users), None), latest[index], n)
+                    break
             latest.update(values)
             if len(made) == MOST_VALUES:
                 del made[next(iter(made))]
