@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -24,7 +24,6 @@ from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.nn import functional
 
 from ...ir.diagnostic import DplcError
 from .fx_rewrites import write_elements
@@ -37,35 +36,23 @@ COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 def by_types() -> AbstractContextManager[None]:
     """Return a context in which these ops are traced whole."""
-    return replaced({op: {COMPOSITE: kernel} for op, kernel in _table().items()})
+    aten = torch.ops.aten
+    kernels: dict[Any, Callable[..., Any]] = {
+        aten.cov.default: _cov, aten.corrcoef.default: _corrcoef,
+        aten.max_pool1d.default: _max_pool1d, aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss,
+    }  # fmt: skip
+    return replaced({op: {COMPOSITE: kernel} for op, kernel in kernels.items()})
 
 
 @contextmanager
 def replaced(ops: Mapping[Any, Mapping[Any, Callable[..., Any]]]) -> Iterator[None]:
     """Return a context in which ops have these kernels, by dispatch key. One thread may enter it at a time."""
-    before = {op: dict(op.py_kernels) for op in ops}
-    for op, kernels in ops.items():
-        op.py_kernels.update(kernels)
-        op._dispatch_cache.clear()
-    try:
-        yield
-    finally:
-        for op in ops:
-            op.py_kernels.clear()
-            op.py_kernels.update(before[op])
+    with ExitStack() as stack:
+        for op, kernels in ops.items():
+            stack.callback(op._dispatch_cache.clear)
+            stack.enter_context(mock.patch.dict(op.py_kernels, kernels))
             op._dispatch_cache.clear()
-
-
-@functools.cache
-def _table() -> dict[Any, Callable[..., Any]]:
-    aten = torch.ops.aten
-    losses = {aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss}
-    return {
-        aten.cov.default: _cov,
-        aten.corrcoef.default: lambda x: _square("corrcoef", x, x.dtype),
-        aten.max_pool1d.default: _max_pool1d,
-        **losses,
-    }
+        yield
 
 
 def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
@@ -75,15 +62,14 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
     for name, weights, kind in (("fweights", fweights, "integral"), ("aweights", aweights, "floating point")):
         if weights is None:
             continue
+        wrong, size = f"cov(): expected {name} to have", weights.numel()
         if weights.dim() > 1:
-            raise RuntimeError(f"cov(): expected {name} to have one or fewer dimensions but got {weights.dim()}")
+            raise RuntimeError(f"{wrong} one or fewer dimensions but got {weights.dim()}")
         if weights.is_floating_point() != (kind != "integral"):
-            raise RuntimeError(f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype} dtype")
-        if weights.numel() != observations:
-            raise RuntimeError(
-                f"cov(): expected {name} to have the same numel as there are observations in the input but got "
-                f"{weights.numel()} != {observations}"
-            )
+            raise RuntimeError(f"{wrong} {kind} dtype but got {name} with {weights.dtype} dtype")
+        if size != observations:
+            same = "the same numel as there are observations in the input"
+            raise RuntimeError(f"{wrong} {same} but got {size} != {observations}")
     return result
 
 
@@ -105,6 +91,10 @@ def _max_pool1d(
     own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
     shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
     return x.new_empty(shape)
+
+
+def _corrcoef(x: Any) -> Any:
+    return _square("corrcoef", x, x.dtype)
 
 
 def _square(name: str, x: Any, dtype: Any) -> Any:
@@ -209,11 +199,11 @@ def ctc_loss(
         labels = targets.new_zeros((n, 0)).long() if empty else labels[ahead.clamp(max=targets.shape[0] - 1)]
     # a path has a blank before, between and after the labels: [n, 2*s + 1]
     pairs = torch.stack((torch.full_like(labels, blank), labels), 2).reshape(n, -1)
-    paths = functional.pad(pairs, (0, 1), value=blank)
+    paths = F.pad(pairs, (0, 1), value=blank)
     place = torch.arange(paths.shape[1], device=paths.device)
     nothing = torch.full((), -torch.inf, dtype=log_probs.dtype, device=paths.device)
     back = place[:, None] - place  # a step may go to each position of a path from some other ones: [n, to, from]
-    skips = (paths != blank) & (paths != functional.pad(paths, (2, 0), value=blank)[:, :-2])
+    skips = (paths != blank) & (paths != F.pad(paths, (2, 0), value=blank)[:, :-2])
     ways = (back == 0) | (back == 1) | ((back == 2) & skips[:, :, None])
     cost = torch.where(ways, 0, nothing)
     begin = (place < 2) & (place < 2 * counts[:, None] + 1)
@@ -290,17 +280,14 @@ def encoder_layer(
     Returns NotImplemented where `attention` does.
     """
 
-    def attended(y: Any) -> Any:
-        return attention(y, y, y, width, heads, qkv, qkv_bias, out, out_bias, mask, False, True, mask_type)
-
     def passed_on(y: Any) -> Any:
-        wide = functional.linear(y, up, up_bias)
-        return functional.linear(functional.gelu(wide) if use_gelu else functional.relu(wide), down, down_bias)
+        return F.linear((F.gelu if use_gelu else F.relu)(F.linear(y, up, up_bias)), down, down_bias)
 
     def normed(y: Any, scale: Any, shift: Any) -> Any:
-        return functional.layer_norm(y, (width,), scale, shift, eps)
+        return F.layer_norm(y, (width,), scale, shift, eps)
 
-    found = attended(normed(x, scale_1, shift_1) if norm_first else x)
+    y = normed(x, scale_1, shift_1) if norm_first else x
+    found = attention(y, y, y, width, heads, qkv, qkv_bias, out, out_bias, mask, False, True, mask_type)
     if found is NotImplemented:
         return found
     x = x + found[0]
@@ -327,7 +314,7 @@ def attention(
         hidden = hidden.flatten(0, 1)
     first = {id(x): x.transpose(0, 1) for x in (query, key, value)}  # one tensor is projected once
     q, k, v = (first[id(x)] for x in (query, key, value))
-    made, weights = functional.multi_head_attention_forward(
+    made, weights = F.multi_head_attention_forward(
         q, k, v, width, heads, qkv, qkv_bias, None, None, False, 0.0, out,
         out_bias, False, hidden if of_keys else None, need_weights, None if of_keys else hidden,
         average_attn_weights=average_weights,
@@ -365,13 +352,13 @@ def avg_pool_backward(
         beyond = a if count_include_pad else 0
         start = torch.arange(grad.shape[d], device=x.device) * s - a
         counts.append((start + k).clamp(max=x.shape[d] + beyond) - start.clamp(min=-beyond))
-    op = torch.ops.aten.avg_pool2d_backward if spatial == 2 else torch.ops.aten.avg_pool3d_backward
+    op = getattr(torch.ops.aten, f"avg_pool{spatial}d_backward")
     return op(grad / _product(counts), x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
 def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
     """Derive means of parts of x. The parts that contain an element are a slice of the result."""
-    pool = torch.ops.aten.adaptive_avg_pool2d if spatial == 2 else torch.ops.aten.adaptive_avg_pool3d
+    pool = getattr(torch.ops.aten, f"adaptive_avg_pool{spatial}d")
     sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
     shares = grad / _product([_parts(n, m, x) for n, m in zip(sizes, parts, strict=True)])
     return pool(shares, sizes) * _product([_parts(m, n, x) for n, m in zip(sizes, parts, strict=True)])
@@ -480,17 +467,17 @@ def _own() -> dict[Any, Callable[..., Any]]:
     """Return the table of ATen's ops."""
     aten, found = torch.ops.aten, dict[Any, Callable[..., Any] | None]()
     for overload in _overloads(*FORMULAS.values(), BY_SIZES):
-        formula = decomposition_table.get(overload) or _composite(overload)
-        name = overload._schema.name.partition("::")[2]
+        formula, name = decomposition_table.get(overload) or _composite(overload), overload._opname
         if name in RESIZES:
-            formula = functools.partial(_resized, getattr(aten, name).default, overload)
-        if formula is not None and ("linear" in overload.name() or "cubic" in overload.name()):
+            formula = functools.partial(_resized, overload)
+        if formula is not None and ("linear" in name or "cubic" in name):
             formula = functools.partial(_on_floats, formula)
         found[overload] = formula
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES.values())}
-    every = {name.removeprefix("aten::").partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}
-    for overload in _overloads(*(name for name in every if name.startswith("_foreach_"))):  # optimisers use these ops
-        found[overload] = _composite(overload, torch._C.DispatchKey.CompositeExplicitAutograd)
+    every = (name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+    lists = {name.removeprefix("aten::") for name in every if name.startswith("aten::_foreach_")}  # of optimisers
+    explicit = torch._C.DispatchKey.CompositeExplicitAutograd
+    found |= {overload: _composite(overload, explicit) for overload in _overloads(*lists)}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Callable[..., Any]] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
@@ -518,29 +505,28 @@ def _on_floats(formula: Callable[..., Any], x: Any, *given: Any, **options: Any)
     return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
 
 
-def _resized(plain: Any, overload: Any, *values: Any, **options: Any) -> Any:
-    """Resize to a number of elements or by scales. plain: the overload with both.
+def _resized(overload: Any, *values: Any, **options: Any) -> Any:
+    """Resize to a number of elements or by scales.
 
     Raises DplcError if it is open whether a length is one that PyTorch resizes by the sizes.
     """
     names = [argument.name for argument in overload._schema.arguments]
-    given = dict(zip(names, values, strict=False)) | options
-    x, scales = given[names[0]], given.get("scale_factors")
-    if overload is plain:
-        scales = [given.get(name) for name in names if name.startswith("scale")]
-    sizes = upsample_compute_output_size(x.shape, given["output_size"], None if given["output_size"] else scales)
+    given, op = dict(zip(names, values, strict=False)) | options, overload._opname
+    x, asked = given[names[0]], given["output_size"]
+    scales = given.get("scale_factors") or [given.get(name) for name in names if name.startswith("scales")]
+    sizes = upsample_compute_output_size(x.shape, asked, None if asked else scales)
     # Factors (length of the result over that of the input) for which a resize computes its scale from the sizes. For
     # nearest elements only PyTorch's kernels of small images and of channels-last images do so.
-    times: tuple[int, ...] = () if "nearest" in plain.name() else (1,)
-    if plain is torch.ops.aten.upsample_nearest2d.default:
+    times: tuple[int, ...] = () if "nearest" in op else (1,)
+    if op == "upsample_nearest2d":
         last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
         times = () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
     lengths = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
     known = [_scale(length, size, scale, times) for length, size, scale in lengths]
-    if "nearest" in plain.name():
+    if "nearest" in op:
         wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
-        return _nearest(0.5 if "exact" in plain.name() else 0.0, x, sizes, known, wide)
-    return decomposition_table[plain](x, sizes, given["align_corners"], *known)
+        return _nearest(0.5 if "exact" in op else 0.0, x, sizes, known, wide)
+    return decomposition_table[getattr(torch.ops.aten, op).default](x, sizes, given["align_corners"], *known)
 
 
 def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
@@ -552,9 +538,8 @@ def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) ->
             return None
         least = math.ceil(1 / (scale - factor)) if factor < scale < factor + 1 else 0  # longer from here on
         if not statically_known_true(length >= least) and not isinstance(length, int):
-            what = (
-                f"a resize by {scale:g} takes places of fewer than {least} elements by the sizes, of more by the scale"
-            )
+            less = f"places of fewer than {least} elements by the sizes"
+            what = f"a resize by {scale:g} takes {less}, of more by the scale"
             raise DplcError(what, hint=f"declare the length from {least} on, or pass size=")
     return scale
 
@@ -645,16 +630,18 @@ def derived() -> AbstractContextManager[None]:
     return replaced({op: {torch._C.DispatchKey.Autograd: formula} for op, formula in formulas.items()})
 
 
+BILINEAR, NEAREST = 0, 1  # torch's numbers of interpolations
+
+
 def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) -> Any:
     """Apply PyTorch's formula with the derivative of its kernel.
 
     It is 0 with respect to the coordinates of nearest elements, and to those at an edge.
     """
-    bilinear, nearest = (mode == number for number in range(2))
-    if bilinear and padding and align_corners:
+    if mode == BILINEAR and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)
     sampled = decomposition_table[torch.ops.aten.grid_sampler_2d.default](x, grid, mode, padding, align_corners)
-    return sampled + grid.flatten()[:0].sum() if nearest else sampled
+    return sampled + grid.flatten()[:0].sum() if mode == NEAREST else sampled
 
 
 def decompose(program: Any, formulas: Mapping[Any, Callable[..., Any]]) -> Any:
@@ -690,11 +677,6 @@ def _prepared(formulas: Mapping[Any, Any]) -> Iterator[None]:
         for op, kernels in before.items():
             _PREPARED[op] = formulas[op], kernels, dict(op.py_kernels), op_implementations_dict[op]
         yield
-
-
-def decomposed(targets: Iterable[Any]) -> bool:
-    """Return whether one of these ops is in the table."""
-    return any(isinstance(target, torch._ops.OpOverload) and target in table() for target in targets)
 
 
 def _overloads(*names: str) -> Iterator[Any]:
