@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import os
 import sqlite3
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, dataclass_transform
 
 import msgspec
 
@@ -33,7 +34,7 @@ from ...version import __version__
 from ..kernels.sharing import key_of_range, sizes_of, spelled
 from ..language import core as s
 from ..language.rule import Rule, RuleSet, built_in_files
-from ..language.typed_slots import walk
+from ..language.typed_slots import calls
 from ..rewrite.terms.rewriter import mentions_mat
 
 Basis = Literal["predicted", "measured"]
@@ -41,7 +42,6 @@ Status = Literal["ok", "refused", "failed", "timeout", "wrong"]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Range = tuple[int, int, int]  # of a symbolic dimension: low, high (inclusive), and what it is a multiple of
 PROGRAM = "program"  # the family of the keys of programs, under which fusion candidates are stored
-MODEL = "model"
 DIGITS = 16
 
 
@@ -50,11 +50,12 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
 
 
+@dataclass_transform(frozen_default=True)
 class FrozenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of records that are written as JSON."""
+    """Base of records that are written as JSON: immutable, and of exactly their fields."""
 
 
-class Decision(FrozenRecord, frozen=True):
+class Decision(FrozenRecord):
     """One rule application: a pass of the pipeline by its label, a rule, a site, the values of the rule's parameters.
 
     site: the path from a module that holds only this kernel, `0/1/2#1` (`#n`: the n-th match there).
@@ -71,7 +72,7 @@ class Decision(FrozenRecord, frozen=True):
 Schedule = tuple[Decision, ...]  # in the order of application; a pass that is not named does nothing
 
 
-class TuningKey(FrozenRecord, frozen=True):
+class TuningKey(FrozenRecord):
     """Key of a tuned kernel or program.
 
     kernel: structural key of the Loop IR, with the ranges of symbolic dimensions; for a program (family PROGRAM), the
@@ -91,7 +92,7 @@ class TuningKey(FrozenRecord, frozen=True):
     ranges: tuple[Range, ...] = ()
 
 
-class Score(FrozenRecord, frozen=True):
+class Score(FrozenRecord):
     """Result of one candidate. refused: cannot be launched; failed: does not compile, or crashed.
 
     seconds: sum over all kernels, if status is ok. basis: predicted by the model, or measured. details: plain JSON.
@@ -104,7 +105,7 @@ class Score(FrozenRecord, frozen=True):
     details: dict[str, Any] = {}
 
 
-class Attempt(FrozenRecord, frozen=True):
+class Attempt(FrozenRecord):
     """One try of a search. program: structural key of the resulting Tile IR, or "" if there is none."""
 
     schedule: Schedule
@@ -115,7 +116,7 @@ class Attempt(FrozenRecord, frozen=True):
     number: int
 
 
-class Tuned(FrozenRecord, frozen=True):
+class Tuned(FrozenRecord):
     """Best schedule of a kernel. checked: how it was compared with float64, such as `emulator, whole`."""
 
     schedule: Schedule
@@ -129,7 +130,7 @@ class Tuned(FrozenRecord, frozen=True):
     details: dict[str, Any] = {}
 
 
-class Entry(FrozenRecord, frozen=True, kw_only=True):
+class Entry(FrozenRecord, kw_only=True):
     """Row of the store and line of an export: the best known schedule of a key on one basis.
 
     used_rules: digests of the rules that the schedule depends on. own_rules: rules of the user that were offered.
@@ -143,25 +144,23 @@ class Entry(FrozenRecord, frozen=True, kw_only=True):
     @property
     def place(self) -> tuple[str, ...]:
         """Sort key of an export, unique in a store: entries that use other rules do not replace each other."""
-        key, used = self.key, sorted(self.used_rules.items())
-        where = key.device, key.arch, key.family, key.kernel, self.tuned.basis, key.tools
-        return *where, digest(*(f"{name}={rule}" for name, rule in used))
+        key, used = self.key, (f"{name}={rule}" for name, rule in sorted(self.used_rules.items()))
+        return key.device, key.arch, key.family, key.kernel, self.tuned.basis, key.tools, digest(*used)
 
     def current(self, key: TuningKey) -> bool:
         """Return whether the tools are those of `key`. Measurements do not depend on the model."""
-        if self.tuned.basis == "predicted":
-            return self.key.tools == key.tools
-        return self.key.tools.split("; ")[0] == key.tools.split("; ")[0]
+        most = None if self.tuned.basis == "predicted" else 1
+        return self.key.tools.split("; ")[:most] == key.tools.split("; ")[:most]
 
 
-class StoredAttempt(FrozenRecord, frozen=True):
+class StoredAttempt(FrozenRecord):
     """Row of the attempts."""
 
     key: TuningKey
     attempt: Attempt
 
 
-class Measurement(FrozenRecord, frozen=True, kw_only=True):
+class Measurement(FrozenRecord, kw_only=True):
     """One measured candidate, with the features that the cost model predicts it from.
 
     launches: the instruction counts of each kernel (`cost.features`). about: the tools that measured it.
@@ -189,9 +188,10 @@ class Evaluator(Protocol):
 
 def key_of(kernel: Kernel, target: Target, rules: RuleSet) -> TuningKey:
     """Return the key of a kernel of Loop IR."""
-    where = target.name, target.arch
-    known = key_of_range(kernel), *where, rules.digest, tools_of(target), family(kernel), extents(kernel)
-    return TuningKey(*known, tuple((size.low, size.high, size.multiple) for size in sizes_of(kernel)))
+    return TuningKey(
+        key_of_range(kernel), target.name, target.arch, rules.digest, tools_of(target), family(kernel), extents(kernel),
+        tuple((size.low, size.high, size.multiple) for size in sizes_of(kernel)),
+    )  # fmt: skip
 
 
 @memoised
@@ -207,8 +207,7 @@ def family(kernel: Kernel) -> str:
 @memoised
 def extents(kernel: Kernel) -> tuple[int, ...]:
     """Return the sizes of a kernel: dimensions of its buffers, ends of its loops; symbolic ones at their example."""
-    known = map(at_hint, written_extents(kernel))
-    return tuple(size if size.__class__ is int else 1 for size in known)
+    return tuple(size if size.__class__ is int else 1 for size in map(at_hint, written_extents(kernel)))
 
 
 def written_extents(kernel: Kernel) -> tuple[Expr, ...]:
@@ -225,7 +224,7 @@ def distance(one: Sequence[int], other: Sequence[int], farthest: float) -> float
     if len(one) != len(other):
         return math.inf
     octaves = [abs(math.log2(max(a, 1) / max(b, 1))) for a, b in zip(one, other, strict=True)]
-    return math.inf if any(octave > farthest for octave in octaves) else sum(octaves)
+    return math.inf if max(octaves, default=0) > farthest else sum(octaves)
 
 
 @functools.cache
@@ -234,21 +233,19 @@ def tools_of(target: Target) -> str:
 
     DIGEST is a digest of the device's constants.
     """
-    known = dataclasses.asdict(target)
-    constants = repr(sorted((name, value) for name, value in known.items() if name != "policy" or value))
-    return f"dplc {__version__}; {MODEL} {digest(constants)}"
+    constants = sorted((name, value) for name, value in dataclasses.asdict(target).items() if name != "policy" or value)
+    return f"dplc {__version__}; model {digest(repr(constants))}"
 
 
-def scored_key(key: TuningKey, basis: Basis, details: dict[str, Any]) -> TuningKey:
+def scored_key(key: TuningKey, scored: Score | Tuned) -> TuningKey:
     """Return the key with the tools that a figure depends on.
 
     A measurement depends on the assembler instead of the model.
     """
-    if basis == "predicted":
+    if scored.basis == "predicted":
         return key
-    kept = [part for part in key.tools.split("; ") if not part.startswith(f"{MODEL} ")]
-    tools = "; ".join(filter(None, (*kept, str(details.get("assembler", "")))))
-    return msgspec.structs.replace(key, tools=tools)
+    tools = key.tools.split("; ")[0], str(scored.details.get("assembler", ""))
+    return msgspec.structs.replace(key, tools="; ".join(filter(None, tools)))
 
 
 # ---- Digests of the rules that a recorded schedule depends on.
@@ -270,10 +267,8 @@ def scored_key(key: TuningKey, basis: Basis, details: dict[str, Any]) -> TuningK
 #   removes. Otherwise a new rule would never fire next to a store.
 
 
-LEVELS = frozenset(("module", "loop", "tile", "kernel"))
 CANONICAL, TILING, LOWERING = "(canonical rules)", "(loop rules)", "(kernel rules)"
 FUSING = "(fusion rules)"
-_UNREAD = frozenset(("span", "reason", "docs"))
 
 
 class RuleDigests:
@@ -283,11 +278,11 @@ class RuleDigests:
         self.rules = rules
         ours = set(map(id, built_in_files()))
         added = [file for file in rules.files if id(file) not in ours]
-        self.own = frozenset(rule.name for file in added for rule in rules.in_force(file.rules) if rule.level in LEVELS)
-        values = (rule for file in added for rule in rules.in_force(file.rules) if rule.level == "tensor")
-        self.own_values = frozenset(rule.name for rule in values)
+        offered = [rule for file in added for rule in rules.in_force(file.rules)]
+        self.own = frozenset(rule.name for rule in offered if rule.level in ("module", "loop", "tile", "kernel"))
+        self.own_values = frozenset(rule.name for rule in offered if rule.level == "tensor")
         names = {written.name for file in added for written in file.without}
-        self.taken_out = names.union(*({rule.name for rule in rules.passes.get(name, ())} for name in names))
+        self.taken_out = names.union(rule.name for name in names for rule in rules.passes.get(name, ()))
 
     def offered(self, program: bool) -> frozenset[str]:
         """Return the rules of the user that a search was offered.
@@ -303,40 +298,42 @@ class RuleDigests:
 
     def hold(self, used: Mapping[str, str]) -> bool:
         """Return whether the rules that an entry depends on are unchanged."""
-        return all(self.digest(name) == known for name, known in used.items()) and not self.taken_out & used.keys()
+        return all(self.digest(name) == known for name, known in used.items())
 
     @functools.cache  # noqa: B019 - as long-lived as the rules
     def digest(self, name: str) -> str | None:
-        """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING, or None for an unknown rule."""
+        """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING; None for a rule that is not there."""
+        rules = self.rules
+        members: Iterable[Rule]
+        further: Iterable[str] = ()
         if name == CANONICAL:
-            return digest(*map(self._text, self.rules.canonical))
-        if name == LOWERING:
-            order = [p for file in self.rules.files for p in file.pipelines if p.name == "kernel"]
-            on_kernels = self.rules.at("kernel")
-            gone = sorted(self.taken_out & {rule.name for rule in on_kernels})
-            return digest(*map(self._text, on_kernels), spelled_syntax(order), *gone)
-        if name == TILING:
-            # every pass that has a rule on loop nests without a Tile
-            tiling = (
-                rule
-                for _, members in sorted(self.rules.passes.items())
-                if any(rule.level in ("module", "loop") and not _has_tile(rule) for rule in members)
-                for rule in members
-            )
-            return digest(*map(self._text, tiling))
-        if name == FUSING:
-            on_stores = [rule for rule in self.rules.at("tensor") if mentions_mat(rule)]
-            return digest(*map(self._text, on_stores), *sorted(self.taken_out & {rule.name for rule in on_stores}))
-        rule = self.rules.rules.get(name)
-        return None if rule is None else digest(self._text(rule))
+            members = rules.canonical
+        elif name == TILING:  # every pass that has a rule on loop nests without a Tile
+            passes = (members for _, members in sorted(rules.passes.items()) if any(map(_makes_tiles, members)))
+            members = itertools.chain.from_iterable(passes)
+        elif name == LOWERING:
+            members = rules.at("kernel")
+            order = [p for file in rules.files for p in file.pipelines if p.name == "kernel"]
+            further = spelled_syntax(order), *self._gone(members)
+        elif name == FUSING:
+            members = [rule for rule in rules.at("tensor") if mentions_mat(rule)]
+            further = self._gone(members)
+        elif name in rules.rules and name not in self.taken_out:
+            members = (rules.rules[name],)
+        else:
+            return None
+        return digest(*map(self._text, members), *further)
+
+    def _gone(self, members: Iterable[Rule]) -> list[str]:
+        return sorted(self.taken_out & {rule.name for rule in members})
 
     def _text(self, rule: Rule, above: frozenset[str] = frozenset()) -> str:
         """Return the text of a rule and of the local rules that it calls."""
+        above |= {rule.name}
         parts = (sorted(rule.attributes), rule.level, rule.parameters, rule.match, rule.clauses, rule.rewrite)
-        called = sorted({node.fn for node in walk(rule.rewrite) if isinstance(node, s.Apply)} - above - {rule.name})
-        local = [found for fn in called if (found := self.rules.rules.get(fn)) and "local" in found.attributes]
-        inner = above | {rule.name}
-        return "\n".join([spelled_syntax(parts), *(self._text(found, inner) for found in local)])
+        called = map(self.rules.rules.get, sorted({call.fn for call in calls(rule.rewrite)} - above))
+        local = (self._text(found, above) for found in called if found and "local" in found.attributes)
+        return "\n".join((spelled_syntax(parts), *local))
 
 
 @functools.lru_cache(maxsize=8)
@@ -348,15 +345,15 @@ def digests_of(rules: RuleSet) -> RuleDigests:
 def spelled_syntax(value: Any) -> str:
     """Return syntax as text, without locations, documentation and reasons."""
     if isinstance(value, s.Syntax):
-        fields = (f.name for f in dataclasses.fields(value) if f.name not in _UNREAD)
+        fields = (f.name for f in dataclasses.fields(value) if f.name not in ("span", "reason", "docs"))
         return f"{type(value).__name__}({', '.join(spelled_syntax(getattr(value, name)) for name in fields)})"
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(spelled_syntax, value))}]"
     return repr(value)
 
 
-def _has_tile(rule: Rule) -> bool:
-    return any(isinstance(node, s.Apply) and node.fn == "Tile" for node in walk(rule.match))
+def _makes_tiles(rule: Rule) -> bool:
+    return rule.level in ("module", "loop") and all(call.fn != "Tile" for call in calls(rule.match))
 
 
 # ---- The file.
@@ -371,7 +368,6 @@ def _has_tile(rule: Rule) -> bool:
 # tools first. Predicted and measured entries are never compared.
 
 
-FILE = "tuning.sqlite"
 UNFINISHED = "unfinished"  # in the details of an entry: tries of a search that has not ended
 PATIENCE = 30.0  # seconds that a tuner waits for another one
 APPLICATION = 0x64706C63  # "dplc", in the header of the file
@@ -388,7 +384,6 @@ TABLES = (
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION}",
 )
-T = TypeVar("T")
 Unreadable = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, TypeError)
 # UnicodeDecodeError: SQLite quotes a damaged file in its message, which need not be text.
 Failure = (sqlite3.Error, OSError, UnicodeDecodeError)
@@ -396,7 +391,7 @@ Failure = (sqlite3.Error, OSError, UnicodeDecodeError)
 
 def default_path() -> Path:
     """Return the default path of the store. The file may be missing."""
-    return cache_directory() / FILE
+    return cache_directory() / "tuning.sqlite"
 
 
 def open_store(path: Path | None = None, rules: RuleSet | None = None) -> SqliteStore:
@@ -417,16 +412,15 @@ class SqliteStore:
         patience: float = PATIENCE,
     ):  # fmt: skip
         self.path, self.patience = path, patience
-        self.say = say or functools.partial(print, file=sys.stderr, flush=True)
+        self.say_once = functools.cache(say or functools.partial(print, file=sys.stderr, flush=True))
         self.digests = digests_of(rules) if rules is not None else None
-        self._said: set[str] = set()
         self._connection: sqlite3.Connection | None = None
-        self._attempt(lambda db: None)
+        with self._told():
+            self._open()
 
     def get(self, key: TuningKey) -> Tuned | None:
         """Return the best valid schedule: a measured one before any predicted one."""
-        found = self.valid(self.exact(key), key)
-        return found[0].tuned if found else None
+        return next((entry.tuned for entry in self.valid(self.exact(key), key)), None)
 
     def put(self, key: TuningKey, tuned: Tuned) -> bool:
         """Store a schedule if it is better than the valid ones of its basis. Return whether it was stored."""
@@ -435,39 +429,33 @@ class SqliteStore:
         used, own = dict[str, str](), frozenset[str]()
         if self.digests is not None:
             used, own = self.digests.used(tuned.schedule), self.digests.offered(key.family == PROGRAM)
-        key = scored_key(key, tuned.basis, tuned.details)
+        key = scored_key(key, tuned)
         entry = Entry(key=key, tuned=tuned, used_rules=used, own_rules=tuple(sorted(own)))
 
-        def replace(db: sqlite3.Connection) -> bool:
-            with transaction(db):
-                same = [
-                    one for one in self._of_kernel(db, key)
-                    if (one.tuned.basis, one.key.tools) == (tuned.basis, key.tools) and self.holds(one, key)
-                ]  # fmt: skip
-                for there in (one.tuned for one in same):  # it stays if it is as fast and its search has ended
-                    if there.seconds < tuned.seconds:
-                        return False
-                    if there.seconds == tuned.seconds and UNFINISHED not in there.details:
-                        return False
-                _delete(db, same)
-                _insert(db, entry)
-                return True
-
-        return bool(self._attempt(replace))
+        with self._told(), transaction(self._open()) as db:
+            same = [
+                one for one in self._rows(db, kernel=key.kernel, device=key.device, arch=key.arch)
+                if (one.tuned.basis, one.key.tools) == (tuned.basis, key.tools) and self.holds(one, key.rules)
+            ]  # fmt: skip
+            known = [(one.tuned.seconds, UNFINISHED in one.tuned.details) for one in same]
+            if any(there <= (tuned.seconds, False) for there in known):  # as fast, by a search that has ended
+                return False
+            _delete(db, same)
+            _insert(db, entry)
+            return True
+        return False
 
     def record(self, key: TuningKey, attempts: Sequence[Attempt]) -> None:
         """Store attempts, good and bad, in one transaction."""
-        rows = []
-        for one in attempts:
-            measured = one.score.basis == "measured" and one.score.status == "ok"
-            stored = StoredAttempt(scored_key(key, one.score.basis, one.score.details), one)
-            rows.append((measured, _json(stored)))
-
-        def insert(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                db.executemany("INSERT INTO attempts (measured, attempt) VALUES (?, ?)", rows)
-
-        self._attempt(insert)
+        rows = [
+            (
+                one.score.basis == "measured" and one.score.status == "ok",
+                _json(StoredAttempt(scored_key(key, one.score), one)),
+            )
+            for one in attempts
+        ]
+        with self._told(), transaction(self._open()) as db:
+            db.executemany("INSERT INTO attempts (measured, attempt) VALUES (?, ?)", rows)
 
     def close(self) -> None:
         """Close the file. The store may be used again."""
@@ -484,53 +472,57 @@ class SqliteStore:
     # ---- entries
     def exact(self, key: TuningKey) -> list[Entry]:
         """Return every entry of this kernel on this device, with any rules and tools."""
-        return self._attempt(lambda db: self._of_kernel(db, key)) or []
+        return self.select(kernel=key.kernel, device=key.device, arch=key.arch)
 
     def has_family(self, family: str, device: str, arch: str) -> bool:
         """Return whether there is an entry of a family for a device."""
-        command = "SELECT 1 FROM entries WHERE family = ? AND device = ? AND arch = ? LIMIT 1"
-        return bool(self._attempt(lambda db: db.execute(command, (family, device, arch)).fetchone()))
+        return bool(self.select(family=family, device=device, arch=arch))
 
     def family(self, key: TuningKey) -> list[Entry]:
         """Return every entry of the family of this kernel on this device, at any extents."""
-        return self.select("family = ? AND device = ? AND arch = ?", (key.family, key.device, key.arch))
+        return self.select(family=key.family, device=key.device, arch=key.arch)
 
     def valid(self, entries: Iterable[Entry], key: TuningKey) -> list[Entry]:
         """Return the entries that hold under the rules in force, best first: measured, present tools, fastest."""
-        held = [entry for entry in entries if self.holds(entry, key)]
+        held = (entry for entry in entries if self.holds(entry, key.rules))
         return sorted(held, key=lambda one: (one.tuned.basis == "predicted", not one.current(key), one.tuned.seconds))
 
-    def holds(self, entry: Entry, key: TuningKey) -> bool:
-        """Return whether the used rules are unchanged and the search was offered every rule of the user."""
-        if self.digests is None or entry.key.rules == key.rules or not entry.used_rules:
-            return entry.key.rules == key.rules
+    def holds(self, entry: Entry, rules: str) -> bool:
+        """Return whether the used rules are unchanged and the search was offered every rule of the user.
+
+        rules: digest of all rules in force.
+        """
+        if self.digests is None or entry.key.rules == rules or not entry.used_rules:
+            return entry.key.rules == rules
         offered = self.digests.offered(entry.key.family == PROGRAM)
         return offered <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
 
-    def select(self, where: str = "1", values: Sequence[Any] = ()) -> list[Entry]:
-        """Return the entries that fulfil a condition on the columns, none if the store cannot be read."""
-        return self._attempt(lambda db: list(self._rows(db, where, values))) or []
+    def select(self, **columns: str) -> list[Entry]:
+        """Return the entries that have these values in columns, none if the store cannot be read."""
+        with self._told():
+            return list(self._rows(self._open(), **columns))
+        return []
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of entries, attempts, and kernels that have an entry."""
-        command = "SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM attempts)"
-        command += ", (SELECT COUNT(DISTINCT kernel) FROM entries)"
-        found = self._attempt(lambda db: db.execute(command).fetchone()) or (0, 0, 0)
-        return dict(zip(("entries", "attempts", "kernels"), found, strict=True))
+        found = self._fetched(
+            "SELECT (SELECT COUNT(*) FROM entries), (SELECT COUNT(*) FROM attempts),"
+            " (SELECT COUNT(DISTINCT kernel) FROM entries)"
+        )
+        return dict(zip(("entries", "attempts", "kernels"), *(found or [(0, 0, 0)]), strict=True))
 
     def measurements(self) -> list[Measurement]:
         """Return every measured attempt that has the features of its kernels."""
-        command = "SELECT attempt FROM attempts WHERE measured ORDER BY id"
-        rows = self._attempt(lambda db: db.execute(command).fetchall())
         out = []
-        for row in rows or ():
-            found = _decoded(row[0], StoredAttempt)
-            if found is not None and (launches := found.attempt.score.details.get("launches")):
+        for (text,) in self._fetched("SELECT attempt FROM attempts WHERE measured ORDER BY id"):
+            with contextlib.suppress(*Unreadable):
+                found = msgspec.json.decode(text, type=StoredAttempt)
+                score = found.attempt.score
                 values = {
                     "kernel": found.key.kernel, "program": found.attempt.program, "device": found.key.device,
-                    "seconds": found.attempt.score.seconds, "launches": launches, "about": found.key.tools,
+                    "seconds": score.seconds, "launches": score.details.get("launches"), "about": found.key.tools,
                 }  # fmt: skip
-                with contextlib.suppress(msgspec.ValidationError):
+                if values["launches"]:
                     out.append(msgspec.convert(values, Measurement))
         return out
 
@@ -541,63 +533,59 @@ class SqliteStore:
         """
         assert self.digests is not None
         rules = self.digests.rules.digest
-        entries = [one for one in self.select() if not self.holds(one, msgspec.structs.replace(one.key, rules=rules))]
+        entries = [one for one in self.select() if not self.holds(one, rules)]
         gone = {"entries": len(entries), "attempts": self.counts()["attempts"] if attempts else 0}
 
-        def remove(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                _delete(db, entries)
-                if attempts:
-                    db.execute("DELETE FROM attempts")
-            db.execute("VACUUM")
-
         if not dry_run:
-            self._attempt(remove)
+            with self._told():
+                with transaction(self._open()) as db:
+                    _delete(db, entries)
+                    if attempts:
+                        db.execute("DELETE FROM attempts")
+                db.execute("VACUUM")
         return gone
 
     def add(self, entries: Iterable[Entry]) -> int:
         """Merge entries of another store, all or none. Return how many are new or faster. Raises `Failure`."""
-        db, added = self._open(), 0
-        with transaction(db):
+        added = 0
+        with transaction(self._open()) as db:
             for entry in entries:
-                known = self._rows(db, "place = ?", (_json(entry.place),))
-                if not any(one.tuned.seconds <= entry.tuned.seconds for one in known):
+                known = self._rows(db, place=_json(entry.place))
+                if all(one.tuned.seconds > entry.tuned.seconds for one in known):
                     _insert(db, entry)
                     added += 1
         return added
 
-    def _of_kernel(self, db: sqlite3.Connection, key: TuningKey) -> list[Entry]:
-        return [*self._rows(db, "kernel = ? AND device = ? AND arch = ?", (key.kernel, key.device, key.arch))]
-
-    def _rows(self, db: sqlite3.Connection, where: str, values: Sequence[Any]) -> Iterator[Entry]:
-        """Yield entries. A damaged row does not make the others useless: a line reports it."""
-        for number, text in db.execute(f"SELECT id, entry FROM entries WHERE {where} ORDER BY id", values):
+    def _rows(self, db: sqlite3.Connection, **columns: str) -> Iterator[Entry]:
+        """Yield the entries with these values. A damaged row does not make the others useless: a line reports it."""
+        where = " AND ".join(f"{name} = ?" for name in columns) or "1"
+        rows = db.execute(f"SELECT id, entry FROM entries WHERE {where} ORDER BY id", tuple(columns.values()))
+        for number, text in rows:
             try:
                 yield msgspec.json.decode(text, type=Entry)
             except Unreadable as error:
                 self.say_once(f"note: entry {number} of the tuning store {self.path} is damaged and left out: {error}")
 
     # ---- the file
-    def _attempt(self, act: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return what `act` does with the file, or None after a line if the file cannot be used."""
+    def _fetched(self, command: str) -> list[Any]:
+        with self._told():
+            return self._open().execute(command).fetchall()
+        return []
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Leave the block after a line if the file cannot be used."""
         try:
-            return act(self._open())
+            yield
         except Failure as error:
             told = f"cannot be used: {reason(error)}; going on without it"
             self.say_once(f"warning: the tuning store {self.path} {told}")
-            return None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = connect(self.path, self.patience)
         return self._connection
-
-    def say_once(self, line: str) -> None:
-        """Report a line unless it was reported before."""
-        if line not in self._said:
-            self._said.add(line)
-            self.say(line)
 
 
 @dataclass
@@ -647,9 +635,7 @@ def connect(path: Path, patience: float) -> sqlite3.Connection:
     try:
         if _version(db) != (VERSION, APPLICATION):
             with transaction(db):
-                if _is_new(db):
-                    for command in TABLES:
-                        db.execute(command)
+                _prepare(db)
             with contextlib.suppress(sqlite3.OperationalError):  # another process has the file: it stays as it is
                 db.execute("PRAGMA journal_mode = WAL")  # readers never wait, and commits are quick
         if not readonly:
@@ -660,37 +646,31 @@ def connect(path: Path, patience: float) -> sqlite3.Connection:
     return db
 
 
-def _version(db: sqlite3.Connection) -> tuple[int, int]:
-    version, application = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
-    return version, application
+def _version(db: sqlite3.Connection) -> tuple[int, ...]:
+    return tuple(db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
 
 
-def _is_new(db: sqlite3.Connection) -> bool:
-    """Return whether a file is empty: another process may have been faster.
+def _prepare(db: sqlite3.Connection) -> None:
+    """Create the tables of an empty file, unless another process was faster.
 
     Raises sqlite3.DatabaseError for any file that is not a store of this version.
     """
+    if _version(db) == (0, 0) and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+        for command in TABLES:
+            db.execute(command)
     version, application = _version(db)
-    if (version, application) == (VERSION, APPLICATION):
-        return False
-    if application == APPLICATION:
-        raise sqlite3.DatabaseError(f"it has version {version}, this dplc knows {VERSION}: move it away")
-    if version or db.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if application != APPLICATION:
         raise sqlite3.DatabaseError("it is a database of something else")
-    return True
+    if version != VERSION:
+        raise sqlite3.DatabaseError(f"it has version {version}, this dplc knows {VERSION}: move it away")
 
 
 @contextlib.contextmanager
-def transaction(db: sqlite3.Connection) -> Iterator[None]:
+def transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     """Do everything inside, or nothing. Raises sqlite3.Error."""
     db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):  # SQLite itself has rolled back if the disk is full
-            db.execute("ROLLBACK")
-        raise
+    with db:
+        yield db
 
 
 def _delete(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
@@ -699,27 +679,18 @@ def _delete(db: sqlite3.Connection, entries: Iterable[Entry]) -> None:
 
 def _insert(db: sqlite3.Connection, entry: Entry) -> None:
     key = entry.key
-    row = key.kernel, key.device, key.arch, key.family, _json(key.extents), _json(entry.place), _json(entry)
-    columns = "kernel, device, arch, family, extents, place, entry"
-    db.execute(f"INSERT OR REPLACE INTO entries ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    row = key.kernel, key.device, key.arch, key.family, *map(_json, (key.extents, entry.place, entry))
+    db.execute("INSERT OR REPLACE INTO entries VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _json(value: Any) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def _decoded(text: Any, kind: Any) -> Any:
-    """Return the JSON in a column, or None if it is something else."""
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except Unreadable:
-        return None
-
-
 # ---- exports: a line of JSON with the version, then a line for each entry, sorted
 
 
-class ExportHead(FrozenRecord, frozen=True):
+class ExportHead(FrozenRecord):
     """First line of an export."""
 
     dplc_schedules: int
@@ -739,16 +710,16 @@ def export_attempts(measurements: Iterable[Measurement]) -> str:
 def import_lines(path: Path) -> list[Entry]:
     """Return the entries of an export. Raises UsageError for an unreadable file, DplcError for a wrong line."""
     try:
-        lines = path.read_bytes().splitlines()
+        head, *lines = path.read_bytes().splitlines() or [b""]
+        version = msgspec.json.decode(head, type=ExportHead).dplc_schedules
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    head = _decoded(lines[0] if lines else b"", ExportHead)
-    if head is None:
-        raise DplcError(f"{path} is not an export of schedules", hint="`dplc db export` writes one")
-    if head.dplc_schedules != VERSION:
-        raise DplcError(f"{path} is of another dplc: version {head.dplc_schedules}, this one knows {VERSION}")
+    except Unreadable:
+        raise DplcError(f"{path} is not an export of schedules", hint="`dplc db export` writes one") from None
+    if version != VERSION:
+        raise DplcError(f"{path} is of another dplc: version {version}, this one knows {VERSION}")
     entries = []
-    for number, line in enumerate(lines[1:], 2):
+    for number, line in enumerate(lines, 2):
         try:
             entries.append(msgspec.json.decode(line, type=Entry))
         except Unreadable as error:
