@@ -26,7 +26,7 @@ from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
 from ...ir.node import Expr
 from ...ir.ranges import Narrower, around_hint, ranges_around_hints, where_decided
-from ...ir.sizes import at_hint, decide_sizes, size_ends, sizes_in
+from ...ir.sizes import decide_sizes, size_ends, sizes_in
 from ...ir.text.parse import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .places import SourcePlaces
@@ -58,7 +58,7 @@ class Dim:
         numbers = [n for n in (self.low, self.high, self.multiple, self.hint) if n is not None]
         if not self.name.isidentifier() or any(n.__class__ is not int for n in numbers):
             raise UsageError(f"a Dim has a name and whole numbers, not {self!r}", hint='Dim("s", 1, 4096, hint=512)')
-        if not 1 <= self.low <= self.high <= min(MOST, LARGEST_EXTENT) or self.multiple < 1:
+        if not 1 <= self.low <= self.high <= MOST or self.multiple < 1:
             raise UsageError(f"`{self.name}` goes from 1 or more up to 2^31 - 1 at most, not {self.low}..{self.high}")
         if self.high // self.multiple * self.multiple < self.low:
             raise UsageError(f"no number of {self.low}..{self.high} is a multiple of {self.multiple}")
@@ -70,10 +70,10 @@ class Dim:
         """Return the declaration of a size of the IRs."""
         return cls(size.name, size.low, size.high, size.multiple, size.hint)
 
-    def size(self, example: int | None = None) -> Size:
+    def size(self, example: int = 0) -> Size:
         """Return the size of the IRs. example: its hint, if the declaration has none and the range has the number."""
-        hint = example if self.hint is None and example is not None and self.admits(example) else self.hint
-        return Size(self.name, self.low, self.high, self.multiple, hint or self.high // self.multiple * self.multiple)
+        usual = example if self.admits(example) else self.high // self.multiple * self.multiple
+        return Size(self.name, self.low, self.high, self.multiple, self.hint or usual)
 
     def number(self) -> Size | int:
         """Return the size of the IRs, or the number that it is where the range has one number."""
@@ -120,11 +120,10 @@ class Extent(int):
 def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
     """Return {dimension: size} of a factory's result, by the arguments for its shape."""
     for given in (args, *(x for x in args if isinstance(x, (tuple, list)))):
-        numbers = [int(x) if isinstance(x, int) else None for x in given]
-        if len(given) >= len(shape) and all(a is b or a == b for a, b in zip(numbers, shape, strict=False)):
-            found = {d: n.size for d, n in enumerate(given[: len(shape)]) if isinstance(n, Extent)}
-            if found:
-                return found
+        lengths = [x for x in given[: len(shape)] if isinstance(x, int)]
+        found = {place: n.size for place, n in enumerate(lengths) if isinstance(n, Extent)}
+        if found and lengths == list(shape):
+            return found
     return {}
 
 
@@ -138,61 +137,56 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
     the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are accepted unchanged. Raises
     UsageError for an invalid declaration, DplcError for an example that is outside of it.
     """
+    notes = (f"its inputs are {', '.join(names)}",)
     if isinstance(dynamic, (list, tuple)):
         if len(dynamic) != len(names):
-            notes = (f"its inputs are {', '.join(names)}",)
             raise UsageError(f"dynamic= says it for {len(dynamic)} inputs; there are {len(names)}", notes=notes)
         dynamic = dict(zip(names, dynamic, strict=True))
     if not isinstance(dynamic, Mapping):
         raise UsageError(f"dynamic= is {{input: {{dimension: Dim}}}}, not {type(dynamic).__name__}")
-    examples = dict(zip(names, tensors, strict=True))
-    dims: dict[str, dict[int, Dim]] = {}
+    shapes = {name: tensor.shape for name, tensor in zip(names, tensors, strict=True)}
+    dims: dict[tuple[str, int], Dim] = {}
     for name, given in dynamic.items():
-        if name not in examples:
-            notes = (f"its inputs are {', '.join(names)}",)
+        if name not in shapes:
             hint = did_you_mean(str(name), list(names))
             raise UsageError(f"dynamic= names `{name}`, which is not an input", notes=notes, hint=hint)
-        rank = examples[name].dim()
-        given = {} if given is None else dict(enumerate(given)) if isinstance(given, (list, tuple)) else given
+        rank = len(shapes[name])
+        if given is None or isinstance(given, (list, tuple)):
+            given = dict(enumerate(given or ()))
         if not isinstance(given, Mapping):
             raise UsageError(f"dynamic={{{name!r}: ..}} is {{dimension: Dim}}, not {type(given).__name__}")
-        dims[name] = {}
         for place, dim in given.items():
-            if place.__class__ is not int or not -rank <= place < rank:
+            if place.__class__ is not int or place not in range(-rank, rank):
                 raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
             if dim is not None:
-                dims[name][place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
+                dims[name, place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
     found: dict[str, tuple[Dim, Size]] = {}
     settled: dict[str, dict[int, Size]] = {}
-    for name, own in dims.items():
-        for place, dim in own.items():
-            length = examples[name].shape[place]
-            known, size = found.setdefault(dim.name, (dim, dim.size(length)))
-            if known != dim:
-                raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
-            if not dim.admits(length):
-                what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
-                raise DplcError(what, hint="an example within the range, or a range that has it")
-            settled.setdefault(name, {})[place] = size
+    for (name, place), dim in dims.items():
+        length = shapes[name][place]
+        known, size = found.setdefault(dim.name, (dim, dim.size(length)))
+        if known != dim:
+            raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
+        if not dim.admits(length):
+            what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
+            raise DplcError(what, hint="an example within the range, or a range that has it")
+        settled.setdefault(name, {})[place] = size
     return settled
 
 
 def _of_torch(dim: Any) -> Dim:
     """Convert a Dim of torch.export: the Dim itself, or a multiple of one."""
-    root, fn, name = getattr(dim, "root", None), getattr(dim, "fn", None), getattr(dim, "__name__", str(dim))
-    plain = root if root is not None else dim
-    low, high = getattr(plain, "min", None), getattr(plain, "max", None)
+    root, fn, name = getattr(dim, "root", dim), getattr(dim, "fn", int), getattr(dim, "__name__", str(dim))
+    low, high = getattr(root, "min", None), getattr(root, "max", None)
     if low.__class__ is not int or high.__class__ is not int or high > MOST:
         hint = 'dplc.Dim("s", 1, 4096, hint=512), or torch.export.Dim("s", min=1, max=4096)'
         raise UsageError(f"`{name}` is not a dimension with a range", hint=hint)
-    if root is None or fn is None:
-        return Dim(name, max(low, 1), high)
     step = fn(1)
     if step < 1 or fn(2) != 2 * step:
-        raise UsageError(
-            f"`{name}` is not a multiple of a dimension", hint=f'dplc.Dim("{root.__name__}", .., multiple=4)'
-        )
-    return Dim(f"{root.__name__}_{step}", max(low, 1) * step, high * step, step)
+        hint = f'dplc.Dim("{root.__name__}", .., multiple=4)'
+        raise UsageError(f"`{name}` is not a multiple of a dimension", hint=hint)
+    name = name if root is dim else f"{root.__name__}_{step}"
+    return Dim(name, max(low, 1) * step, high * step, step)
 
 
 def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) -> list[Any]:
@@ -208,13 +202,17 @@ def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) ->
 
 def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
     """Return declared dimensions in the form of torch.export's `dynamic_shapes`."""
-    dims: dict[str, Any] = {}
-    for size in (size for own in dynamic.values() for size in own.values()):
-        n, step = size.name, size.multiple
-        if n not in dims and size.low < size.high:
-            dims[n] = torch.export.Dim(n if step == 1 else f"_{n}", min=-(-size.low // step), max=size.high // step)
-            dims[n] = dims[n] if step == 1 else step * dims[n]
-    return (tuple({p: dims[s.name] for p, s in dynamic.get(n, {}).items() if s.name in dims} for n in names),)
+
+    @functools.cache
+    def exported(size: Size) -> Any:
+        step = size.multiple
+        least, most = -(-size.low // step), size.high // step
+        if step == 1:
+            return torch.export.Dim(size.name, min=least, max=most)
+        return step * torch.export.Dim(f"_{size.name}", min=least, max=most)
+
+    inputs = (dynamic.get(name, {}) for name in names)
+    return (tuple({place: exported(n) for place, n in own.items() if n.low < n.high} for own in inputs),)
 
 
 class Symbols:
@@ -228,13 +226,13 @@ class Symbols:
         """Record a dimension of an input: `s17`, or `4*s17` of a multiple."""
         if isinstance(value, int):
             return
-        if not value.node.expr.free_symbols:
+        symbols = value.node.expr.free_symbols
+        if not symbols:
             what = f"`{size.name}` is fixed to {value}: PyTorch takes an op of this program apart for one length alone"
             raise DplcError(what, hint=f"leave `{size.name}` out of dynamic=, and compile for each length")
-        (symbol,) = value.node.expr.free_symbols
         own = sympy.Symbol(size.name, integer=True, positive=True)
         self._sizes[own] = size
-        self._known[symbol] = own / size.multiple
+        self._known |= dict.fromkeys(symbols, own / size.multiple)
 
     def knows(self, n: Any) -> bool:
         return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()
@@ -248,48 +246,43 @@ class Symbols:
         return self._of(e.subs(self._known, simultaneous=True))
 
     def _of(self, e: Any) -> Expr:
+        word = type(e).__name__
         if e in self._sizes:
             return self._sizes[e]
         if e.is_Integer:
             return int(e)
-        if e.is_Add:
-            return functools.reduce(add, map(self._of, e.args))
         if e.is_Mul:
             factor, rest = e.as_coeff_Mul()
-            parts = [self._of(part) for part in rest.args] if rest.is_Mul else [self._of(rest)]
-            return floordiv(multiply(functools.reduce(multiply, parts), int(factor.p)), int(factor.q))
+            product = functools.reduce(multiply, map(self._of, sympy.Mul.make_args(rest)))
+            return floordiv(multiply(product, int(factor.p)), int(factor.q))
         if e.is_Pow and e.exp.is_Integer and e.exp > 0:
             return functools.reduce(multiply, [self._of(e.base)] * int(e.exp))
-        word = type(e).__name__
-        if word in _ROUNDED and (found := self._rounded(word, e.args[0])) is not None:
+        if word in _ROUNDED and (found := self._rounded(_ROUNDED[word], e.args[0])) is not None:
             return found
-        if word in _EXTREMES:
-            return functools.reduce(_EXTREMES[word], map(self._of, e.args))
         if word in _OPERATIONS:
-            return _OPERATIONS[word](*map(self._of, e.args))
+            return functools.reduce(_OPERATIONS[word], map(self._of, e.args))
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
 
-    def _rounded(self, word: str, e: Any) -> Expr | None:
+    def _rounded(self, whole: Callable[[float], int], e: Any) -> Expr | None:
         """Return a length times a float, rounded, as a quotient of integers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
 
         None unless that equals the float64 result for every number that the length may be.
         """
         factor, rest = e.as_coeff_Mul()
-        if type(rest).__name__ != "ToFloat" or not factor.is_number or not 0 < factor < LARGEST_EXTENT:
+        if type(rest).__name__ != "ToFloat" or not 0 < factor < LARGEST_EXTENT:
             return None
         length, by = self._of(rest.args[0]), float(factor)
         low, high = size_ends(length)
         if high - low > MOST_TRIED:
             return None
         part = Fraction(by).limit_denominator(MOST_PARTS)
-        up = part.denominator - 1 if word == "CeilToInt" else 0
-        whole = _ROUNDED[word]
+        up = part.denominator - 1 if whole is math.ceil else 0
         if any(whole(by * n) != (n * part.numerator + up) // part.denominator for n in range(low, high + 1)):
             return None
         return floordiv(add(multiply(length, part.numerator), up), part.denominator)
 
 
-def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
+def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
     """Return the least or the greatest of two extents, if that is the same one for every length."""
 
     def chosen(a: Expr, b: Expr) -> Expr:
@@ -298,64 +291,55 @@ def _one_of(op: str, word: str) -> Callable[[Expr, Expr], Expr]:
             return a if known else b
         what = f"an extent that is the {word} of {print_expr(a)} and {print_expr(b)} is not supported"
         hint = "compile ranges for themselves in which it is one of them"
-        way = op if decide_sizes(op, at_hint(a), at_hint(b)) else ">" if op == "<=" else "<"
-        if remaining := ranges_around_hints(way, a, b):
+        if remaining := ranges_around_hints(op, a, b) or ranges_around_hints(opposite, a, b):
             hint = f"with {', '.join(map(declaration, remaining))} it is one of them"
         raise where_decided(what, [Binary(op, a, b)], None, ()) or DplcError(what, hint=hint)
 
     return chosen
 
 
-_EXTREMES = {"Min": _one_of("<=", "least"), "Max": _one_of(">=", "greatest")}
 _ROUNDED: dict[str, Callable[[float], int]] = {
     "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
 }  # fmt: skip
-_OPERATIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo}
+_OPERATIONS = {
+    "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo,
+    "Min": _one_of("<=", ">", "least"), "Max": _one_of(">=", "<", "greatest"),
+}  # fmt: skip
 
 
 # ---- Check the guards on several sizes at once, such as `s*t > 50`.
 
 
 Asked = tuple[Any, Span | None]  # torch's comparison, and where the user's program made it
-_WORDS = {
-    "Equality": "==", "Unequality": "!=", "GreaterThan": ">=", "LessThan": "<=", "StrictGreaterThan": ">",
-    "StrictLessThan": "<",
-}  # fmt: skip
 OTHERS = "other lengths take another way through the program"
 
 
 def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
     """Raise DplcError for a condition that does not hold for every length of the ranges, or compares no lengths."""
+    hint = f"narrow the ranges until it always holds; {OTHERS}"
     for condition, span in asked:
         for clause in _parts(sympy.And, sympy.to_cnf(condition)):
-            either: list[Any] = []
-            for part in _parts(sympy.Or, clause):
-                op = _WORDS.get(type(part).__name__)
-                if op is None:
+            parts = _parts(sympy.Or, clause)  # of which one must hold
+            for part in parts:
+                if not isinstance(part, sympy.Rel):
                     what = f"the program asks of several lengths `{part}`, which is not a comparison"
-                    raise DplcError(what, span, hint=_hint())
-                same = part.lhs == part.rhs
-                either.append(same or Binary(op, symbols.extent_of(part.lhs), symbols.extent_of(part.rhs)))
-            _check(tuple(either), span)
-
-
-def _check(either: tuple[Any, ...], span: Span | None) -> None:
-    """Raise DplcError unless one of some comparisons always holds. True is a comparison of two equal lengths."""
-    if any(c is True or decide_sizes(c.op, c.a, c.b) for c in either):
-        return
-    ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
-    said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
-    what = f"this way through the program is that of lengths with {said}, which does not hold for every {ranges}"
-    alone = either if len(either) == 1 else ()
-    raise where_decided(what, alone, span, ()) or DplcError(what, span, hint=_hint(alone))
-
-
-def _hint(alone: tuple[Any, ...] = ()) -> str:
-    """Return a hint with the ranges for which a comparison holds, of several the widest around the hints."""
-    remaining = ranges_around_hints(alone[0].op, alone[0].a, alone[0].b) if alone else None
-    if remaining is None:
-        return f"narrow the ranges until it always holds; {OTHERS}"
-    return f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
+                    raise DplcError(what, span, hint=hint)
+            if any(part.lhs == part.rhs for part in parts):
+                continue
+            either = tuple(Binary(p.rel_op, symbols.extent_of(p.lhs), symbols.extent_of(p.rhs)) for p in parts)
+            if any(decide_sizes(c.op, c.a, c.b) for c in either):
+                continue
+            ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
+            said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
+            lengths = f"this way through the program is that of lengths with {said}"
+            what = f"{lengths}, which does not hold for every {ranges}"
+            alone = either if len(either) == 1 else ()
+            if narrower := where_decided(what, alone, span, ()):
+                raise narrower
+            for c in alone:
+                if remaining := ranges_around_hints(c.op, c.a, c.b):
+                    hint = f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
+            raise DplcError(what, span, hint=hint)
 
 
 def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
@@ -390,9 +374,8 @@ class GuardLocations:
         if self._env is None:
             shapes = (tensor.shape for tensor in tensors if isinstance(tensor, torch.Tensor))
             self._env = next((n.node.shape_env for shape in shapes for n in shape if isinstance(n, torch.SymInt)), None)
-        guards = () if self._env is None else self._env.guards
-        for guard in guards[len(self._found) :]:
-            self._found.append((guard, place))
+        if self._env is not None:
+            self._found += ((guard, place) for guard in self._env.guards[len(self._found) :])
 
     def refusal(self, text: str, span: Span | None) -> DplcError | None:
         """Return one message for what a program requires of its sizes; None for any other message of torch.export.
@@ -402,72 +385,65 @@ class GuardLocations:
         if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
             return None
         self.note((), None)
-        declared, asked = (
-            dict[Any, tuple[Size, str]](),
-            list[str](),
-        )  # torch's symbol: its size, and where it is declared
-        for symbol, sources in self._env.var_to_sources.items():
-            for name in (source.name for source in sources):
-                if known := self._sizes.get(name() if callable(name) else name):
-                    declared[symbol] = known
-        for order, (symbol, (size, where)) in enumerate(declared.items()):
+        declared = {  # {torch's symbol: its size, and where it is declared}
+            symbol: self._sizes[name]
+            for symbol, sources in self._env.var_to_sources.items()
+            for source in sources
+            if (name := source.name() if callable(source.name) else source.name) in self._sizes
+        }
+        asked: list[str] = []
+        for symbol, (size, where) in declared.items():
             told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
-            at, guards = (
-                span or self._span({symbol, *found.free_symbols}),
-                [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}],
-            )
+            but = f"{told}, but the program asks for"
+            at = span or self._span({symbol, *found.free_symbols})
+            guards = [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
             if found.is_number:
                 hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
-                return DplcError(f"{told}, but the program asks for {found}", at, hint=hint)
+                return DplcError(f"{but} {found}", at, hint=hint)
             if found in declared and declared[found][0] is not size:
-                pair = (size, where), declared[found]
-                (one, _), (other, _) = pair = pair if order > list(declared).index(found) else pair[::-1]
-                ranges = " and ".join(f"{range_of(n)} ({place})" for n, place in pair)
+                (other, there), (one, here) = (known for tied, known in declared.items() if tied in (symbol, found))
                 low, high = max(one.low, other.low), min(one.high, other.high)
                 alike = (one.low, one.high) == (other.low, other.high)
-                hint = f"give both the name `{other.name}`"
-                hint += "" if alike or low > high else f" and the range {low}..{high}"
+                hint = "" if alike or low > high else f" and the range {low}..{high}"
+                ranges = f"{range_of(one)} ({here}) and {range_of(other)} ({there})"
                 what = f"`{one.name}` and `{other.name}` must be equal in this program, and are declared {ranges}"
-                return DplcError(what, at, hint=hint)
+                return DplcError(what, at, hint=f"give both the name `{other.name}`{hint}")
             if found is not symbol and found.free_symbols <= declared.keys():
-                asks = f"{size.name} = {_spoken(found, declared)}"
-                return DplcError(f"{told}, but the program asks for {asks}", at, hint="declare it so")
+                return DplcError(f"{but} {size.name} = {_spoken(found, declared)}", at, hint="declare it so")
             if (step := common_step(size, symbol, guards)) > size.multiple:
-                hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
                 narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
-                return Narrower(narrow, f"{told}, but the program asks for a multiple of {step}", at, hint)
-            part = around_hint(size, lambda n, symbol=symbol, guards=guards: all_hold(guards, symbol, n))  # type: ignore[misc]
+                hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
+                return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
+            part = around_hint(size, functools.partial(all_hold, guards, symbol))
             if part is not None and part is not size and part.low < part.high:
                 what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
                 return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
             if part is not size:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
-        hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
         what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
+        hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
         return DplcError(what, at, asked or text.splitlines()[1:4], hint)
 
     def _span(self, symbols: set[Any]) -> Span | None:
         """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
-        about = [found for found in self._found if found[0].expr.free_symbols and found[0].expr.free_symbols <= symbols]
+        about = [found for found in self._found if set() < found[0].expr.free_symbols <= symbols]
         ties = [found for found in about if found[0].expr.free_symbols == symbols]
-        return next(filter(None, (self._of(*found) for found in ties or about)), None)
+        return next(filter(None, map(self._of, ties or about)), None)
 
-    def of_several(self) -> list[tuple[Any, Span | None]]:
+    def of_several(self) -> list[Asked]:
         """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
-        if self._env is None:
-            return []
         self.note((), None)
-        found = []
-        for guard, place in self._found:
-            condition = self._env.replace(guard.expr)
-            if len(condition.free_symbols) > 1 and not _OF_LAYOUT.search(str(getattr(guard, "sloc", ""))):
-                found.append((condition, self._of(guard, place)))
-        return found
+        found = ((self._env.replace(noted[0].expr), noted) for noted in self._found)
+        several = ((condition, noted) for condition, noted in found if len(condition.free_symbols) > 1)
+        return [
+            (condition, self._of(noted)) for condition, noted in several if not _OF_LAYOUT.search(str(noted[0].sloc))
+        ]
 
-    def _of(self, guard: Any, place: int | None) -> Span | None:
+    def _of(self, noted: tuple[Any, int | None]) -> Span | None:
+        guard, place = noted
         if place is not None:
             return self._places.span(place)
-        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(getattr(guard, "sloc", "")), re.DOTALL)
+        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
         return None if told is None else self._places.line(told[1], int(told[2]))
 
 
@@ -481,9 +457,9 @@ def all_hold(guards: Sequence[Any], symbol: Any, n: int) -> bool:
 
 def common_step(size: Size, symbol: Any, guards: Sequence[Any]) -> int:
     """Return the greatest divisor of the lengths for which guards hold, of the least and those around the hint."""
-    least, step = -(-size.low // size.multiple) * size.multiple, size.multiple
-    starts = least, max(least, size.hint // step * step - LOOKED_AT // 2 * step)
-    tried = {n for start in starts for n in range(start, start + LOOKED_AT * step, step) if n <= size.high}
+    lengths = range(-(-size.low // size.multiple) * size.multiple, size.high + 1, size.multiple)
+    near = max(0, (size.hint - lengths.start) // size.multiple - LOOKED_AT // 2)
+    tried = {*lengths[:LOOKED_AT], *lengths[near : near + LOOKED_AT]}
     held = [n for n in tried if all_hold(guards, symbol, n)]
     return math.gcd(*held) if len(held) > 1 else 1
 
