@@ -163,10 +163,10 @@ def capture(
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
     args = tuple(example_args) if isinstance(example_args, (tuple, list)) else (example_args,)
-    paths, spec = pytree.tree_flatten_with_path((args, dict(kwargs or {})))
-    leaves = [leaf for _, leaf in paths]
+    kwargs = dict(kwargs or {})
+    leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors, names = list[Any](), list[str]()
-    for leaf, name in zip(leaves, _argument_names(function, (path for path, _ in paths)), strict=True):
+    for leaf, name in zip(leaves, _argument_names(function, args, kwargs), strict=True):
         what = f"argument `{name}`"
         if isinstance(leaf, torch.Tensor):
             check_kind(what, leaf)
@@ -256,44 +256,33 @@ def finish(
 
 def check_dtypes(captured: Capture) -> None:
     """Raise DplcError for a dtype that cannot be compiled, except in computations of constants: those fold."""
-    graph = captured.graph
-    for param in graph.ins:
-        if param.dtype not in DTYPES:
-            reader = next((s.dst for s in graph.body if param.name in free_names(s.args)), "")
-            told = f"{captured.kinds[param.name]} `{param.name}` is {param.dtype}"
-            raise _unsupported(captured, told, param.dtype, param.name, reader)
+    graph, kinds = captured.graph, captured.kinds
+    wrong = [(f"{kinds[p.name]} `{p.name}` is", p.dtype, p.name) for p in graph.ins if p.dtype not in DTYPES]
+    computed = DTYPES.keys() | schemas.PARTS.keys()
     reached = {param.name for param in graph.ins}
     for statement in graph.body:
-        if reached.isdisjoint(free_names(statement.args)):
-            continue
-        reached.add(statement.dst)
-        for dtype in (kind.dtype for kind in statement.types):
-            if dtype not in DTYPES and dtype not in schemas.PARTS:
-                told = f"torch op '{schemas.aten_name(statement.op)}' gives {dtype}"
-                raise _unsupported(captured, told, dtype, statement.dst)
+        if not reached.isdisjoint(free_names(statement.args)):
+            reached.add(statement.dst)
+            dtypes = (kind.dtype for kind in statement.types if kind.dtype not in computed)
+            wrong += ((f"torch op '{schemas.aten_name(statement.op)}' gives", x, statement.dst) for x in dtypes)
+    for told, dtype, name in wrong:
+        reader = next((s.dst for s in graph.body if name in free_names(s.args)), "")
+        place = captured.spans.get(name) or captured.spans.get(reader)
+        span, notes = (None, (f"in {place}",)) if isinstance(place, str) else (place, ())
+        hint = "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
+        raise DplcError(f"{told} {dtype}, which is not supported", span, notes, hint)
 
 
-def _unsupported(captured: Capture, told: str, dtype: str, *names: str) -> DplcError:
-    """Return the error for a dtype, at the first of the values whose span is known."""
-    place = next((captured.spans[name] for name in names if name in captured.spans), None)
-    span, notes = (None, (f"in {place}",)) if isinstance(place, str) else (place, ())
-    hint = "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-    return DplcError(f"{told}, which is not supported", span, notes, hint)
-
-
-def _argument_names(function: Any, paths: Iterable[Any]) -> Iterator[str]:
-    """Yield a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
-    parameters: Sequence[inspect.Parameter] = ()
-    with contextlib.suppress(TypeError, ValueError):
-        called = function.forward if isinstance(function, torch.nn.Module) else function
-        parameters = tuple(inspect.signature(called).parameters.values())
-    named = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "x")
-    for by_name, *path in paths:
-        keys = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path]
-        if not by_name.idx:
-            keys[:1] = named[keys[0] :][:1] or (variadic, keys[0] - len(named))
-        yield "_".join(map(str, keys))
+def _argument_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return a name per leaf: the parameter's, with the path to the leaf inside of it (`batch_ids`, `xs_0`)."""
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        given = inspect.signature(called).bind_partial(*args).arguments
+    except (TypeError, ValueError):
+        given = {"x": args}
+    leaves: Any = (leaf for values in (given, kwargs) for leaf in pytree.tree_flatten_with_path(values)[0])
+    keys = ([getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path] for path, _ in leaves)
+    return ["_".join(map(str, path)) for path in keys]
 
 
 # ---- Check a Torch IR program that was written by hand.
@@ -320,7 +309,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
             raise DplcError(f"{where}: torch refuses it", notes=(why,)) from None
         found = made if isinstance(made, tuple | list) else (made,)
         for kind, given in zip(op.types, found, strict=False):
-            if (kind.dtype, kind.shape) != (dtype_name(given.dtype), tuple(given.shape)):
+            if kind != TensorType(dtype_name(given.dtype), tuple(given.shape)):
                 shown = f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
                 raise DplcError(f"{where}: torch gives {shown}")
         if len(op.types) != len(found):
@@ -363,8 +352,8 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     """
     largest = (numbers or built_in_policy()).largest_constant
     graph, tensors = captured.graph, captured.tensors  # which may be drawn when one is read
-    constants = {name: tensors[name] for name, kind in captured.kinds.items() if kind == "constant"}
-    known = {name: tensor.detach().cpu() for name, tensor in constants.items() if tensor.device.type != "meta"}
+    constants = {name: tensors[name].detach() for name, kind in captured.kinds.items() if kind == "constant"}
+    known = {name: tensor.cpu() for name, tensor in constants.items() if not tensor.is_meta}
     known |= {param.name: unset(param) for param in graph.ins if _without_elements(param)}
     rest = []
     with torch.no_grad():
