@@ -92,15 +92,18 @@ def _reachable(value: Any, label: str, seen: set[int]) -> Iterator[tuple[str, An
 
 def _members(value: Any) -> Iterable[tuple[Any, Any]]:
     """Return what a value holds, with its name or something else: the function, arguments or items, or variables."""
-    if isinstance(value, FunctionType):
-        return _variables(value)
-    if isinstance(value, dict):
-        return value.items()
-    if isinstance(value, MethodType):
-        value = (value.__self__, value.__func__)
-    elif isinstance(value, partial):
-        value = (value.func, value.args, value.keywords)
-    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+    match value:
+        case FunctionType():
+            return _variables(value)
+        case dict():
+            return value.items()
+        case MethodType():
+            return enumerate((value.__self__, value.__func__))
+        case partial():
+            return enumerate((value.func, value.args, value.keywords))
+        case list() | tuple():
+            return enumerate(value)
+    return ()
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -456,7 +459,7 @@ class _Instrument(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else None
+        name = getattr(node.func, "id", None)
         if name in _FRAME_SENSITIVE:
             return node
         if name == DIM and node.args and isinstance(node.args[0], ast.Name):
@@ -561,7 +564,7 @@ def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], 
     weights = outermost((variables.get(id(kept.value), ""), kept.value) for kept in evaluation.calls.values())
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
-    letters = iter([letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope])
+    letters = (letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope)
     # an input is called by the variable that holds it, else by a letter
     names = [variables.get(id(item.tensor)) or next(letters, "x") for item in made]
     dynamic = {name: item.sizes for name, item in zip(names, made, strict=True) if item.sizes}
@@ -704,7 +707,8 @@ class Evaluation:
         Raises UsageError for an invalid range, and for a second range of the name.
         """
         dim = Dim(name, low, high, by, hint)
-        known, extent = self._dims.setdefault(name, (dim, Extent(self._sizes.get(name, dim.size().hint), dim.size())))
+        size = dim.size()
+        known, extent = self._dims.setdefault(name, (dim, Extent(self._sizes.get(name, size.hint), size)))
         if known != dim:
             raise UsageError(f"`{name}` is declared twice: {known.range} and {dim.range}")
         if not dim.admits(int(extent)):

@@ -433,10 +433,11 @@ class GuardLocations:
     def of_several(self) -> list[Asked]:
         """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
         self.note((), None)
-        found = ((self._env.replace(noted[0].expr), noted) for noted in self._found)
-        several = ((condition, noted) for condition, noted in found if len(condition.free_symbols) > 1)
         return [
-            (condition, self._of(noted)) for condition, noted in several if not _OF_LAYOUT.search(str(noted[0].sloc))
+            (condition, self._of(noted))
+            for noted in self._found
+            if len((condition := self._env.replace(noted[0].expr)).free_symbols) > 1
+            and not _OF_LAYOUT.search(str(noted[0].sloc))
         ]
 
     def _of(self, noted: tuple[Any, int | None]) -> Span | None:

@@ -19,9 +19,9 @@ from ...ir.diagnostic import Source, Span
 
 _OURS = Path(__file__).parents[2]
 _FOLDERS = (Path(torch.__file__).parent, *(_OURS / name for name in ("engine", "codegen", "ir")))
-_LIBRARIES = tuple(str(folder) + os.sep for folder in _FOLDERS)
-_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")  # below Python's own, yet not of it
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
+_PYTHON = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}  # below Python's own, yet not of it
 
 
 class _Sources(dict[str, Source | None]):
@@ -84,7 +84,7 @@ def span_in(source: Source, line: int, end_line: int, start: int, end: int | Non
 
 def is_library(name: str) -> bool:
     """Return whether a file is torch's, ours or Python's. Other installed files may be the user's model."""
-    return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and not any(part in name for part in _INSTALLED))
+    return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and _INSTALLED.isdisjoint(Path(name).parts))
 
 
 def caller() -> FrameType | None:
