@@ -39,6 +39,7 @@ from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .decompositions import UNASKED, by_types, decompose, table
 from .dynamic_shapes import (
+    Asked,
     Dynamic,
     GuardLocations,
     Symbols,
@@ -208,7 +209,7 @@ class Exported:
     results: Results
     outputs: tuple[Any, ...]
     strided: tuple[int, ...] = ()
-    asked: tuple[tuple[Any, Span | None], ...] = ()
+    asked: Sequence[Asked] = ()
     written: Callable[[], Exported] | None = None
 
 
@@ -305,7 +306,7 @@ def export(
         strided = _strided(program)
         functional = _functional(program, root, places, may_change)
         own = None if functional is program else written
-        return exported(functional, strided=strided, asked=tuple(guards.of_several()), written=own)
+        return exported(functional, strided=strided, asked=guards.of_several(), written=own)
 
 
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
@@ -560,8 +561,7 @@ def convert(
             raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
     module = exported.program.graph_module
     given = module.graph.find_nodes(op="placeholder")
-    user = zip((node for node in given if node.name not in exported.labels), input_names, strict=True)
-    inputs = list(user)
+    inputs = list(zip((node for node in given if node.name not in exported.labels), input_names, strict=True))
     for node, name in inputs:
         for index, size in dynamic.get(name, {}).items():
             making.symbols.learn(node.meta["val"].shape[index], size)

@@ -33,9 +33,9 @@ def value(node: Any) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def leaves(graph: GraphModule) -> Iterator[Any]:
-    """Yield the known parts of all values of a graph, tensors and numbers."""
-    return (leaf for node in graph.graph.nodes for leaf in pytree.tree_leaves(value(node)))
+def leaves(graph: GraphModule) -> list[Any]:
+    """Return the known parts of all values of a graph, tensors and numbers."""
+    return list(pytree.tree_leaves([value(node) for node in graph.graph.nodes]))
 
 
 def is_view(node: Any) -> bool:
@@ -262,29 +262,30 @@ def _looped(step: Function, tensors: Sequence[Any], more: Sequence[Any]) -> tupl
 
 def without_checkpoints(graph: GraphModule) -> GraphModule:
     """Replace the call of each checkpoint by its body, which is right without a derivative."""
-    for call in _calls(graph, tag_activation_checkpoint):
-        results = _inline(graph, call, call.args[0], call.args[1:])
-        for read in tuple(call.users):
-            read.replace_all_uses_with(results[read.args[1]])
-            graph.graph.erase_node(read)
+    while calls := graph.graph.find_nodes(op="call_function", target=tag_activation_checkpoint):
+        for call in calls:
+            body, *operands = call.args
+            nodes = graph.get_submodule(body.target).graph
+            copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
+            with graph.graph.inserting_before(call):
+                results: Any = graph.graph.graph_copy(nodes, copies)
+            for node in nodes.find_nodes(op="get_attr"):
+                copies[node].target = f"{body.target}.{node.target}"
+            for read in tuple(call.users):
+                read.replace_all_uses_with(results[read.args[1]])
+                graph.graph.erase_node(read)
+            graph.graph.erase_node(call)
+        graph.recompile()
     return graph
 
 
-def switching_autocast(graph: GraphModule) -> GraphModule:
-    """Replace the call of each autocast region of an exported program by its body.
-
-    Autocast is switched before and after a body, so that a node-by-node interpreter knows the state of each op.
-    """
-    for call in _calls(graph, wrap_with_autocast):
+def switching_autocast(graph: GraphModule) -> None:
+    """Let a node-by-node interpreter of an exported program run the nodes of each autocast region under autocast."""
+    for call in graph.graph.find_nodes(op="call_function", target=wrap_with_autocast):
         *settings, body = call.args[:5]
-        with graph.graph.inserting_before(call):
-            region = graph.graph.call_function(_enter, tuple(settings))
-        results = _inline(graph, call, body, call.args[5:])
-        with graph.graph.inserting_before(call):
-            graph.graph.call_function(_exit, (region,))
-        for read in tuple(call.users):
-            read.args = (results, read.args[1])  # the signature of the program names this node
-    return graph
+        region = graph.get_submodule(body.target)
+        switching_autocast(region)
+        call.target, call.args = torch.autocast(*settings)(torch.fx.Interpreter(region).run), call.args[5:]
 
 
 def entering_autocast(graph: GraphModule) -> GraphModule:
@@ -323,26 +324,6 @@ def _exit(region: Any) -> None:
 
 torch.fx.node.has_side_effect(_enter)  # not dead, although their results are not read
 torch.fx.node.has_side_effect(_exit)
-
-
-def _calls(graph: GraphModule, kind: Any) -> Iterator[Any]:
-    """Yield the calls of a kind that hold a body, those within a body included; then erase them."""
-    while calls := graph.graph.find_nodes(op="call_function", target=kind):
-        yield from calls
-        for call in reversed(calls):
-            graph.graph.erase_node(call)
-        graph.recompile()
-
-
-def _inline(graph: GraphModule, call: Any, body: Any, operands: Sequence[Any]) -> Any:
-    """Insert the nodes of a body before its call and return their results. body: the node that names it."""
-    nodes = graph.get_submodule(body.target).graph
-    copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
-    with graph.graph.inserting_before(call):
-        results: Any = graph.graph.graph_copy(nodes, copies)
-    for node in nodes.find_nodes(op="get_attr"):
-        copies[node].target = f"{body.target}.{node.target}"
-    return results
 
 
 # ---- Hold floats that are computed from lengths (`x / n**0.5`) in tensors, as ops take them.
@@ -663,7 +644,7 @@ def _tried(node: Any) -> Any:
 
     try:
         function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
-        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), stand_in)
+        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), stand_in)
         with torch.no_grad():
             return function(*args, **kwargs)
     except (AttributeError, RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
@@ -673,13 +654,13 @@ def _tried(node: Any) -> Any:
 def _like(a: Any, b: Any) -> bool:
     """Return whether two values are tensors of one kind."""
     both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
-    return both and a.dtype is b.dtype and len(a.shape) == len(b.shape)
+    return both and a.dtype is b.dtype and a.dim() == b.dim()
 
 
 def _is_f32(node: Any) -> bool:
     """Return whether torch takes a float among an op's tensors as f32; not if the op reads numbers alone."""
-    tensors = [x for x in map(value, node.all_input_nodes) if isinstance(x, torch.Tensor)]
-    kinds = {torch.result_type(x, 1.0) for x in tensors}
+    read = map(value, node.all_input_nodes)
+    kinds = {torch.result_type(x, 1.0) for x in read if isinstance(x, torch.Tensor)}
     return bool(kinds) and kinds.isdisjoint((torch.float64, torch.complex128))
 
 
