@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import keyword
 import operator
 import re
@@ -36,8 +37,8 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
-from .api import Compiled, compile_options
 from .api import compile as compile_function
+from .api import compile_options
 from .capture.decompositions import derived, table
 from .capture.export import RandomNumbers, explain
 from .capture.fx_rewrites import (
@@ -82,10 +83,11 @@ def alike(graph: GraphModule, bad: Any) -> set[Any]:
     """Return a node and its related nodes: the same function elsewhere, and those that split its several results."""
     if bad.target is operator.getitem:  # which may be anything: a slice, a mask
         return {bad}
-    found = {node for node in ops(graph) if (node.op, node.target) == (bad.op, bad.target)}
+    found = set()
     for node in ops(graph):
         part = node.target in (operator.getitem, getattr) and node.args[0] in found
-        if part and isinstance(value(node.args[0]), (tuple, list)):
+        same = (node.op, node.target) == (bad.op, bad.target)
+        if same or (part and isinstance(value(node.args[0]), (tuple, list))):
             found.add(node)
     return found
 
@@ -93,11 +95,9 @@ def alike(graph: GraphModule, bad: Any) -> set[Any]:
 def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Function]) -> Function:
     """Return the graph with `bad` nodes in eager and each sequence of others compiled, in the graph's order."""
     number: dict[Any, int] = {}
-    run, last = 0, False
-    for node in graph.graph.nodes:
-        run, last = run + ((node in bad) != last), node in bad
-        number[node] = run
-    whole = split_module(graph, graph, lambda node: number[node], keep_original_order=True)
+    for run, (_, nodes) in enumerate(itertools.groupby(list(graph.graph.nodes), bad.__contains__)):
+        number |= dict.fromkeys(nodes, run)
+    whole = split_module(graph, graph, number.__getitem__, keep_original_order=True)
     eager = {f"submod_{number[node]}" for node in bad}
     for name, child in list(whole.named_children()):
         if name not in eager and isinstance(child, GraphModule) and ops(child):
@@ -156,9 +156,8 @@ class Shares:
         found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
         found.ops += len(nodes)
         for node in nodes:  # a launch, and its tensors moved once; the computation is not counted
-            leaves = pytree.tree_leaves([value(argument) for argument in node.all_input_nodes] + [value(node)])
-            tensors = (leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-            moved = sum(int(tensor.numel()) * tensor.element_size() for tensor in tensors)
+            values = pytree.tree_leaves([*map(value, node.all_input_nodes), value(node)])
+            moved = sum(int(x.numel()) * x.element_size() for x in values if isinstance(x, torch.Tensor))
             found.seconds += machine.launch_seconds + moved / machine.dram_bytes_per_second
 
     @property
@@ -198,23 +197,19 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
     torch.func and wrapper subclasses, such as quantised weights.
     """
-    nodes = graph.graph.nodes
-    values = pytree.tree_leaves([*inputs, *map(value, nodes)])
-    wrapped = any(map(is_traceable_wrapper_subclass, values))
-    names = (getattr(node.target, "__name__", "") for node in nodes)
+    wrapped = any(map(is_traceable_wrapper_subclass, (*pytree.tree_leaves(inputs), *leaves(graph))))
+    names = (getattr(node.target, "__name__", "") for node in graph.graph.nodes)
     transforms = any(name.endswith("_increment_nesting") for name in names)  # a `vmap`, a `grad`, .. of torch.func
     return wrapped or transforms or _differentiated(graph, inputs) or changes(graph)
 
 
 def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
-    if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-        return True
-    modes = [node.args[0] for node in graph.graph.nodes if node.target is torch._C._set_grad_enabled]
-    if modes and modes[-1] != torch.is_grad_enabled():
-        return True
-    computed = [value(node) for node in graph.graph.nodes if node.op.startswith("call_")]
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(computed))
+    enabled, nodes = torch.is_grad_enabled(), graph.graph.nodes
+    modes = [node.args[0] for node in nodes if node.target is torch._C._set_grad_enabled]
+    computed = pytree.tree_leaves([value(node) for node in nodes if node.op.startswith("call_")])
+    reached = (*inputs, *computed) if enabled else computed
+    return modes[-1:] == [not enabled] or any(isinstance(x, torch.Tensor) and x.requires_grad for x in reached)
 
 
 def changes(graph: GraphModule) -> bool:
@@ -247,11 +242,8 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
         return boxed
 
     aten = torch.ops.aten
-    formulas = {
-        **table(),
-        aten.as_strided.default: _as_strided,
-    }
-    formulas[aten.as_strided_copy.default] = functools.partial(_or_left, aten.as_strided_copy.default)
+    copied = functools.partial(_or_left, aten.as_strided_copy.default)
+    formulas = {**table(), aten.as_strided.default: _as_strided, aten.as_strided_copy.default: copied}
     wrap = aot_autograd(fw_compiler=compiler, decompositions=formulas, partition_fn=min_cut_rematerialization_partition)
     try:
         with sdpa_kernel(SDPBackend.MATH), derived():
@@ -331,10 +323,10 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     part = functools.partial(GraphPart, options=chosen, warned=warned, shares=shares)
 
     def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
-        for x in inputs:
-            if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
-                return part(graph)._eager(graph, odd)
         try:
+            for x in inputs:
+                if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
+                    raise odd
             return joint(graph, inputs, part) if traced else part(graph)
         except DplcError as problem:
             return part(graph)._eager(graph, problem)
@@ -432,12 +424,10 @@ class GraphPart:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
             extents = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
             given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
-            before, self.fixed_numbers = self.fixed_numbers, given
-            index = next((index for index, x in given.items() if before.get(index, x) != x), None)
-            if index is not None:
-                _warn_of_number(
-                    self.warned, before[index], given[index], f"a tensor in its place: torch.tensor({given[index]})"
-                )
+            for index, x in given.items():
+                if (before := self.fixed_numbers.get(index, x)) != x:
+                    _warn_of_number(self.warned, before, x, f"a tensor in its place: torch.tensor({x})")
+            self.fixed_numbers = given
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args, lengths)
             signature, _ = self._signature(args)  # a compile may narrow a range
@@ -447,7 +437,8 @@ class GraphPart:
     def _signature(self, args: Sequence[Any]) -> tuple[Hashable, Lengths | None]:
         """Return the key of a call by which it finds its compile, and the lengths that are not part of the key."""
         lengths = self.lengths
-        memory = tuple(map(in_memory, args)) if self.by_strides else ()
+        tensors = [x for x in args if isinstance(x, torch.Tensor)] if self.by_strides else []
+        memory = tuple((x.stride(), x.storage_offset()) for x in tensors)
         rows = lengths.rows(args) if lengths is not None else None
         if lengths is None or rows is None:
             return (*map(described, args), memory), None
@@ -483,14 +474,36 @@ class GraphPart:
                 self.lengths = None
         elif self.lengths is not None:
             self._fixed(DplcError("a length is outside of the range that one program serves"))
-        return split_off_views(self.graph, lambda graph: self._computed(graph, args, options), at_call(self.graph))
+
+        def computed(graph: GraphModule) -> Function:
+            try:
+                return self._compiled(graph, args, options)
+            except UsageError:  # it is about the options
+                raise
+            except DplcError as error:
+                return self._eager(graph, error, node_at(graph, error.span))
+
+        return split_off_views(self.graph, computed, at_call(self.graph))
 
     def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
         """Return one function for a range of every length. Raises NotForAll."""
+        tensors = without(args, lengths.numbers)
 
         def computed(piece: GraphModule) -> Function:
             graph = lengths.of_tensors(piece, args)
-            made = self._sized(graph, without(args, lengths.numbers), options, lengths.dynamic(graph, args))
+            try:
+                made = self._compiled(graph, tensors, options, lengths.dynamic(graph, args))
+            except Narrower:
+                raise
+            except DplcError as problem:
+                try:
+                    self._compiled(graph, tensors, options, tried=True)
+                except UsageError:
+                    raise
+                except DplcError:
+                    bad = node_at(graph, problem.span)
+                    raise NotForAll(problem, False, bad and bad.name) from None
+                raise NotForAll(problem, True) from None
             return lambda *given: made(*without(given, lengths.numbers))
 
         try:
@@ -501,43 +514,16 @@ class GraphPart:
             raise NotForAll(asked, True) from None
 
     def _compiled(
-        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None
-    ) -> Compiled:
-        """Compile a graph whose results are all computed, for such arguments. Raises DplcError."""
-        with torch.no_grad():
-            return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
-
-    def _computed(self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """Return a function for one shape of each argument, in eager where the graph does not compile."""
-        try:
-            made = self._compiled(graph, args, options)
-        except UsageError:  # it is about the options
-            raise
-        except DplcError as error:
-            return self._eager(graph, error, node_at(graph, error.span))
-        return self._counted(graph, made)
-
-    def _sized(
-        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Mapping[str, Any]
+        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None, tried: bool = False
     ) -> Function:
-        """Return a function for ranges of lengths. Raises Narrower, NotForAll."""
-        try:
-            return self._counted(graph, self._compiled(graph, args, options, dynamic))
-        except Narrower:
-            raise
-        except DplcError as problem:
-            try:
-                self._compiled(graph, args, options)
-            except UsageError:
-                raise
-            except DplcError:
-                bad = node_at(graph, problem.span)
-                raise NotForAll(problem, False, bad and bad.name) from None
-            raise NotForAll(problem, True) from None
+        """Compile a graph whose results are all computed, for such arguments, and count it. Raises DplcError.
 
-    def _counted(self, graph: GraphModule, made: Compiled) -> Function:
-        """Return a compiled part; the same part in eager if the counts are for compiles that do not run."""
-        if self.shares is None:
+        Where the counts are for compiles that do not run, it is the graph in eager. tried: whether it only is asked
+        whether the graph compiles.
+        """
+        with torch.no_grad():
+            made = compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
+        if self.shares is None or tried:
             return made
         self.shares.ops += len(ops(graph))
         self.shares.seconds += made.compilation.predicted_seconds
@@ -586,11 +572,6 @@ def check_options(options: Mapping[str, Any]) -> Target:
 def has_lengths(node: Any) -> bool:
     """Return whether a tensor of dynamo's graph has a length that is open."""
     return any(isinstance(n, torch.SymInt) for n in getattr(value(node), "shape", ()))
-
-
-def in_memory(argument: Any) -> Hashable:
-    """Return where the elements of an argument lie in its memory; None if it is not a tensor."""
-    return (argument.stride(), argument.storage_offset()) if isinstance(argument, torch.Tensor) else None
 
 
 def described(argument: Any, open_dimensions: Container[int] | None = ()) -> Hashable:
