@@ -33,13 +33,11 @@ from .ruleset import toolchain
 from .run.calls import (
     BoundCall,
     Calls,
-    Frozen,
-    Parameters,
+    Original,
     Placing,
     Preparation,
     Rows,
     Served,
-    Weights,
     arguments,
     check_kinds,
     check_length,
@@ -86,17 +84,14 @@ class Compiled(Served):
         self,
         compilation: Compilation,
         device: str,
-        function: Callable[..., Any] | None = None,
-        frozen: Frozen | None = None,
+        original: Original | None = None,
         remembered: tuple[str, ...] = (),
         rows: Rows | None = None,
         with_trace: Callable[[], Compilation] | None = None,
     ):
-        self._frozen, self.remembered, self._with_trace = frozen, remembered, with_trace
+        self._original, self.remembered, self._with_trace = original, remembered, with_trace
         self.rows = rows or rows_of(compilation, ())
         self.device = device
-        self._weights = Weights(function, compilation.captured) if function is not None else None
-        self._parameters = Parameters(function) if function is not None else None
         self.notes: tuple[str, ...] = ()
         self._placing = Placing(compilation.captured.kinds)
         self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
@@ -110,10 +105,8 @@ class Compiled(Served):
             DplcError: if an argument does not fit, or a fixed tensor has changed since the compile.
         """
         captured = self.compilation.captured
-        if self._frozen is not None:
-            self._frozen.check()
-        if self._parameters is not None:
-            args, kwargs = self._parameters.bind(args, kwargs)
+        if self._original is not None:
+            args, kwargs = self._original.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
         results = self._run(inputs, self._calls.of(inputs))
         if self.device == "reference":
@@ -148,7 +141,7 @@ class Compiled(Served):
             raise UsageError(what, hint="compiled.at(s=7), a number for each")
         for name, length in sizes.items():
             check_length(declared[name], length)
-        return self._calls.at(sizes).program
+        return self.rows.at(sizes).at(sizes)
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs of the graph in order, with torch's shapes. The reference computes in float64.
@@ -163,29 +156,31 @@ class Compiled(Served):
             DplcError: for a length that was not compiled.
         """
         tensors = {**self.compilation.captured.tensors, **inputs}
-        return self._run(inputs, self._calls.at(sizes_of_call(self.compilation.inputs_with_sizes, tensors)))
+        sizes = sizes_of_call(self.compilation.inputs_with_sizes, tensors)
+        return self._run(inputs, BoundCall(sizes, self.rows))
 
     def _run(self, inputs: Tensors, call: BoundCall) -> list[Any]:
         captured = self.compilation.captured
-        weights = self._weights.now() if self._weights is not None else {}
+        weights = self._original.weights() if self._original is not None else {}
         tensors = {**captured.tensors, **weights, **inputs}
         if self.device == "reference":
             return run_reference(captured, tensors)
-        if call.made is not self.compilation:  # lengths that are known compute more constants beforehand
-            tensors = {**call.made.captured.tensors, **tensors}
-        tensors |= self._preparation.now(call.made.prepared, tensors)
-        arrays = {name: _shaped(tensors[name], shape, plain) for name, shape, plain in call.arrays}
+        made, program, shaped, wanted = call.launch
+        if made is not self.compilation:  # lengths that are known compute more constants beforehand
+            tensors = {**made.captured.tensors, **tensors}
+        tensors |= self._preparation.now(made.prepared, tensors)
+        arrays = {name: _shaped(tensors[name], shape, plain) for name, shape, plain in shaped}
         runner = self._runner(arrays)
         notes: tuple[str, ...] = ()
         if isinstance(runner, CudaExecutor):
             arrays, notes = self._placing.place(arrays, runner.memory)
         else:
-            check_places(call.made.bounds, tensors, call.sizes)
-        results = runner.run(call.program, arrays)
+            check_places(made.bounds, tensors, call.sizes)
+        results = runner.run(program, arrays)
         self.notes = (*notes, *runner.notes)
         outputs = []
         carried = inputs and not any(x.is_cuda for x in inputs.values())
-        for output in call.outputs:  # tensors, even if the program was given none
+        for output in wanted:  # tensors, even if the program was given none
             result = results[output.name]
             tensor = (result if is_tensor(result) else as_tensor(output, result)).reshape(output.shape)
             outputs.append(tensor.cpu() if carried else tensor)
@@ -324,7 +319,8 @@ def compile(
     def with_trace() -> Compilation:
         return replace(options, trace=Trace()).compile(captured)
 
-    return Compiled(compilation, chosen, function, Frozen(captured), remembered, parts, with_trace)
+    original = Original(function, captured, compilation.captured)
+    return Compiled(compilation, chosen, original, remembered, parts, with_trace)
 
 
 def compile_options(

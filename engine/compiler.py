@@ -104,8 +104,7 @@ class Compilation:
     @cached_property
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
         """The inputs that tell the sizes of a call: (name, dimension, size)."""
-        ins = self.captured.graph.ins
-        return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
+        return places_of_sizes(self.captured.graph.ins)
 
     @property
     def largest(self) -> Program:
@@ -165,6 +164,11 @@ class Compilation:
     def cuda(self) -> str:
         """The CUDA text of all kernels in the order of their first launch."""
         return "\n".join(kernel.text for kernel in self.cuda_kernels)
+
+
+def places_of_sizes(ins: Iterable[Param]) -> tuple[tuple[str, int, Size], ...]:
+    """Return the inputs whose dimensions are sizes: (name, dimension, size)."""
+    return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
 
 
 class Stopwatch:
