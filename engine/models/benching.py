@@ -223,7 +223,7 @@ def measure(
         cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, found, clock, wrong)
         if cases[-1].measured.dplc is not None:
             runner.run(inputs)
-            time_kernels(cases[:-1], runner.program, runner.launch, clock)
+            time_kernels(cases[:-1], runner.program, runner.session.launch, clock)
 
 
 def eager_model(subject: Artefact, weights: Tensors, device: str) -> Any:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
+import operator
 import re
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from ...codegen.arrays import torch_dtype
 from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
 from ...ir import schemas
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
-from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ...ir.sizes import Binding, highest
+from ...ir.text.print_statements import print_expr
 from ...ir.torch import TorchGraph
 from ..api import rows_of
 from ..capture.capture import Capture, capture
@@ -67,28 +68,25 @@ class ModelRunner:
         constants: Tensors,
         sharing: ModelRunner | None = None,
     ):
-        self.program, self.outputs, self.executor = program, tuple(outputs), executor
-        shapes = {buffer.name: buffer.shape for buffer in program.constants}
-        placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items() if name in constants}
-        self._session: Session = executor.prepare(program, placed, sharing and sharing._session)
+        self.program, self._outputs = program, outputs
+        shapes = {buffer.name: buffer.shape for buffer in program.constants if buffer.name in constants}
+        placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items()}
+        self.session: Session = executor.prepare(program, placed, sharing and sharing.session)
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
+            wanted = f"{buffer.dtype}{list(buffer.shape)}"
             if buffer.name not in inputs:
-                raise DplcError(f"the program needs the input `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}")
+                raise DplcError(f"the program needs the input `{buffer.name}`, {wanted}")
             tensor = inputs[buffer.name]
-            if tensor.numel() != buffer.size or tensor.dtype != getattr(torch, TORCH_DTYPES[buffer.dtype]):
+            if tensor.numel() != buffer.size or tensor.dtype != torch_dtype(buffer.dtype):
                 found = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-                raise DplcError(f"input `{buffer.name}` must be {buffer.dtype}{list(buffer.shape)}; it is {found}")
+                raise DplcError(f"input `{buffer.name}` must be {wanted}; it is {found}")
             given[buffer.name] = tensor.detach().reshape(buffer.shape)
-        results = self._session.run(given)
-        return [results[output.name].reshape(output.shape) for output in self.outputs]
-
-    def launch(self, place: int) -> None:
-        """Repeat one launch on the buffers of the latest run, to measure it alone."""
-        self._session.launch(place)
+        results = self.session.run(given)
+        return [results[output.name].reshape(output.shape) for output in self._outputs]
 
 
 # ---- Serve a model: each call at its own lengths, with weights placed once.
@@ -111,19 +109,16 @@ class DynamicModelRunner:
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}.
 
-        Raises DplcError for inputs that do not fit, and for a length that was not compiled.
+        Raises DplcError for inputs that do not fit, and for a length that was not compiled. The most recently used
+        lengths keep their memory.
         """
-        return self.runner(sizes_of_call(self.model.inputs_with_sizes, inputs)).run(inputs)
-
-    def runner(self, sizes: Binding) -> ModelRunner:
-        """Return the runner at these lengths; the most recently used runners keep their memory."""
-        key = tuple(sizes.values())
-        sharing = next(iter(self._runners.values()), None)
+        sizes = sizes_of_call(self.model.inputs_with_sizes, inputs)
+        key, sharing = tuple(sizes.values()), next(iter(self._runners.values()), None)
         found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), sharing)
         self._runners[key] = found
         if len(self._runners) > MOST_KEPT:
             del self._runners[next(iter(self._runners))]
-        return found
+        return found.run(inputs)
 
     def fresh(self, made: BoundModel, sharing: ModelRunner | None = None) -> ModelRunner:
         """Return a new runner at a binding. The optional runner shares its weights, as in `ModelRunner`."""
@@ -154,15 +149,19 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
     Raises DplcError for a model with any other input, and for a configuration that leaves an extent open.
     """
     part = called(model)
-    kinds = (part.input_modalities,) if isinstance(part.input_modalities, str) else part.input_modalities
-    images = "image" in kinds and IMAGES in inspect.signature(part.forward).parameters  # a class may say its parent's
+    kinds = part.input_modalities  # one of them, or several
+    images = "image" in kinds and IMAGES in _parameters(part)  # a class may say its parent's
+    tokens: dict[str, Extents] = {TOKENS: (batch, length)}
     if part.main_input_name == TOKENS and not images:
-        return {TOKENS: (batch, length)}
-    found: dict[str, Extents] = {TOKENS: (batch, length)} if "text" in kinds else {}
+        return tokens
+    found = tokens if "text" in kinds else {}
     if images:
         side = _said(model, "image_size")
-        height, width = side if isinstance(side, (list, tuple)) else (side, side)
-        found[IMAGES] = (batch, _said(model, "num_channels"), height, width)
+        found[IMAGES] = (
+            batch,
+            _said(model, "num_channels"),
+            *(side if isinstance(side, (list, tuple)) else (side,) * 2),
+        )
     elif part.main_input_name == "input_features":
         # two frames a position: such encoders begin with a convolution that takes every second one
         found["input_features"] = (batch, _said(model, "num_mel_bins"), 2 * _said(model, "max_source_positions"))
@@ -171,6 +170,10 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
     if TOKENS not in found and isinstance(length, Dim):
         raise DplcError("--seq-len is a range, and this model takes no tokens", hint="--batch takes a range, too")
     return found
+
+
+def _parameters(part: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(part.forward).parameters
 
 
 def _said(model: Any, field: str) -> Any:
@@ -220,21 +223,19 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
     """
     if not isinstance(length, Dim) and length < 1:
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
-    parameter, given, dynamic = next(model.parameters()), dict[str, Any](), dict[str, Any]()
+    parameter, part = next(model.parameters()), called(model)
+    arguments, dynamic = dict[str, Any](plain(part)), dict[str, dict[int, Dim]]()
     for name, shape in extents(model, length, batch).items():
+        dynamic[name] = {place: n for place, n in enumerate(shape) if isinstance(n, Dim)}
         hints = [n.size().hint if isinstance(n, Dim) else n for n in shape]
-        dtype = torch.long if name == TOKENS else parameter.dtype
-        given[name] = torch.empty(hints, dtype=dtype, device=parameter.device)
-        if open_ := {place: n for place, n in enumerate(shape) if isinstance(n, Dim)}:
-            dynamic[name] = open_
-    part = called(model)
-    return capture_call(model, {**given, **plain(part)}, part, dynamic or None)
+        arguments[name] = parameter.new_empty(hints, dtype=torch.long if name == TOKENS else None)
+    return capture_call(model, arguments, part, dynamic)
 
 
 def plain(part: Any) -> dict[str, bool]:
     """Return the arguments with which a model returns tensors and no cache."""
-    cached = "use_cache" in inspect.signature(part.forward).parameters
-    return {"return_dict": False, **({"use_cache": False} if cached else {})}
+    cached = ("use_cache",) if "use_cache" in _parameters(part) else ()
+    return dict.fromkeys(("return_dict", *cached), False)
 
 
 def capture_call(
@@ -255,24 +256,18 @@ def capture_call(
         hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
         raise DplcError(what, error.span, (error.what,), hint) from None
     files, pieces = names_of(model), pieces_of(model)
-    kinds = dict(captured.kinds)
-    weights = {}
+    kinds, weights = dict(captured.kinds), dict[str, WeightRequest]()
     for param in captured.graph.ins:
-        tensor = captured.tensors[param.name]
-        if kinds[param.name] == "input":
-            continue
-        if id(tensor) in files:
-            names, shape = files[id(tensor)], tuple(map(int, param.shape))
-            weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))  # type: ignore[arg-type]
-        else:
-            kinds[param.name] = "constant"
+        if kinds[param.name] != "input":
+            names, shape = files.get(id(captured.tensors[param.name])), tuple(map(int, param.shape))
+            if names is None:
+                kinds[param.name] = "constant"
+            else:
+                weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))  # type: ignore[arg-type]
     return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)
 
 
 # ---- The peak of memory next to weights, inputs and outputs: by dplc's plan, and a lower bound for eager.
-
-
-EAGER = "a lower bound by liveness of Torch IR: every op's result to its last reader, what may be a view at no cost"
 
 
 def planned_peak(program: Program) -> int:
@@ -287,31 +282,25 @@ def eager_peak(graph: TorchGraph) -> int:
     view of its operand needs no memory and keeps the operand. Workspace inside an op counts as nothing. A size has its
     greatest value.
     """
-    owner: dict[str, str] = {}
-    last: dict[str, int] = {}
-    size: dict[str, int] = {}
+    owner, last = dict[str, str](), dict[str, int]()
+    held: dict[str, tuple[int, int]] = {}  # {result that is no view: (the place of its op, bytes)}
     for place, op in enumerate(graph.body):
-        for name in free_names(op.args):
-            last[owner.get(name, name)] = place
+        last |= {owner.get(name, name): place for name in (op.dst, *free_names(op.args))}
         fields: dict[str, Any] = dict(op.args)
         viewed = next((name for field in _viewed(op.op) for name in free_names((fields.get(field),))), None)
         if viewed is not None:
             owner[op.dst] = owner.get(viewed, viewed)
-            continue
-        owner[op.dst], last[op.dst] = op.dst, place
-        widths = (DTYPES[kind.dtype].item_bytes if kind.dtype in DTYPES else 8 for kind in op.types)
-        size[op.dst] = sum(int(highest(math.prod(kind.shape))) * n for kind, n in zip(op.types, widths, strict=True))
+        else:
+            widths = (DTYPES[kind.dtype].item_bytes if kind.dtype in DTYPES else 8 for kind in op.types)
+            counts = (int(highest(math.prod(kind.shape))) for kind in op.types)
+            held[op.dst] = place, sum(map(operator.mul, counts, widths))
     for out in graph.outs:
-        size.pop(owner.get(out.name, out.name), None)
-    freed: Counter[int] = Counter()
-    for name, nbytes in size.items():
-        freed[last[name]] += nbytes
-    alive = most = 0
-    for place, op in enumerate(graph.body):
-        alive += size.get(op.dst, 0)
-        most = max(most, alive)
-        alive -= freed[place]
-    return most
+        held.pop(owner.get(out.name, out.name), None)
+    changes = [0] * (len(graph.body) + 1)
+    for name, (place, nbytes) in held.items():
+        changes[place] += nbytes
+        changes[last[name] + 1] -= nbytes
+    return max(itertools.accumulate(changes))
 
 
 @functools.cache
@@ -320,10 +309,10 @@ def _viewed(op: str) -> tuple[str, ...]:
     if op == "Getitem":
         return ("self",)
     packet = getattr(torch.ops.aten, schemas.aten_name(op))
-    schema = getattr(packet, packet.overloads()[0])._schema
-    returned = schema.returns[0].alias_info if schema.returns else None
-    marks = returned.before_set if returned is not None and not returned.is_write else set()
-    return tuple(a.name for a in schema.arguments if a.alias_info and a.alias_info.before_set & marks)
+    overload = getattr(packet, packet.overloads()[0])
+    schema = overload._schema
+    alone = overload.is_view and schema.returns[0].alias_info.before_set  # not one of a list of views
+    return tuple(a.name for a in schema.arguments if alone and a.alias_info)
 
 
 @dataclass(frozen=True)
@@ -361,8 +350,8 @@ class Figures(FrozenRecord, frozen=True, kw_only=True):
     """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:
-    of the arena of temporaries, at the greatest lengths; eager_bytes: that eager holds, see `memory.EAGER`. seconds: of
-    building the module, of capture, of everything after; rss_bytes: the most this process ever held.
+    of the arena of temporaries, at the greatest lengths; eager_bytes: what eager holds at least, by liveness of Torch
+    IR. seconds: of building the module, of capture, of everything after; rss_bytes: the most this process ever held.
     """
 
     launches: int
@@ -408,14 +397,8 @@ class CompiledModel(Served):
         """Return a row as a model of its own; it is compiled now unless it has been."""
         row = self.rows.rows[place]
         made = self.rows.compiled(row)
-        kept = {param.name for param in made.captured.graph.ins}
-        weights = {name: want for name, want in self.weights.items() if name in kept}
-        return replace(
-            self,
-            shape=self.shape.at({dim.name: dim.low if dim.low == dim.high else dim for dim in row}),
-            rows=rows_of(made, ()),
-            weights=weights,
-        )
+        shape = self.shape.at({dim.name: dim.low if dim.low == dim.high else dim for dim in row})
+        return replace(self, shape=shape, rows=rows_of(made, ()), weights=_read(self.weights, made))
 
     @property
     def described(self) -> str:
@@ -424,8 +407,7 @@ class CompiledModel(Served):
         if TOKENS in captured.inputs:
             return self.shape.described
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
-        shapes = [", ".join(n.name if isinstance(n, Size) else str(n) for n in param.shape) for param in given]
-        return ", ".join(f"{p.name} {p.dtype}[{shape}]" for p, shape in zip(given, shapes, strict=True))
+        return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(print_expr, p.shape))}]" for p in given)
 
     @property
     def outputs(self) -> tuple[Buffer, ...]:
@@ -441,6 +423,11 @@ class CompiledModel(Served):
         return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
 
 
+def _read(weights: Mapping[str, WeightRequest], made: Compilation) -> dict[str, WeightRequest]:
+    """Return the weights that a program reads."""
+    return {name: want for name, want in weights.items() if name in made.captured.kinds}
+
+
 def compile_model(
     source: ModelSource, shape: ModelShape, options: Compiler, rows: Any = None, tell: Tell = silent
 ) -> CompiledModel:
@@ -448,14 +435,11 @@ def compile_model(
 
     Raises DplcError for what cannot be compiled.
     """
-    seconds: dict[str, float] = {}
-    with _timed(seconds, "build"):
+    clock = Stopwatch()
+    with clock.stage("build"):
         model = build(source, shape.dtype, shape.layers)
-
-    def capture() -> CapturedModel:
-        return capture_results(model, shape.length, shape.batch)
-
-    return with_rows(compile_call(source, shape, capture, options, tell, seconds), rows)
+    results = functools.partial(capture_results, model, shape.length, shape.batch)
+    return with_rows(compile_call(source, shape, results, options, tell, clock), rows)
 
 
 def with_rows(
@@ -475,23 +459,21 @@ def compile_call(
     capture: Callable[[], CapturedModel],
     options: Compiler,
     tell: Tell = silent,
-    seconds: dict[str, float] | None = None,
+    clock: Stopwatch | None = None,
 ) -> CompiledModel:
-    """Compile any captured call of a model. seconds: what has been timed before. Raises DplcError."""
-    timed = {} if seconds is None else seconds
+    """Compile any captured call of a model. clock: has timed what came before. Raises DplcError."""
+    clock = clock or Stopwatch()
     with collections_paused():
         tell("capturing", 0, 1)
-        with _timed(timed, "capture"):
+        with clock.stage("capture"):
             captured = capture()
         tell("capturing", 1, 1)
-        with _timed(timed, "compile"):
+        with clock.stage("compile"):
             watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
-            compilation = options.compile(captured.captured, watch=watch)
-    tell_unheard(compilation.unheard)
-    kept = {param.name for param in compilation.captured.graph.ins}
-    weights = {name: want for name, want in captured.weights.items() if name in kept}
-    told = figures(captured, compilation, timed)
-    return CompiledModel(source, shape, rows_of(compilation, ()), weights, told)
+            made = options.compile(captured.captured, watch=watch)
+    tell_unheard(made.unheard)
+    told = figures(captured, made, {stage: spent / 1e3 for stage, spent in clock.timings.items()})
+    return CompiledModel(source, shape, rows_of(made, ()), _read(captured.weights, made), told)
 
 
 def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
@@ -500,7 +482,7 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
     return Figures(
         launches=len(program.kernels),
         kernels=len(compilation.cuda_kernels),
-        per_block=max(launches_of_blocks(program, weights).values(), default=0),
+        per_block=_most_launches(program, weights),
         cuda_lines=compilation.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
         planned_bytes=planned_peak(compilation.largest),
@@ -510,27 +492,20 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
     )
 
 
-_BLOCK = re.compile(r"\.(\d+)\.")
-
-
-def launches_of_blocks(program: Program, weights: Mapping[str, WeightRequest]) -> dict[int, int]:
-    """Return {block: the number of its launches}.
+def _most_launches(program: Program, weights: Mapping[str, WeightRequest]) -> int:
+    """Return the most launches of a block of the model.
 
     A launch belongs to the first block whose weights it reads; one that reads none, to the preceding block. Launches
     before and after all blocks (the embedding, the head) belong to none.
     """
-    counts: Counter[int] = Counter()
-    current: int | None = None
+    counts, current = Counter[int | None](), None
     for launch in program.launches():
-        paths = [_BLOCK.search(weights[name].names[0]) for name in launch.buffers if name in weights]
-        blocks = [int(found[1]) for found in paths if found]
-        if blocks:
-            current = min(blocks)
-        elif paths:
-            current = None  # reads weights, but none of a block
-        if current is not None:
-            counts[current] += 1
-    return dict(counts)
+        paths = [weights[name].names[0] for name in launch.buffers if name in weights]
+        if paths:  # maybe weights of no block
+            current = min((int(block) for path in paths for block in re.findall(r"\.(\d+)\.", path)[:1]), default=None)
+        counts[current] += 1
+    del counts[None]
+    return max(counts.values(), default=0)
 
 
 def peak_rss() -> int:
@@ -540,10 +515,3 @@ def peak_rss() -> int:
     except ImportError:
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[name] = time.perf_counter() - start
