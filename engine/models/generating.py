@@ -5,19 +5,23 @@ The prompt has any length. A token's call updates the cache without a copy, if i
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...codegen.kernel import Buffer, Program
+from ...codegen.arrays import torch_dtype
+from ...codegen.kernel import Program
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
-from ...ir.schemas import DTYPES as TORCH_DTYPES
+from ...ir.expr import Size
+from ...ir.program import Param
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
@@ -40,66 +44,72 @@ from .sources import ModelSource, Tell, WeightRequest, build, explained, folder_
 # ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
 
 
-CacheTensor = tuple[str, Sequence[int]]  # (dtype by torch's name, shape)
 KINDS = ("full_attention", "sliding_attention")
+ONE = Dim("s", 1, 1)
 
 
-def capture_prompt(model: Any, length: int | Dim, rows: int) -> CapturedModel:
+def capture_prompt(model: Any, length: Dim, rows: int) -> CapturedModel:
     """Capture all tokens of a prompt: input_ids: i64[1, length] -> the next token i64[1] and the cache.
 
     The cache holds the keys and values of every layer, f[rows, heads, width], zeros after the prompt. length: of the
-    prompt, or the range that it may have; rows: of the cache. Raises DplcError for a model that keeps anything else
-    from token to token.
+    prompt; rows: of the cache. Raises DplcError for a model that keeps anything else from token to token.
     """
 
     def prompt(input_ids: Any) -> tuple[Any, ...]:
         length = input_ids.shape[1]
-        kept = _PromptCache(length)
         positions = torch.arange(length, device=input_ids.device)[None]
-        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
+        token, *kept = _outputs(model, _Cache(length), input_ids, positions)
         room = (0, 0, 0, 0, 0, rows - length)
-        return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept.tensors())
+        return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept)
 
-    size = length.size() if isinstance(length, Dim) else None
-    ids = _ids(model, length if size is None else size.hint)  # type: ignore[arg-type]
-    captured = capture_call(model, {"input_ids": ids}, prompt, size and {"input_ids": {1: length}})
+    ids, dynamic = _tokens(model, length)
+    captured = capture_call(model, {"input_ids": ids}, prompt, dynamic)
     if len(captured.captured.graph.outs) == 1:
         raise DplcError("this model does not keep keys and values: it cannot generate here")
     return captured
 
 
-def capture_piece(
-    model: Any, length: int | Dim | None, cache: Sequence[CacheTensor], rows: Dim | None = None
-) -> CapturedModel:
+def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach: Dim) -> CapturedModel:
     """Capture the call that reads some tokens of a prompt, or one token after the prompt.
 
     It takes input_ids: i64[1, length], the position of the first: i64[], and the cache of all tokens before. It gives
     the next token i64[1], and the cache with the rows of these tokens at their positions.
 
     Args:
-        length: tokens of the piece, or their range; None for one token after the prompt.
-        rows: how many rows of the cache a call is given, its first; None for all.
+        length: tokens of the piece; None for one token after the prompt.
+        cache: dtypes and shapes, keys and values of every layer.
+        reach: how many rows of the cache a call is given, its first.
     """
 
     def piece(input_ids: Any, position: Any, cache: Sequence[Any]) -> tuple[Any, ...]:
+        rows, device = cache[0].shape[0], input_ids.device
         if length is None:
-            kept, positions = _Written(cache, position), position.reshape(1, 1)
+            positions = position.reshape(1, 1)
         else:
             count = input_ids.shape[1]
-            kept = _Piece(cache, position, count)
-            positions = position + torch.arange(count, device=input_ids.device)[None]
-        token = _next_token(model, kept, input_ids=input_ids, position_ids=positions)
-        return token, *kept.tensors()
+            place = torch.arange(rows, device=device) - position
+            inside = (place >= 0) & (place < count)
+            place = torch.where(inside, place, torch.zeros_like(place))  # of a row among those of the piece
+            positions = position + torch.arange(count, device=device)[None]
 
-    ids = _ids(model, length.size().hint if isinstance(length, Dim) else length or 1)
-    first = [shape if rows is None else (rows.size().hint, *shape[1:]) for _, shape in cache]
-    pairs = zip(cache, first, strict=True)
-    tensors = [torch.empty(tuple(shape), dtype=getattr(torch, kind), device=ids.device) for (kind, _), shape in pairs]
-    dynamic: dict[str, Any] = {} if rows is None else {f"cache_{place}": {0: rows} for place in range(len(tensors))}
-    if isinstance(length, Dim):
-        dynamic["input_ids"] = {1: length}
-    position = torch.empty((), dtype=torch.long, device=ids.device)
-    return capture_call(model, {"input_ids": ids, "position": position, "cache": tensors}, piece, dynamic or None)
+        def written(new: Sequence[Any], layer: int) -> list[Any]:
+            before = [tensor.transpose(0, 1)[None] for tensor in cache[2 * layer : 2 * layer + 2]]
+            here = torch.arange(rows, device=device)[:, None] == position if length is None else inside[:, None]
+            return [
+                torch.where(here, tensor if length is None else tensor[:, :, place], old)
+                for tensor, old in zip(new, before, strict=True)
+            ]
+
+        return _outputs(model, _Cache(rows, position, written, length is None), input_ids, positions)
+
+    ids, dynamic = _tokens(model, length or ONE)
+    rows = reach.number()
+    given = rows.hint if isinstance(rows, Size) else rows
+    tensors = [ids.new_empty((given, *kept.shape[1:]), dtype=torch_dtype(kept.dtype)) for kept in cache]
+    if isinstance(rows, Size):
+        dynamic = {**{f"cache_{place}": {0: reach} for place in range(len(tensors))}, **dynamic}
+    arguments = {"input_ids": ids, "position": ids.new_empty(()), "cache": tensors}
+    return capture_call(model, arguments, piece, dynamic)
 
 
 def check_attention(model: Any, maximum: int) -> None:
@@ -113,93 +123,59 @@ def check_attention(model: Any, maximum: int) -> None:
         raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
 
 
-def _ids(model: Any, length: int) -> Any:
-    return torch.empty((1, length), dtype=torch.long, device=next(model.parameters()).device)
+def _tokens(model: Any, length: Dim) -> tuple[Any, dict[str, Any]]:
+    """Return tokens to capture a call with, and its dimensions that are known at a call."""
+    size = length.number()
+    count, dynamic = (size.hint, {"input_ids": {1: length}}) if isinstance(size, Size) else (size, {})
+    return torch.empty((1, count), dtype=torch.long, device=next(model.parameters()).device), dynamic
 
 
-def _next_token(model: Any, kept: Any, **arguments: Any) -> Any:
-    """Return the token of the largest logit after the last one given: i64[1]."""
-    (logits, *_) = model(past_key_values=kept, use_cache=True, return_dict=False, logits_to_keep=1, **arguments)
-    return logits[:, -1].argmax(-1)
+def _outputs(model: Any, cache: _Cache, input_ids: Any, positions: Any) -> tuple[Any, ...]:
+    """Return the token of the largest logit after the last one given: i64[1]; then what the cache holds.
+
+    That are the keys, then the values of every layer, a row of all heads for each position.
+    """
+    (logits, *_) = model(
+        input_ids=input_ids, position_ids=positions, past_key_values=cache, use_cache=True, return_dict=False,
+        logits_to_keep=1,
+    )  # fmt: skip
+    token = logits[:, -1].argmax(-1)
+    tensors = (tensor for layer in sorted(cache.layers) for tensor in cache.layers[layer])
+    return token, *(tensor[0].transpose(0, 1) for tensor in tensors)  # attention has f[1, heads, positions, width]
 
 
-class _PromptCache:
-    """Cache that transformers uses while the prompt runs: attention reads the prompt's own keys and values."""
+class _Cache:
+    """Cache that transformers uses while a call runs.
 
-    is_compileable = False
+    length: rows that attention reads; position: tokens before this call; written: returns what attention reads of a
+    layer, given its keys and values of this call, by default these alone. is_compileable: transformers then makes a
+    mask for one token, too, as for its own static cache.
+    """
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-        self.layers: dict[int, tuple[Any, Any]] = {}
+    def __init__(
+        self,
+        length: int,
+        position: Any = 0,
+        written: Callable[[Sequence[Any], int], Sequence[Any]] = lambda new, layer: new,
+        is_compileable: bool = False,
+    ) -> None:
+        self.length, self.position, self.written, self.is_compileable = length, position, written, is_compileable
+        self.layers: dict[int, Sequence[Any]] = {}
 
-    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
+    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> Sequence[Any]:
         """Return the keys and values that this layer's attention reads."""
-        self.layers[layer] = keys, values
+        self.layers[layer] = self.written((keys, values), layer)
         return self.layers[layer]
-
-    def tensors(self) -> list[Any]:
-        """Return the keys, then the values of every layer, a row of all heads for each position."""
-        tensors = (tensor for layer in sorted(self.layers) for tensor in self.layers[layer])
-        return [tensor[0].transpose(0, 1) for tensor in tensors]  # attention has f[1, heads, positions, width]
 
     def get_seq_length(self, *_: Any) -> Any:
         """Return the tokens before this call: a module derives its positions and the masks of its attention from it."""
-        return 0
+        return self.position
 
-    def get_query_offset(self, *_: Any) -> Any:
-        return self.get_seq_length()
+    get_query_offset = get_seq_length
 
     def get_mask_sizes(self, *_: Any) -> tuple[int, int]:
         """Return (rows of the cache that attention reads, the position of the first)."""
         return self.length, 0
-
-
-class _Written(_PromptCache):
-    """A cache with the row of one token at a position that is an input: attention gets the whole cache.
-
-    is_compileable: transformers then makes a mask for one token, too, as for its own static cache.
-    """
-
-    is_compileable = True
-
-    def __init__(self, cache: Sequence[Any], position: Any) -> None:
-        super().__init__(cache[0].shape[0])
-        self.cache, self.position = cache, position
-
-    def written(self) -> Any:
-        """Return which rows of the cache are those of this call: [rows, 1]."""
-        return torch.arange(self.length, device=self.cache[0].device)[:, None] == self.position
-
-    def placed(self, new: Any) -> Any:
-        """Return new keys or values as the rows of the cache select them."""
-        return new
-
-    def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> tuple[Any, Any]:
-        before = [tensor.transpose(0, 1)[None] for tensor in self.cache[2 * layer : 2 * layer + 2]]
-        written = self.written()
-        pairs = zip((keys, values), before, strict=True)
-        return super().update(*(torch.where(written, self.placed(new), old) for new, old in pairs), layer)  # type: ignore[call-arg, misc]
-
-    def get_seq_length(self, *_: Any) -> Any:
-        return self.position
-
-
-class _Piece(_Written):
-    """A cache with the rows of some tokens from a position on."""
-
-    is_compileable = False
-
-    def __init__(self, cache: Sequence[Any], position: Any, count: Any) -> None:
-        super().__init__(cache, position)
-        place = torch.arange(self.length, device=cache[0].device) - position
-        self.mask = (place >= 0) & (place < count)
-        self.place = torch.where(self.mask, place, torch.zeros_like(place))  # of a row among those of the piece
-
-    def written(self) -> Any:
-        return self.mask[:, None]
-
-    def placed(self, new: Any) -> Any:
-        return new[:, :, self.place]
 
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
@@ -211,9 +187,9 @@ class Generation:
     """A model compiled to generate after prompts of some lengths, up to `maximum` tokens with them.
 
     prompt, token: the two captured calls; the second writes its cache where it reads it. The rows of the first are
-    compiled when a prompt needs them. stops: the tokens that end a text. chunk: the first reads at most so many tokens
-    of a prompt at a time, and writes its cache where it reads it, too; None: all at once. reach: how many rows of the
-    cache a call may be given; None: all of them.
+    compiled when a prompt needs them. stops: the tokens that end a text. reach: how many rows of the cache a call may
+    be given. chunk: the first reads at most so many tokens of a prompt at a time, and writes its cache where it reads
+    it, too; None: all at once.
     """
 
     prompt: CompiledModel
@@ -221,15 +197,15 @@ class Generation:
     lengths: Dim
     maximum: int
     stops: frozenset[int]
+    reach: Dim
     chunk: int | None = None
-    reach: Dim | None = None
 
     def prompt_of(self, length: int, rows: int | None = None) -> BoundModel:
         """Return the model that reads so many tokens of a prompt at once, given so many rows of the cache.
 
         The tokens are all of the prompt, or a piece.
         """
-        numbers = {self.lengths.name: length, **({} if self.reach is None else {self.reach.name: rows or self.rows})}
+        numbers = {self.lengths.name: length, self.reach.name: rows or self.rows}
         return self.prompt.at({name: numbers[name] for name in self.prompt.sizes})
 
     def token_of(self, rows: int) -> BoundModel:
@@ -239,14 +215,14 @@ class Generation:
     @property
     def rows(self) -> int:
         """Rows of the cache: a call is given the first of them."""
-        return self.maximum if self.reach is None else self.reach.high
+        return self.reach.high
 
     def rows_up_to(self, tokens: int) -> int:
         """Return the number of rows for a call that writes the last of so many tokens."""
-        return self.rows if self.reach is None else -(-tokens // self.reach.multiple) * self.reach.multiple
+        return _rounded_up(tokens, self.reach.multiple)
 
-    def pieces(self, length: int) -> list[tuple[int, int]]:
-        """Return (position, tokens) of each piece of a prompt that is read at once.
+    def pieces(self, length: int) -> list[tuple[int, int, int]]:
+        """Return (position, tokens, rows of the cache) of each piece of a prompt that is read at once.
 
         Raises DplcError for a length that was not compiled.
         """
@@ -254,8 +230,8 @@ class Generation:
             low, high = self.lengths.low, self.lengths.high
             told = f"{low}" if low == high else f"{low} to {high}"
             raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
-        step = self.chunk or length
-        return [(start, min(step, length - start)) for start in range(0, length, step)]
+        ends = [*range(0, length, self.chunk or length), length]
+        return [(start, end - start, self.rows_up_to(end)) for start, end in itertools.pairwise(ends)]
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -273,21 +249,20 @@ class Generation:
                 for buffer in call.program.constants
                 if buffer.name not in call.weights
             ),
-            cache=sum(buffer.nbytes for buffer in _cache(token)),
-            copied=_copied(token),
-            prompt=self.prompt.figures.planned_bytes + _copied(prompt),
+            cache=_cache_bytes(token, ()),
+            copied=_cache_bytes(token, token.aliases.values()),
+            prompt=self.prompt.figures.planned_bytes + _cache_bytes(prompt, prompt.aliases.values()),
             token=planned_peak(token),
         )
 
 
-def _cache(program: Program) -> list[Buffer]:
-    """Return the inputs that are a cache: of a token, or of a piece."""
-    return [buffer for buffer in program.inputs if buffer.name.startswith("cache_")]
+def _cache_bytes(program: Program, written: Collection[str]) -> int:
+    """Return the bytes of the inputs that are a cache, without those that the call writes where they are."""
+    return sum(b.nbytes for b in program.inputs if b.name.startswith("cache_") and b.name not in written)
 
 
-def _copied(program: Program) -> int:
-    """Return the bytes of the cache that a call does not update but copies."""
-    return sum(buffer.nbytes for buffer in _cache(program) if buffer.name not in program.aliases.values())
+def _rounded_up(number: int, step: int) -> int:
+    return -(-number // step) * step
 
 
 @dataclass(frozen=True)
@@ -331,42 +306,39 @@ def compile_generation(
 
     Raises DplcError for a prompt that leaves no room, and for a model that cannot be compiled.
     """
-    for end in (length.low, length.high) if isinstance(length, Dim) else (length,):
-        check_length(end, maximum)
+    low, high = (length.low, length.high) if isinstance(length, Dim) else (length, length)
+    check_length(low, maximum)
+    check_length(high, maximum)
     model = build(source, shape.dtype, shape.layers)
     if not model.can_generate() or called(model) is not model:
         raise DplcError(f"{source.name}: {type(model).__name__} is not a causal language model: it cannot generate")
     check_attention(model, maximum)
-    lengths = length if isinstance(length, Dim) else Dim("s", length, length)
-    reach = None  # how many rows of the cache a call may be given, if they are more than one step
+    lengths = length if isinstance(length, Dim) else Dim("s", low, high)
     if maximum > step:
-        most = -(-maximum // step) * step
+        most = _rounded_up(maximum, step)
         reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
-    room = maximum if reach is None else reach.high
-    if chunk is None:
-        wanted = _number_or_range(lengths)
-        told = replace(shape, length=lengths.high)
-        prompt = compile_call(source, told, lambda: capture_prompt(model, wanted, room), options, tell)
-        prompt = with_rows(prompt, rows)
-        cache: list[CacheTensor] = [(TORCH_DTYPES[output.dtype], output.shape) for output in prompt.outputs[1:]]
     else:
-        chunk, (_, *kept) = min(chunk, lengths.high), capture_prompt(model, 1, room).captured.graph.outs
-        cache = [(TORCH_DTYPES[param.dtype], tuple(map(int, param.shape))) for param in kept]
+        reach = Dim("n", maximum, maximum, maximum)
+
+    def compiled(
+        tokens: int, capture: Callable[[], CapturedModel], rows: Any, then: Callable[[Compilation], Compilation]
+    ) -> CompiledModel:
+        return with_rows(compile_call(source, replace(shape, length=tokens), capture, options, tell), rows, then)
+
+    if chunk is None:
+        prompt = compiled(high, lambda: capture_prompt(model, lengths, reach.high), rows, lambda made: made)
+        _, *cache = prompt.compilation.captured.graph.outs
+    else:
+        _, *cache = capture_prompt(model, ONE, reach.high).captured.graph.outs
+        chunk = min(chunk, high)
         part = Dim(lengths.name, 1, chunk, hint=chunk)
-        told, pieces = replace(shape, length=chunk), _number_or_range(part)
-        made = compile_call(source, told, lambda: capture_piece(model, pieces, cache, reach), options, tell)
-        parts = octaves(part, options.target) if rows is True and chunk > 1 and reach is not None else rows
-        prompt = with_rows(made, parts, _in_place)
-    one = replace(shape, length=1)
-    token = compile_call(source, one, lambda: capture_piece(model, None, cache, reach), options, tell)
-    token = with_rows(token, (), _in_place)
+        if rows is True and chunk > 1 and reach.low < reach.high:
+            rows = octaves(part, options.target)
+        prompt = compiled(chunk, lambda: capture_piece(model, part, cache, reach), rows, _in_place)
+    token = compiled(1, lambda: capture_piece(model, None, cache, reach), (), _in_place)
     ends = model.config.eos_token_id
     stops = frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
-    return Generation(prompt, token, lengths, maximum, stops, chunk, reach)
-
-
-def _number_or_range(lengths: Dim) -> int | Dim:
-    return lengths if lengths.low < lengths.high else lengths.low
+    return Generation(prompt, token, lengths, maximum, stops, reach, chunk)
 
 
 def _in_place(call: Compilation) -> Compilation:
@@ -403,11 +375,11 @@ class Generator:
             DynamicModelRunner(call, executor, _weights(call, values), device)
             for call in (generation.prompt, generation.token)
         )
+        self._position = torch.zeros((), dtype=torch.long, device=device)
         first = generation.lengths.high if length is None else length
         self._rows = generation.rows_up_to(first + 1)
-        self._token = self._reading(self._rows)
-        start, count = generation.pieces(first)[0]
-        self._prompt(count, generation.rows_up_to(start + count))
+        self._token = self._tokens.fresh(generation.token_of(self._rows))
+        self._prompt(*generation.pieces(first)[0][1:])
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """Yield at most `count` new tokens, each when it is known.
@@ -416,69 +388,61 @@ class Generator:
         DplcError for a prompt of a length that was not compiled.
         """
         found, length = self.generation, len(prompt)
-        found.pieces(length)
+        pieces = found.pieces(length)
         ends = found.stops if stops is None else stops
-        count = min(count, found.maximum - length)
-        if count < 1:
+        last = min(length + count, found.maximum) - 1
+        if last < length:
             return
-        token, cache = self._read(prompt)
-        position = torch.zeros((), dtype=torch.long, device=self._device)
-        for place in range(length, length + count):
+        token, cache = self._read(prompt, pieces)
+        for place in range(length, last + 1):
             number = int(token)
             yield number
-            if number in ends or place + 1 == length + count:
+            if number in ends or place == last:
                 return
-            position.fill_(place)
             rows = found.rows_up_to(place + 1)
             if rows != self._rows:
-                self._token, self._rows = self._reading(rows, self._token), rows
-            token = _run(self._token, {"input_ids": token, "position": position}, cache, rows)
+                self._token, self._rows = self._tokens.fresh(found.token_of(rows), self._token), rows
+            token = self._step(self._token, token, place, rows, cache)
 
-    def _read(self, prompt: Sequence[int]) -> tuple[Any, list[Any]]:
-        """Return the first new token, and the cache. The call's temporaries are freed."""
-        ids = torch.tensor([list(prompt)], device=self._device)
-        if self.generation.chunk is None:
-            token, *cache = self._prompt(len(prompt)).run({"input_ids": ids})
+    def _read(self, prompt: Sequence[int], pieces: Sequence[tuple[int, int, int]]) -> tuple[Any, list[Any]]:
+        """Return the first new token, and the cache. The temporaries of the calls are freed."""
+        found, ids = self.generation, torch.tensor([list(prompt)], device=self._device)
+        if found.chunk is None:
+            token, *cache = self._prompt(len(prompt), found.rows).run({"input_ids": ids})
             return token, cache
-        position = torch.zeros((), dtype=torch.long, device=self._device)
-        outputs = self.generation.token_of(self.generation.rows).outputs[1:]
-        kinds = [(output.shape, getattr(torch, TORCH_DTYPES[output.dtype])) for output in outputs]
         # zeros, because masked values are multiplied by 0, and must be numbers
-        cache = [torch.zeros(shape, dtype=dtype, device=self._device) for shape, dtype in kinds]
-        token, runner, runs = None, None, (0, 0)  # runs: the tokens that the runner reads, and rows of the cache
-        for start, count in self.generation.pieces(len(prompt)):
-            rows = self.generation.rows_up_to(start + count)
-            if runner is None or runs != (count, rows):
-                runner, runs = self._prompt(count, rows), (count, rows)
-            position.fill_(start)
-            given = {"input_ids": ids[:, start : start + count].contiguous(), "position": position}
-            token = _run(runner, given, cache, rows)
+        cache = [
+            torch.zeros(output.shape, dtype=torch_dtype(output.dtype), device=self._device)
+            for output in found.token_of(found.rows).outputs[1:]
+        ]
+        token = None
+        for (count, rows), alike in itertools.groupby(pieces, key=lambda piece: piece[1:]):
+            runner = self._prompt(count, rows)
+            for start, _, _ in alike:
+                token = self._step(runner, ids[:, start : start + count].contiguous(), start, rows, cache)
         return token, cache
 
-    def _reading(self, rows: int, sharing: ModelRunner | None = None) -> ModelRunner:
-        """Return the runner that reads a token, given so many rows of the cache."""
-        return self._tokens.fresh(self.generation.token_of(rows), sharing)
-
-    def _prompt(self, length: int, rows: int | None = None) -> ModelRunner:
+    def _prompt(self, length: int, rows: int) -> ModelRunner:
         return self._prompts.fresh(self.generation.prompt_of(length, rows), self._token)
 
-
-def _run(runner: ModelRunner, given: Tensors, cache: Sequence[Any], rows: int) -> Any:
-    """Return the next token. The call reads and updates the first rows of the cache."""
-    first = [tensor[:rows] for tensor in cache]
-    token, *written = runner.run({**given, **{f"cache_{number}": tensor for number, tensor in enumerate(first)}})
-    for before, after in zip(first, written, strict=True):
-        if after.data_ptr() != before.data_ptr():
-            before.copy_(after)
-    return token
+    def _step(self, runner: ModelRunner, ids: Any, place: int, rows: int, cache: Sequence[Any]) -> Any:
+        """Return the token after some tokens, which begin at a place. The call updates the first rows of the cache."""
+        self._position.fill_(place)
+        first = {f"cache_{number}": tensor[:rows] for number, tensor in enumerate(cache)}
+        token, *written = runner.run({"input_ids": ids, "position": self._position, **first})
+        for before, after in zip(first.values(), written, strict=True):
+            if after.data_ptr() != before.data_ptr():
+                before.copy_(after)
+        return token
 
 
 def _weights(call: CompiledModel, weights: Tensors) -> dict[str, Any]:
     """Return {buffer: tensor} of its weights. Raises DplcError for a missing one."""
-    missing = [want.names[0] for want in call.weights.values() if want.names[0] not in weights]
+    names = {buffer: want.names[0] for buffer, want in call.weights.items()}
+    missing = [name for name in names.values() if name not in weights]
     if missing:
         raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
-    return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
+    return {buffer: weights[name] for buffer, name in names.items()}
 
 
 # ---- Tokenise text with the tokenizer in a model's folder.
@@ -536,10 +500,8 @@ class Stream:
 def stops_of(model: str) -> frozenset[int] | None:
     """Return the tokens that end a text by `generation_config.json`, which then counts; None if it has none."""
     folder = folder_of(model)
-    if folder is None or not (folder / "generation_config.json").is_file():
-        return None
-    try:
-        found = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
-        return frozenset(map(int, found if isinstance(found, list) else [found]))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return None
+    if folder is not None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            found = json.loads((folder / "generation_config.json").read_bytes())["eos_token_id"]
+            return frozenset(map(int, found if isinstance(found, list) else [found]))
+    return None
