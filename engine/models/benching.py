@@ -7,8 +7,8 @@ import math
 import random
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,9 +29,10 @@ from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError
 from ...ir.interp import torch as meaning
 from ...ir.kernel import Loop, Replicate
-from ...ir.program import Block, Kernel
+from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
+    Say,
     note_limits,
     provenance,
     row,
@@ -65,8 +66,7 @@ from ..cost.predict import predict
 from ..kernels.sharing import key
 from ..ruleset import Toolchain
 from ..run.calls import Judgement, judge
-from ..schedule.scheduling import seconds_of
-from ..schedule.space import FusionVariant, ProgramCandidate, ProgramSpace
+from ..schedule.space import FusionVariant, ProgramSpace
 from .artefact import Artefact, plan_of
 from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
 from .sources import ModelSource, Tell, build
@@ -125,11 +125,10 @@ def bench(
 
 def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> list[CaseRecord]:
     """Return a record of every distinct kernel, over all its launches, and of the whole."""
-    program, dtype = subject.program, subject.plan.dtype
-    launches = Counter(kernel.name for kernel in program.kernels)
+    dtype, launches = subject.plan.dtype, Counter(kernel.name for kernel in subject.program.kernels)
+    kernels = {kernel.text: kernel for kernel in subject.program.distinct_kernels()}
+    found = each_assembled(kernels, target.arch) if assemble else ((text, None) for text in kernels)
     cases = []
-    kernels = {kernel.text: kernel for kernel in program.distinct_kernels()}
-    found = each_assembled(kernels, target.arch) if assemble else zip(kernels, [None] * len(kernels), strict=True)
     for place, (text, made) in enumerate(found):
         tell("assembling and predicting" if assemble else "predicting", place, len(launches))
         kernel, registers = kernels[text], made.registers if isinstance(made, Assembled) else None
@@ -146,13 +145,11 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
 def summary(record: ModelBench) -> str:
     """Return one paragraph of totals."""
     found = record.figures
-    return "; ".join(
-        (
-            f"{found.launches} launches of {found.kernels} kernels, at most {found.per_block} in a block",
-            totals_line(record),
-            f"peak of temporaries {found.planned_bytes / 2**20:.2f} MiB planned, of eager at least "
-            f"{found.eager_bytes / 2**20:.2f} MiB (computed)",
-        )
+    planned, eager = found.planned_bytes / 2**20, found.eager_bytes / 2**20
+    return (
+        f"{found.launches} launches of {found.kernels} kernels, at most {found.per_block} in a block; "
+        f"{totals_line(record)}; "
+        f"peak of temporaries {planned:.2f} MiB planned, of eager at least {eager:.2f} MiB (computed)"
     )
 
 
@@ -169,6 +166,11 @@ GATES = {
 LARGEST = 1 << 28  # elements of weights that are worth a run in float64
 
 
+def _judged(subject: Artefact, results: Sequence[Any], wanted: Sequence[Any], times: int = 1) -> Judgement:
+    """Judge outputs by the gate of the model's dtype, or by some times that."""
+    return judge(results, wanted, gates=dict.fromkeys(GATES, times * GATES[subject.plan.dtype]))
+
+
 def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Binding | None = None) -> Judgement | str:
     """Compare outputs with the reference, or return why they were not compared.
 
@@ -180,15 +182,13 @@ def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Bi
         return f"{elements / 1e9:.1f} billion weights would take {8 * elements / 1e9:.0f} GB"
     graph = found.torch_graph(sizes)
     try:
-        wanted = meaning.run(graph, tensors)
-        return judge(results, wanted, gates=dict.fromkeys(GATES, GATES[found.plan.dtype]))
+        return _judged(found, results, meaning.run(graph, tensors))
     except DplcError:
         raise
     except Exception as error:  # torch has many classes for a damaged graph
-        why = str(error).splitlines()[:1] or [type(error).__name__]
-        raise DplcError(
-            f"the artefact is damaged: {found.folder / 'ir' / 'torch.ir'} cannot be run: {why[0]}"
-        ) from None
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        path = found.folder / "ir" / "torch.ir"
+        raise DplcError(f"the artefact is damaged: {path} cannot be run: {why}") from None
 
 
 # ---- Measure a model on a GPU: each distinct kernel, and the whole next to eager and torch.compile.
@@ -203,24 +203,23 @@ def measure(
     device: str,
 ) -> None:
     """Fill in the measured times of the cases. weights: {name: tensor on the device}."""
+    plan = subject.plan
     constants = {**weights, **{name: tensor.to(device) for name, tensor in subject.constants.items()}}
     runner = ModelRunner(subject.program, subject.outputs, executor, constants)
     eager = eager_model(subject, weights, device)
-    shapes, part = extents(eager, subject.plan.length, subject.plan.batch), called(eager)  # type: ignore[arg-type]
-    kinds = {name: ("i64" if name == TOKENS else subject.plan.dtype, shape) for name, shape in shapes.items()}
-    inputs = {name: tensor.to(device) for name, tensor in drawn(kinds, subject.plan.config).items()}  # type: ignore[arg-type]
-    names, flags = tuple(inputs), plain(part)
+    part, shapes = called(eager), extents(eager, plan.length, plan.batch)  # type: ignore[arg-type]
+    flags, kinds = plain(part), {name: ("i64" if name == TOKENS else plan.dtype, shapes[name]) for name in shapes}
+    inputs = {name: tensor.to(device) for name, tensor in drawn(kinds, plan.config).items()}  # type: ignore[arg-type]
+    given, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
 
-    def of_eager(*given: Any) -> Any:
-        return part(**dict(zip(names, given, strict=True)), **flags)[0]
+    def of_eager(*tensors: Any) -> Any:
+        return part(**dict(zip(inputs, tensors, strict=True)), **flags)[0]
 
     def judged(results: list[Any]) -> Judgement:
-        gates = dict.fromkeys(GATES, 2 * GATES[subject.plan.dtype])
-        return judge(results[:1], [of_eager(*inputs.values())], gates=gates)
+        return _judged(subject, results[:1], [of_eager(*given)], times=2)
 
-    found, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
     with torch.no_grad():
-        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, found, clock, wrong)
+        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, given, clock, wrong)
         if cases[-1].measured.dplc is not None:
             runner.run(inputs)
             time_kernels(cases[:-1], runner.program, runner.session.launch, clock)
@@ -259,8 +258,6 @@ RUNNER = (
 PACKAGES = ("", "ir/", "codegen/", "codegen/pack/")
 MAIN = "import sys\n\nfrom dplc.codegen.pack.runner import main\n\nsys.exit(main())\n"
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class PickedSuite:
@@ -272,26 +269,29 @@ class PickedSuite:
     part: str
 
 
-@dataclass
+@dataclass(frozen=True)
+class PackReport:
+    """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
+
+    cases: int
+    kernels: int
+    refused: Mapping[str, DplcError]
+
+
+@dataclass(frozen=True)
 class _Made:
-    """A case that was compiled. kernels: Kernel IR of every launch."""
+    """A case that was compiled. candidate, same: as in `PackedCase`."""
 
     subject: BenchSubject
     picked: PickedSuite
     compilation: Compilation
-    program: Program
-    kernels: tuple[Kernel, ...]
     candidate: int | None = None
     same: str = ""
 
-
-@dataclass
-class PackReport:
-    """Counts of packed cases and kernels. refused: {case: the reason for its absence}."""
-
-    cases: int = 0
-    kernels: int = 0
-    refused: dict[str, DplcError] = field(default_factory=dict)
+    @property
+    def kernels(self) -> tuple[CudaKernel, ...]:
+        """The kernel of every launch."""
+        return self.compilation.program.kernels
 
 
 def pack(
@@ -304,52 +304,60 @@ def pack(
     build: assembles a kernel. A case that cannot be compiled is left out and reported. Raises
     DplcError for an error that is not due to a case.
     """
-    packed, made, target = PackReport(), list[_Made](), compiler.target
+    refused, target = dict[str, DplcError](), compiler.target
     import_everything()
-    for picked in suites:
-        made += _compiled(picked, compiler, packed, say)
+    made = [one for picked in suites for one in _compiled(picked, compiler, refused, say)]
     measured = suites[min(1, len(suites) - 1)]
     chosen = [one for one in made if one.picked is measured and not one.same]
     for one in chosen[:: max(1, len(chosen) // candidates)][:candidates] if candidates else ():
         say(f"drawing schedules of {one.subject.case.name}")
         made += _candidates(one, compiler)
-    images = _images(made, target, packed, build, say)
-    made = [one for one in made if all(kernel.text in images for kernel in one.program.kernels)]
-    packed.cases, packed.kernels = len(made), len(images)
+    kernels = {kernel.text: kernel for one in made for kernel in one.kernels}
+    owners = {kernel.text: one.subject.case.name for one in made for kernel in one.kernels}
+    say(f"assembling {len(kernels)} kernels")
+    images: dict[str, Assembled] = {}
+    for text, found in each_assembled(kernels, target.arch, build):
+        if isinstance(found, Assembled):
+            images[text] = found
+        else:
+            refused[owners[text]] = found
+    made = [one for one in made if all(kernel.text in images for kernel in one.kernels)]
     constants: dict[str, NDArray[Any]] = {}
-    head: dict[str, Any] = {"format": FORMAT, "parts": [one.part for one in suites]}
-    head |= {
+    head = {
+        "format": FORMAT,
+        "parts": [one.part for one in suites],
         **provenance(command, target, compiler.tools),
-        "cases": [_record(one, target, images, constants) for one in made],
+        "cases": [_record(one, images, constants) for one in made],
     }
-    _write(file, head, made, images, constants)
-    return packed
+    packed = {kernel.text: kernel for one in made for kernel in one.kernels}
+    with zipfile.ZipFile(file, "w") as out:
+        for name, data in _files(head, packed.values(), images, constants):
+            # no date: the same pack is the same file
+            out.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9)
+    return PackReport(len(made), len(images), refused)
 
 
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def _compiled(picked: PickedSuite, compiler: Compiler, packed: PackReport, say: Say) -> Iterator[_Made]:
-    """Yield the cases of a suite, those that are the same program compiled once."""
+def _compiled(
+    picked: PickedSuite, compiler: Compiler, refused: dict[str, DplcError], say: Say
+) -> Iterator[_Made]:  # fmt: skip
+    """Yield the cases of a suite, those that are the same program compiled once. refused: receives the others."""
     known: dict[Any, _Made] = {}
     for case in picked.cases:
         subject = subject_of(picked.suite, case)
         key = subject.expression, str(subject.shapes), str(subject.spreads), case.dtype, case.rules
         if key in known:
-            first = known[key]
-            kernels = first.kernels
-            same = first.subject.case.name
-            yield _Made(subject, picked, first.compilation, first.program, kernels, same=same)
+            yield replace(known[key], subject=subject, same=known[key].subject.case.name)
             continue
         say(f"compiling {case.name}")
         try:
-            compilation = with_rules(compiler, case.rules).compile(subject.capture())
+            known[key] = _Made(subject, picked, with_rules(compiler, case.rules).compile(subject.capture()))
         except DplcError as error:
-            packed.refused[case.name] = error
-            continue
-        kernels = tuple(compilation.kernels[index] for index in compilation.launched)
-        known[key] = _Made(subject, picked, compilation, compilation.program, kernels)
-        yield known[key]
+            refused[case.name] = error
+        else:
+            yield known[key]
 
 
 def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
@@ -359,11 +367,10 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
 
     compiler, captured = with_rules(compiler, one.subject.case.rules), one.subject.capture()
     _, plan = compiler.cut(captured)
-    target, dice = compiler.target, random.Random(0)
-    space = ProgramSpace(compiler.tools, [FusionVariant("", lambda: plan.kernels)], target)
-    most = SLOWEST * seconds_of(one.kernels, target)
-    candidate: ProgramCandidate = space.default()
-    found: dict[str, tuple[float, Program, tuple[Kernel, ...]]] = {}
+    space = ProgramSpace(compiler.tools, [FusionVariant("", lambda: plan.kernels)], compiler.target)
+    candidate, dice = space.default(), random.Random(0)
+    most = SLOWEST * one.compilation.predicted_seconds
+    found: dict[str, tuple[float, Compilation]] = {}
     for _ in range(DRAWN):
         changed = decided(space, mutated(candidate, dice), 0)
         schedules = winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
@@ -371,17 +378,14 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
             made = replace(compiler, schedules=schedules).compile(captured)
         except DplcError:
             continue
-        kernels = tuple(made.kernels[index] for index in made.launched)
-        seconds = seconds_of(kernels, target)
-        if seconds <= most and all(_statements(kernel.body) <= MOST_STATEMENTS for kernel in kernels):
-            found[_texts(made.program)], candidate = (seconds, made.program, kernels), changed
-    found.pop(_texts(one.program), None)
-    ranked = sorted(found.values(), key=lambda each: each[0])
-    last = len(ranked) - 1
-    places = sorted({round(last * step / (SCHEDULES - 1)) for step in range(SCHEDULES)}) if ranked else []
-    for number, place in enumerate(places):
-        _, program, kernels = ranked[place]
-        yield _Made(one.subject, one.picked, one.compilation, program, kernels, number)
+        seconds = made.predicted_seconds
+        if seconds <= most and all(_statements(kernel.body) <= MOST_STATEMENTS for kernel in made.kernels):
+            found[_texts(made.program.kernels)], candidate = (seconds, made), changed
+    found.pop(_texts(one.kernels), None)
+    ranked = [made for _, made in sorted(found.values(), key=lambda each: each[0])]
+    places = {round((len(ranked) - 1) * step / (SCHEDULES - 1)) for step in range(SCHEDULES)} if ranked else ()
+    for number, place in enumerate(sorted(places)):
+        yield replace(one, compilation=ranked[place], candidate=number)
 
 
 def _statements(block: Block) -> int:
@@ -393,52 +397,36 @@ def _statements(block: Block) -> int:
     return count
 
 
-def _images(
-    made: list[_Made], target: Target, packed: PackReport, build: Build | None, say: Say
-) -> dict[str, Assembled]:
-    """Return {text of a kernel: its image}. A kernel that the assembler refuses leaves its case out."""
-    kernels = {kernel.text: kernel for one in made for kernel in one.program.kernels}
-    of = {kernel.text: one.subject.case.name for one in made for kernel in one.program.kernels}
-    say(f"assembling {len(kernels)} kernels")
-    images: dict[str, Assembled] = {}
-    for text, found in each_assembled(kernels, target.arch, build):
-        if isinstance(found, Assembled):
-            images[text] = found
-        else:
-            packed.refused[of[text]] = found
-    return images
-
-
 # ---- records -------------------------------------------------------------------------------------
 
 
-def _record(
-    one: _Made, target: Target, images: Mapping[str, Assembled], constants: dict[str, NDArray[Any]]
-) -> dict[str, Any]:
+def _record(one: _Made, images: Mapping[str, Assembled], constants: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the entry of a case in `pack.json`. constants: receives its arrays, by digest.
 
     `part` names the part of the suite that was packed. `parameters` are the buffers of the inputs, in order. `results`
     have a name, a dtype and torch's shape. `launches` holds the counts of the model for each launch. `texts` is a
     digest of the texts of all kernels, which identifies the kernels that were measured.
     """
-    case, program, captured = one.subject.case, one.program, one.compilation.captured
-    launches = zip(one.kernels, program.kernels, strict=True)
-    counted = [instruction_counts(kernel, images[text.text].registers) for kernel, text in launches]
+    case, made = one.subject.case, one.compilation
+    program, captured, target = made.program, made.captured, made.target
+    once = [
+        instruction_counts(kernel, images[text.text].registers)
+        for kernel, text in zip(made.kernels, made.cuda_kernels, strict=True)
+    ]
+    counted = [once[index] for index in made.launched]
     found: dict[str, str] = {}
     for buffer in program.constants:
         array = as_numpy(buffer, captured.tensors[buffer.name].reshape(buffer.shape))
         found[buffer.name] = digest([array.tobytes(), str(array.dtype), str(array.shape)])
         constants[found[buffer.name]] = array
-    outputs = zip(one.compilation.plan.outputs, one.compilation.plan.results, strict=True)
     compulsory = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
-    least = program_seconds(one.compilation.plan.kernels, compulsory, len(program.kernels), target)
+    least = program_seconds(made.plan.kernels, compulsory, len(counted), target)
     return {
         "suite": one.picked.path.stem, "part": one.picked.part, "name": case.name, "dtype": case.dtype,
         "expression": one.subject.expression, "inputs": one.subject.shapes, "spreads": one.subject.spreads,
-        "parameters": captured.inputs,
-        "results": [(param.name, kind.dtype, tuple(map(int, kind.shape))) for param, kind in outputs],
+        "parameters": captured.inputs, "results": [(b.name, b.dtype, b.shape) for b in made.outputs_at()],
         "program": _launch_plan(program), "constants": found, "least_us": least * 1e6,
-        "launches": [features(counts) for counts in counted], "texts": _texts(program),
+        "launches": [features(counts) for counts in counted], "texts": _texts(program.kernels),
         "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
         "rules": [Path(rule).stem for rule in case.rules], "candidate": one.candidate, "same": one.same,
     }  # fmt: skip
@@ -452,46 +440,30 @@ def _launch_plan(program: Program) -> dict[str, Any]:
         "inputs": program.inputs, "outputs": program.outputs, "constants": program.constants,
         "temporaries": program.temporaries, "arena_bytes": arena.bytes, "offsets": dict(arena.offsets),
         "launches": [(place[launch.kernel.name], launch.buffers) for launch in program.launches()],
-        "kernels": [replace(kernel, text=_name(kernel), comment="") for kernel in kernels],
+        "kernels": [replace(kernel, text=_texts([kernel]), comment="") for kernel in kernels],
     }  # fmt: skip
 
 
-def _name(kernel: CudaKernel) -> str:
-    """Return the file name of a kernel, without a suffix."""
-    return digest([kernel.text])[:20]
+def _texts(kernels: Iterable[CudaKernel]) -> str:
+    """Return a digest of the texts of kernels; of one kernel, it names its files."""
+    return digest([kernel.text for kernel in kernels])[:20]
 
 
-def _texts(program: Program) -> str:
-    """Return a digest of all kernels of a program."""
-    return digest([kernel.text for kernel in program.kernels])[:20]
-
-
-# ---- the file ------------------------------------------------------------------------------------
-
-
-def _write(
-    file: IO[bytes], head: Mapping[str, Any], made: Sequence[_Made], images: Mapping[str, Assembled],
+def _files(
+    head: Mapping[str, Any], kernels: Iterable[CudaKernel], images: Mapping[str, Assembled],
     constants: Mapping[str, NDArray[Any]],
-) -> None:  # fmt: skip
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as out:
-
-        def add(name: str, data: bytes | str) -> None:
-            out.writestr(
-                zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED, 9
-            )  # no date: the same pack is the same file
-
-        add(CONTENTS, msgspec.json.encode(head))
-        add("__main__.py", MAIN)
-        for folder in PACKAGES:
-            add(f"dplc/{folder}__init__.py", "")
-        for name in RUNNER:
-            add(f"dplc/{name}", (ROOT / name).read_bytes())
-        for path in sorted(HEADERS.glob("*.cuh")):
-            add(f"include/{path.name}", path.read_bytes())
-        for text, kernel in {kernel.text: kernel for one in made for kernel in one.program.kernels}.items():
-            add(f"cubin/{_name(kernel)}.cubin", images[text].cubin)
-            add(f"cuda/{_name(kernel)}.cu", text)
-        for name, array in constants.items():
-            room = io.BytesIO()
-            np.save(room, array, allow_pickle=False)
-            add(f"constants/{name}.npy", room.getvalue())
+) -> Iterator[tuple[str, bytes | str]]:  # fmt: skip
+    """Yield (name, content) of the files of a pack."""
+    yield CONTENTS, msgspec.json.encode(head)
+    yield "__main__.py", MAIN
+    yield from ((f"dplc/{folder}__init__.py", "") for folder in PACKAGES)
+    yield from ((f"dplc/{name}", (ROOT / name).read_bytes()) for name in RUNNER)
+    yield from ((f"include/{path.name}", path.read_bytes()) for path in sorted(HEADERS.glob("*.cuh")))
+    for kernel in kernels:
+        name = _texts([kernel])
+        yield f"cubin/{name}.cubin", images[kernel.text].cubin
+        yield f"cuda/{name}.cu", kernel.text
+    for name, array in constants.items():
+        room = io.BytesIO()
+        np.save(room, array, allow_pickle=False)
+        yield f"constants/{name}.npy", room.getvalue()
