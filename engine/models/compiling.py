@@ -77,13 +77,12 @@ class ModelRunner:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
         given = {}
         for buffer in self.program.inputs:
-            wanted = f"{buffer.dtype}{list(buffer.shape)}"
             if buffer.name not in inputs:
-                raise DplcError(f"the program needs the input `{buffer.name}`, {wanted}")
+                raise DplcError(f"the program needs the input `{buffer.name}`, {buffer.dtype}{list(buffer.shape)}")
             tensor = inputs[buffer.name]
             if tensor.numel() != buffer.size or tensor.dtype != torch_dtype(buffer.dtype):
                 found = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-                raise DplcError(f"input `{buffer.name}` must be {wanted}; it is {found}")
+                raise DplcError(f"input `{buffer.name}` must be {buffer.dtype}{list(buffer.shape)}; it is {found}")
             given[buffer.name] = tensor.detach().reshape(buffer.shape)
         results = self.session.run(given)
         return [results[output.name].reshape(output.shape) for output in self._outputs]
@@ -98,34 +97,45 @@ MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many
 class DynamicModelRunner:
     """A model; `run` as of a ModelRunner, at any lengths in the ranges of its sizes.
 
-    model: a CompiledModel or an Artefact; weights: {buffer: tensor}; device: torch's, where the executor finds tensors.
+    model: a CompiledModel or an Artefact; weights: {buffer: tensor}; device: torch's, where the executor finds tensors;
+    most: how many lengths keep their memory. The optional runner on the same executor shares its weights.
     """
 
-    def __init__(self, model: Any, executor: Executor, weights: Tensors, device: str = "cpu"):
+    def __init__(
+        self, model: Any, executor: Executor, weights: Tensors, device: str = "cpu", most: int = MOST_KEPT,
+        sharing: DynamicModelRunner | None = None,
+    ):  # fmt: skip
         self.model, self._executor, self._weights, self._device = model, executor, weights, device
+        self._most, self._sharing = most, sharing
         self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
-        self._runners: dict[tuple[int, ...], ModelRunner] = {}  # by lengths, the latest last
+        self._runners: dict[frozenset[tuple[str, int]], ModelRunner] = {}  # by lengths, the latest last
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}.
 
-        Raises DplcError for inputs that do not fit, and for a length that was not compiled. The most recently used
-        lengths keep their memory.
+        Raises DplcError for inputs that do not fit, and for a length that was not compiled.
         """
-        sizes = sizes_of_call(self.model.inputs_with_sizes, inputs)
-        key, sharing = tuple(sizes.values()), next(iter(self._runners.values()), None)
-        found = self._runners.pop(key, None) or self.fresh(self.model.at(sizes), sharing)
-        self._runners[key] = found
-        if len(self._runners) > MOST_KEPT:
-            del self._runners[next(iter(self._runners))]
-        return found.run(inputs)
+        return self.runner(sizes_of_call(self.model.inputs_with_sizes, inputs)).run(inputs)
 
-    def fresh(self, made: BoundModel, sharing: ModelRunner | None = None) -> ModelRunner:
-        """Return a new runner at a binding. The optional runner shares its weights, as in `ModelRunner`."""
+    def runner(self, sizes: Binding) -> ModelRunner:
+        """Return the runner at these lengths; the most recently used runners keep their memory."""
+        key = frozenset(sizes.items())
+        found = self._runners.pop(key, None) or self._fresh(self.model.at(sizes))
+        self._runners[key] = found
+        if len(self._runners) > self._most:
+            del self._runners[next(iter(self._runners))]
+        return found
+
+    def forget(self) -> None:
+        """Give back the memory of all lengths."""
+        self._runners.clear()
+
+    def _fresh(self, made: BoundModel) -> ModelRunner:
         if made.plan not in self._constants:
             self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
         constants = {**self._constants[made.plan], **self._weights}
-        return ModelRunner(made.program, made.outputs, self._executor, constants, sharing)
+        others = (*self._runners.values(), *(self._sharing._runners.values() if self._sharing else ()))
+        return ModelRunner(made.program, made.outputs, self._executor, constants, next(iter(others), None))
 
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.

@@ -6,7 +6,6 @@ The prompt has any length. A token's call updates the cache without a copy, if i
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,7 +30,6 @@ from .compiling import (
     CapturedModel,
     CompiledModel,
     DynamicModelRunner,
-    ModelRunner,
     ModelShape,
     called,
     capture_call,
@@ -200,17 +198,14 @@ class Generation:
     reach: Dim
     chunk: int | None = None
 
-    def prompt_of(self, length: int, rows: int | None = None) -> BoundModel:
-        """Return the model that reads so many tokens of a prompt at once, given so many rows of the cache.
+    def sizes_of(self, call: CompiledModel, length: int, rows: int) -> dict[str, int]:
+        """Return the sizes of a call that reads so many tokens, given so many rows of the cache."""
+        numbers = {self.lengths.name: length, self.reach.name: rows}
+        return {name: numbers[name] for name in call.sizes}
 
-        The tokens are all of the prompt, or a piece.
-        """
-        numbers = {self.lengths.name: length, self.reach.name: rows or self.rows}
-        return self.prompt.at({name: numbers[name] for name in self.prompt.sizes})
-
-    def token_of(self, rows: int) -> BoundModel:
-        """Return the model that reads one token, given so many rows of the cache."""
-        return self.token.at(dict.fromkeys(self.token.sizes, rows))
+    def prompt_of(self, length: int) -> BoundModel:
+        """Return the model that reads so many tokens at once, all of a prompt or a piece, given the whole cache."""
+        return self.prompt.at(self.sizes_of(self.prompt, length, self.rows))
 
     @property
     def rows(self) -> int:
@@ -221,8 +216,8 @@ class Generation:
         """Return the number of rows for a call that writes the last of so many tokens."""
         return _rounded_up(tokens, self.reach.multiple)
 
-    def pieces(self, length: int) -> list[tuple[int, int, int]]:
-        """Return (position, tokens, rows of the cache) of each piece of a prompt that is read at once.
+    def pieces(self, length: int) -> list[tuple[int, int]]:
+        """Return (position, tokens) of each piece of a prompt that is read at once.
 
         Raises DplcError for a length that was not compiled.
         """
@@ -230,8 +225,8 @@ class Generation:
             low, high = self.lengths.low, self.lengths.high
             told = f"{low}" if low == high else f"{low} to {high}"
             raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
-        ends = [*range(0, length, self.chunk or length), length]
-        return [(start, end - start, self.rows_up_to(end)) for start, end in itertools.pairwise(ends)]
+        step = self.chunk or length
+        return [(start, min(step, length - start)) for start in range(0, length, step)]
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -371,15 +366,15 @@ class Generator:
     ):  # fmt: skip
         self.generation, self._device = generation, device
         values = {name: tensor.to(device) for name, tensor in weights.items()}
-        self._prompts, self._tokens = (
-            DynamicModelRunner(call, executor, _weights(call, values), device)
-            for call in (generation.prompt, generation.token)
-        )
+        prompt, token = generation.prompt, generation.token
+        self._tokens = DynamicModelRunner(token, executor, _weights(token, values), device, 1)
+        self._prompts = DynamicModelRunner(prompt, executor, _weights(prompt, values), device, 1, self._tokens)
         self._position = torch.zeros((), dtype=torch.long, device=device)
         first = generation.lengths.high if length is None else length
-        self._rows = generation.rows_up_to(first + 1)
-        self._token = self._tokens.fresh(generation.token_of(self._rows))
-        self._prompt(*generation.pieces(first)[0][1:])
+        self._tokens.runner(generation.sizes_of(token, 1, generation.rows_up_to(first + 1)))
+        _, count = generation.pieces(first)[0]
+        self._prompts.runner(generation.sizes_of(prompt, count, generation.rows_up_to(count)))
+        self._prompts.forget()
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
         """Yield at most `count` new tokens, each when it is known.
@@ -393,43 +388,32 @@ class Generator:
         last = min(length + count, found.maximum) - 1
         if last < length:
             return
-        token, cache = self._read(prompt, pieces)
+        ids = torch.tensor([list(prompt)], device=self._device)
+        token: Any = None
+        if found.chunk is None:
+            token, *cache = self._prompts.run({"input_ids": ids})
+        else:
+            # zeros, because masked values are multiplied by 0, and must be numbers
+            cache = [
+                torch.zeros((found.rows, *kept.shape[1:]), dtype=torch_dtype(kept.dtype), device=self._device)
+                for kept in found.token.compilation.captured.graph.outs[1:]
+            ]
+            for start, amount in pieces:
+                token = self._next(self._prompts, ids[:, start : start + amount].contiguous(), start, cache)
+        self._prompts.forget()
         for place in range(length, last + 1):
             number = int(token)
             yield number
             if number in ends or place == last:
                 return
-            rows = found.rows_up_to(place + 1)
-            if rows != self._rows:
-                self._token, self._rows = self._tokens.fresh(found.token_of(rows), self._token), rows
-            token = self._step(self._token, token, place, rows, cache)
+            token = self._next(self._tokens, token, place, cache)
 
-    def _read(self, prompt: Sequence[int], pieces: Sequence[tuple[int, int, int]]) -> tuple[Any, list[Any]]:
-        """Return the first new token, and the cache. The temporaries of the calls are freed."""
-        found, ids = self.generation, torch.tensor([list(prompt)], device=self._device)
-        if found.chunk is None:
-            token, *cache = self._prompt(len(prompt), found.rows).run({"input_ids": ids})
-            return token, cache
-        # zeros, because masked values are multiplied by 0, and must be numbers
-        cache = [
-            torch.zeros(output.shape, dtype=torch_dtype(output.dtype), device=self._device)
-            for output in found.token_of(found.rows).outputs[1:]
-        ]
-        token = None
-        for (count, rows), alike in itertools.groupby(pieces, key=lambda piece: piece[1:]):
-            runner = self._prompt(count, rows)
-            for start, _, _ in alike:
-                token = self._step(runner, ids[:, start : start + count].contiguous(), start, rows, cache)
-        return token, cache
-
-    def _prompt(self, length: int, rows: int) -> ModelRunner:
-        return self._prompts.fresh(self.generation.prompt_of(length, rows), self._token)
-
-    def _step(self, runner: ModelRunner, ids: Any, place: int, rows: int, cache: Sequence[Any]) -> Any:
+    def _next(self, call: DynamicModelRunner, ids: Any, place: int, cache: Sequence[Any]) -> Any:
         """Return the token after some tokens, which begin at a place. The call updates the first rows of the cache."""
         self._position.fill_(place)
+        rows = self.generation.rows_up_to(place + ids.numel())
         first = {f"cache_{number}": tensor[:rows] for number, tensor in enumerate(cache)}
-        token, *written = runner.run({"input_ids": ids, "position": self._position, **first})
+        token, *written = call.run({"input_ids": ids, "position": self._position, **first})
         for before, after in zip(first.values(), written, strict=True):
             if after.data_ptr() != before.data_ptr():
                 before.copy_(after)

@@ -154,12 +154,13 @@ def check_arguments(captured: Capture, inputs: Tensors, sizes: Binding) -> None:
                 raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
             check_tensor(told, tensor, param.dtype, [value_of(n, sizes) for n in param.shape])
             wanted = captured.strides.get(param.name)  # if the program reads the memory of the argument
-            if wanted is not None and (given := tuple(tensor.stride())) != wanted:
-                what = f"{told} has the strides {given}, not {wanted}, by which the program reads its memory"
-                raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
-            if wanted is not None and tensor.storage_offset():
-                what = f"{told} is a part of another tensor's memory, and the program reads its memory"
-                raise DplcError(what, hint="pass `.clone()`")
+            if wanted is not None:
+                if (given := tuple(tensor.stride())) != wanted:
+                    what = f"{told} has the strides {given}, not {wanted}, by which the program reads its memory"
+                    raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
+                if tensor.storage_offset():
+                    what = f"{told} is a part of another tensor's memory, and the program reads its memory"
+                    raise DplcError(what, hint="pass `.clone()`")
 
 
 def check_tensor(what: str, value: Any, dtype: str, shape: Sequence[Any]) -> None:
@@ -184,17 +185,18 @@ def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Tensors) -> d
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
     """
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, int] = {}
     for name, dimension, size in places:
         shape = getattr(inputs.get(name), "shape", ())
-        if dimension < len(shape):  # else `check_tensor` says what it is
+        if dimension < len(shape) and shape[dimension] != found.get(size.name):  # `check_tensor` looks at the rank
             length, where = shape[dimension], f"dimension {dimension} of `{name}`"
-            known, first = found.setdefault(size.name, (length, where))
-            if known != length:
-                what = f"`{size.name}` is {known} ({first}) and {length} ({where}): they must agree"
-                raise DplcError(what, hint="dimensions of one name have one length in a call")
+            if size.name in found:
+                first = next(f"dimension {d} of `{n}`" for n, d, other in places if other.name == size.name)
+                what = f"`{size.name}` is {found[size.name]} ({first}) and {length} ({where})"
+                raise DplcError(f"{what}: they must agree", hint="dimensions of one name have one length in a call")
             check_length(size, length, f" ({where})")
-    return {name: length for name, (length, _) in found.items()}
+            found[size.name] = length
+    return found
 
 
 def check_length(size: Size, length: int, where: str = "") -> None:
@@ -356,10 +358,10 @@ def contents(tensor: Any, on_device: bool) -> bytes:
 
 def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, below: int) -> Any:
     """Return floats of a normal distribution, or whole numbers from 0 that are below a bound."""
-    kind = getattr(torch, TORCH_DTYPES[dtype])
-    if kind.is_floating_point:
-        return torch.randn(tuple(shape), generator=generator).to(kind)
-    return torch.randint(0, below, tuple(shape), generator=generator).to(kind)
+    kind, size = getattr(torch, TORCH_DTYPES[dtype]), tuple(shape)
+    floats = kind.is_floating_point
+    made = torch.randn(size, generator=generator) if floats else torch.randint(0, below, size, generator=generator)
+    return made.to(kind)
 
 
 def in_float64(tensors: Tensors) -> dict[str, Any]:
