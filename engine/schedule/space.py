@@ -83,7 +83,7 @@ class Launched(NamedTuple):
     cuda: tuple[CudaKernel, ...]
 
 
-@dataclass
+@dataclass(eq=False)
 class ScheduleCandidate:
     """A whole schedule of a kernel: kernels of Tile IR, and on demand what they are lowered to."""
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
+import functools
 import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import nullcontext
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from itertools import islice
+from operator import itemgetter
+from typing import Any, ClassVar, TypeVar
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -22,6 +23,7 @@ from ..schedule.space import (
     DEFAULT,
     SKIP,
     DecisionPoint,
+    Domains,
     Fire,
     Genome,
     ProgramCandidate,
@@ -38,6 +40,9 @@ WORST, BEST = -2.0, 2.0  # logarithms of default over candidate between which re
 ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best schedule
 NEAR = 0.2  # largest difference in reward of a fusion variant that may still win: 2.2 times as slow
 
+T = TypeVar("T")
+Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -49,7 +54,7 @@ class Tried:
     candidate: ProgramCandidate
     score: Score
     reward: float
-    parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
+    parts: Scored = ()
 
 
 def reward(score: Score, default: float | None) -> float:
@@ -61,13 +66,17 @@ def reward(score: Score, default: float | None) -> float:
 
 
 class Search(ABC):
-    """Base of all searches. The first candidate, observed before anything is proposed, is the default schedule."""
+    """Base of all searches. The first candidate, observed before anything is proposed, is the default schedule.
+
+    best_of: the best reward of each fusion variant, and its candidate. best: the best of them. incumbent: its
+    decisions.
+    """
 
     def __init__(self, space: ProgramSpace, dice: random.Random):
         self.space, self.dice = space, dice
-        self.best: ProgramCandidate | None = None
-        self.best_reward = -1.0
-        self.best_of: dict[int, tuple[float, ProgramCandidate]] = {}  # by fusion variant
+        self.best_of: dict[int, tuple[float, ProgramCandidate]] = {}
+        self.best_reward, self.best_way = -1.0, 0
+        self.incumbent: Genome = {}
 
     @abstractmethod
     def propose(self) -> ProgramCandidate | None:
@@ -75,26 +84,11 @@ class Search(ABC):
 
     def observe(self, tried: Tried) -> None:
         """Record a score. A candidate of equal reward replaces the best one, so that the search crosses plateaus."""
-        way = tried.candidate.way
-        if tried.reward >= self.best_reward:
-            self.best, self.best_reward = tried.candidate, tried.reward
-        if way not in self.best_of or tried.reward >= self.best_of[way][0]:
-            self.best_of[way] = tried.reward, tried.candidate
-
-    @property
-    def incumbent(self) -> Genome:
-        """Return the decisions of the best schedule so far."""
-        return {} if self.best is None else dict(self.best.genome)
-
-    def way(self) -> int:
-        """Choose a fusion variant: each once, then mostly that of the best schedule, else one of similar reward."""
-        if len(self.space.ways) == 1 or self.best is None:
-            return 0
-        unseen = next((way for way in range(len(self.space.ways)) if way not in self.best_of), None)
-        if unseen is not None:
-            return unseen
-        others = [way for way, (found, _) in self.best_of.items() if 0 < found >= self.best_reward - NEAR]
-        return self.dice.choice(others) if others and self.dice.random() < ELSEWHERE else self.best.way
+        candidate, found = tried.candidate, tried.reward
+        if found >= self.best_reward:
+            self.best_reward, self.best_way, self.incumbent = found, candidate.way, dict(candidate.genome)
+        if found >= self.best_of.get(candidate.way, (0.0,))[0]:
+            self.best_of[candidate.way] = found, candidate
 
 
 ONE_PARAMETER = 0.8  # how often a neighbour differs in the value of one parameter
@@ -102,21 +96,22 @@ TWO_PARAMETERS = 0.4  # of these, how often of two
 SECOND = 0.25  # how often a mutation changes a second decision
 
 
-def options(space: Space, state: State) -> tuple[Token | RuleSite, ...]:
+def options(space: Space, state: State) -> list[Token | RuleSite]:
     """Return the options at a state: SKIP, DEFAULT if it may fire several times, and sites. The default is first."""
     reference = space.reference(state)
     found: list[Token | RuleSite] = [SKIP, *space.spots(state)]
-    if isinstance(reference, Fire):
-        return tuple(sorted(found, key=lambda o: not _is(o, reference)))
-    return (DEFAULT, *found) if reference == DEFAULT else tuple(found)
+    if reference == DEFAULT:
+        return [DEFAULT, *found]
+    return sorted(found, key=lambda option: _name(option) != _name(reference))
 
 
-def _is(option: Token | RuleSite, fire: Fire) -> bool:
-    return isinstance(option, RuleSite) and (option.rule, option.where) == (fire.rule, fire.where)
+def _name(option: Token | RuleSite) -> Token:
+    """Return an option without values of parameters."""
+    return option if isinstance(option, str) else Fire(option.rule, option.where)
 
 
-def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Fire | None:
-    """Fill the open parameters with random values."""
+def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Token:
+    """Fill the open parameters with random values. DEFAULT if a guard refuses all of them."""
 
     def shuffled(found: RuleSite) -> list[Any]:
         assert found.open is not None
@@ -125,7 +120,7 @@ def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Fire | Non
         return values
 
     filled = spot.filled(shuffled)
-    return None if filled is None else space.token(filled)
+    return DEFAULT if filled is None else space.token(filled)
 
 
 def default_fill(space: Space, spot: RuleSite) -> Fire | None:
@@ -137,64 +132,55 @@ def default_fill(space: Space, spot: RuleSite) -> Fire | None:
 def random_token(space: Space, state: State, dice: random.Random) -> Token:
     """Return a random option with random values."""
     option = dice.choice(options(space, state))
-    token = random_fill(space, option, dice) if isinstance(option, RuleSite) else option
-    return DEFAULT if token is None else token
+    return random_fill(space, option, dice) if isinstance(option, RuleSite) else option
 
 
 def neighbour(space: Space, state: State, token: Token, dice: random.Random) -> Token:
     """Return a different decision at a state: mostly another value of one parameter, else another option."""
-    fire = token if isinstance(token, Fire) else None
-    if fire is None and token != SKIP and (own := space.by_default(state)[1]):
+    fire = token
+    if token == DEFAULT and (own := space.by_default(state)[1]):
         fire = space.fire_of(own[0])  # the first firing of the default
-    if fire is not None and dice.random() < ONE_PARAMETER:
-        changed = _changed(space, state, fire, dice)
-        if changed is not None:
-            return changed
-    others = [o for o in options(space, state) if o != token and not (fire is not None and _is(o, fire))]
-    if not others:
-        return token
-    option = dice.choice(others)
-    if isinstance(option, RuleSite):
-        fill = default_fill(space, option) if dice.random() < 0.5 else random_fill(space, option, dice)
-        return DEFAULT if fill is None else fill
-    return option
+    if isinstance(fire, Fire) and dice.random() < ONE_PARAMETER:
+        domains = {name: values for name, values in space.domains(state, fire).items() if len(values) > 1}
+        if domains:
+            return _changed(space, fire, domains, dice)
+    others = [option for option in options(space, state) if _name(option) not in (token, _name(fire))]
+    option = dice.choice(others) if others else token
+    if not isinstance(option, RuleSite):
+        return option
+    fill = default_fill(space, option) if dice.random() < 0.5 else random_fill(space, option, dice)
+    return fill or DEFAULT
 
 
-def _changed(space: Space, state: State, fire: Fire, dice: random.Random) -> Fire | None:
+def _changed(space: Space, fire: Fire, domains: Domains, dice: random.Random) -> Fire:
     """Change the value of one parameter, or of two, so that a tile may keep its area."""
-    domains = space.domains(state, fire)
-    open_ = [name for name, values in domains.items() if len(values) > 1]
-    if not open_:
-        return None
-    count = 2 if len(open_) > 1 and dice.random() < TWO_PARAMETERS else 1
+    count = 2 if len(domains) > 1 and dice.random() < TWO_PARAMETERS else 1
     values = dict(fire.values)
-    for name in dice.sample(open_, count):
+    for name in dice.sample(list(domains), count):
         far = {other: space.distance(other, values.get(name)) for other in domains[name] if other != values.get(name)}
         others = sorted(far, key=far.__getitem__)
         values[name] = others[min(int(dice.expovariate(0.7)), len(others) - 1)]
-    return Fire(fire.rule, fire.where, tuple(values.items()))
+    return fire._replace(values=tuple(values.items()))
 
 
 def mutated(whole: ProgramCandidate, dice: random.Random) -> Genome:
     """Change one or two decisions of a schedule, more often in passes with more options."""
     made: Genome = dict(whole.genome)
+    places = [(part.space, state, token) for part, _ in whole.parts for state, token in part.space.states(part.genome)]
+    weights = [
+        math.log2(1 + sum(len(spot.open.values) if spot.open else 1 for spot in space.spots(state)))
+        for space, state, _ in places
+    ]
     for _ in range(2 if dice.random() < SECOND else 1):
-        places = list(_places(whole))
-        if not places:
-            break
-        space, state, token = dice.choices([p[:3] for p in places], [p[3] for p in places])[0]
-        made[space.slot(state)] = neighbour(space, state, token, dice)
+        if any(weights):
+            space, state, token = dice.choices(places, weights)[0]
+            made[space.slot(state)] = neighbour(space, state, token, dice)
     return made
 
 
-def _places(whole: ProgramCandidate) -> Iterator[tuple[Space, State, Token, float]]:
-    """Yield the states of a schedule with more than one option, and a weight for each."""
-    for candidate, _ in whole.parts:
-        space = candidate.space
-        for state, token in space.states(candidate.genome):
-            count = sum(len(spot.open.values) if spot.open else 1 for spot in space.spots(state))
-            if count:
-                yield space, state, token, math.log2(1 + count)
+def decided(space: ProgramSpace, genome: Genome, way: int) -> ProgramCandidate:
+    """Apply decisions to a space. The default decides the rest."""
+    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]
 
 
 class Random(Search):
@@ -206,31 +192,33 @@ class Random(Search):
 
 
 class Hill(Search):
-    """First-improvement hill climbing: change one or two decisions of the best schedule, and accept equal rewards."""
+    """First-improvement hill climbing: change one or two decisions of the best schedule, and accept equal rewards.
+
+    It tries each fusion variant once under the decisions of the best schedule. Then it stays in the variant of the best
+    schedule, or sometimes takes one of similar reward.
+    """
 
     def propose(self) -> ProgramCandidate | None:
-        way = self.way()
-        if way not in self.best_of:
-            return decided(self.space, self.incumbent, way)
+        for way in range(len(self.space.ways)):
+            if way not in self.best_of:
+                return decided(self.space, self.incumbent, way)
+        way = self.best_way
+        if len(self.best_of) > 1:
+            near = [other for other, (found, _) in self.best_of.items() if 0 < found >= self.best_reward - NEAR]
+            if near and self.dice.random() < ELSEWHERE:
+                way = self.dice.choice(near)
         return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
-
-
-def decided(space: ProgramSpace, genome: Genome, way: int) -> ProgramCandidate:
-    """Apply decisions to a space. The default decides the rest."""
-    return space.walk(lambda _, state, slot: genome.get(slot, DEFAULT), way)  # type: ignore[no-any-return]
 
 
 Key = Any  # a Token without values, or a value
 
 
 class TreeNode:
-    """Node of the tree. options: possible decisions in order of preference, None before the first visit."""
-
-    __slots__ = ("best", "children", "closed", "options", "squares", "total", "visits")
+    """Node of the tree. options: possible decisions in order of preference, none before the first visit."""
 
     def __init__(self) -> None:
         self.children: dict[Key, TreeNode] = {}
-        self.options: list[Key] | None = None
+        self.options: list[Key] = []
         self.visits, self.total, self.squares, self.best = 0, 0.0, 0.0, 0.0
         self.closed = False
 
@@ -247,24 +235,21 @@ class TreeSearch(Search):
     exploration: ClassVar[float] = 0.3
     spread: ClassVar[float] = 0.02
     chance: ClassVar[float] = 0.15  # probability that a rollout leaves the best schedule
+    _path: list[TreeNode]  # of the present walk
+    _inside: bool  # whether its decisions are still in the tree
 
     def __init__(self, space: ProgramSpace, dice: random.Random):
         super().__init__(space, dice)
         self.root = TreeNode()
-        self._path: list[TreeNode] = []
         self.paths: deque[Sequence[TreeNode]] = deque()  # of candidates that are not observed yet
-        self._guide: Genome = {}
-        self._inside = True
 
     # ---- propose
     def propose(self) -> ProgramCandidate | None:
         if self.root.closed:
             return None
-        self._path, self._guide, self._inside = [self.root], self.incumbent, True
-        way = self._level(range(len(self.space.ways)), lambda n: n)
-        candidate = self.space.walk(self._decide, way)
+        self._path, self._inside = [self.root], True
+        candidate = self.space.walk(self._decide, self._level({way: way for way in range(len(self.space.ways))}))
         if self._inside:
-            self._path[-1].closed = True
             self._close()
         for node in self._path:  # counted before the score is known, so that parallel proposals differ
             node.visits += 1
@@ -274,46 +259,35 @@ class TreeSearch(Search):
     def _decide(self, space: Space, state: State, slot: DecisionPoint) -> Token:
         if not self._inside:
             leaves = self.dice.random() < self.chance
-            return random_token(space, state, self.dice) if leaves else self._guide.get(slot, DEFAULT)
-        found = self._level(options(space, state), self._name)
-        if isinstance(found, RuleSite):
-            return self._values(space, slot, found)
-        return found  # type: ignore[no-any-return]
+            return random_token(space, state, self.dice) if leaves else self.incumbent.get(slot, DEFAULT)
+        option = self._level({_name(option): option for option in options(space, state)})
+        return self._values(space, slot, option) if isinstance(option, RuleSite) else option
 
     def _values(self, space: Space, slot: DecisionPoint, spot: RuleSite) -> Token:
         """Choose one value after the other, first in the tree, then by rollout."""
-        token = self._guide.get(slot)  # of the best schedule
-        same = isinstance(token, Fire) and (token.rule, token.where) == (spot.rule, spot.where)
-        wanted = dict(token.values) if same else {}  # type: ignore[union-attr]
+        best = self.incumbent.get(slot)
+        wanted = dict(best.values) if isinstance(best, Fire) and _name(best) == _name(spot) else {}
         found: RuleSite | None = spot
         while found is not None and found.open is not None:
             values = space.ordered(found, wanted)
             if self._inside:
-                value = self._level(values, space.plain)
-                found = found.choose(value)
+                found = found.choose(self._level({space.plain(value): value for value in values}))
                 if found is None:  # a condition rejects the value: the search does not visit it again
-                    self._path[-1].closed = True
                     self._close()
                     self._inside = False
             elif self.dice.random() < self.chance:
-                return random_fill(space, found, self.dice) or DEFAULT
+                return random_fill(space, found, self.dice)
             else:
                 found = found.first(values)
         return DEFAULT if found is None else space.token(found)
 
     # ---- the tree
-    @staticmethod
-    def _name(option: Token | RuleSite) -> Key:
-        return (option.rule, option.where) if isinstance(option, RuleSite) else option
-
-    def _level(self, found: Sequence[Any], name: Callable[[Any], Key]) -> Any:
-        """Choose an option: a new child while there are few, else the most promising child."""
-        if len(found) == 1:
-            return found[0]
+    def _level(self, named: Mapping[Key, T]) -> T:
+        """Choose an option by its name: a new child while there are few, else the most promising child."""
+        if len(named) == 1:
+            return next(iter(named.values()))
         node = self._path[-1]
-        named = {name(option): option for option in found}
-        if node.options is None:
-            node.options = list(named)
+        node.options = node.options or list(named)
         key = self._new(node)
         if key is None:
             key = self._promising(node)
@@ -326,7 +300,6 @@ class TreeSearch(Search):
         return named[key]
 
     def _new(self, node: TreeNode) -> Key | None:
-        assert node.options is not None
         allowed = math.ceil(2 * math.sqrt(node.visits + 1))
         enough = len(node.children) >= min(allowed, len(node.options))
         if enough and any(not child.closed for child in node.children.values()):
@@ -334,8 +307,8 @@ class TreeSearch(Search):
         return next((key for key in node.options if key not in node.children), None)
 
     def _promising(self, node: TreeNode) -> Key:
-        open_ = [(key, child) for key, child in node.children.items() if not child.closed]
-        return max(open_ or node.children.items(), key=lambda pair: self.worth(node, pair[1]))[0]
+        children = node.children
+        return max(children, key=lambda key: (not children[key].closed, self.worth(node, children[key])))
 
     def worth(self, node: TreeNode, child: TreeNode) -> float:
         """Return the upper confidence bound: best reward, exploration term and spread of rewards."""
@@ -345,11 +318,10 @@ class TreeSearch(Search):
         return child.best + explore + math.sqrt(variance + self.spread / visits)
 
     def _close(self) -> None:
-        """Close exhausted subtrees."""
+        """Close the last node of the path, and the nodes above it that are exhausted with it."""
+        self._path[-1].closed = True
         for node in reversed(self._path[:-1]):
-            if node.options is None or len(node.children) < len(node.options):
-                return
-            if not all(child.closed for child in node.children.values()):
+            if len(node.children) < len(node.options) or not all(child.closed for child in node.children.values()):
                 return
             node.closed = True
 
@@ -399,11 +371,6 @@ class SearchOptions:
     predict: bool = False
     assemble: bool = False
 
-    @property
-    def ahead(self) -> int:
-        """Number of candidates that are built at once."""
-        return AHEAD if self.assemble else 1
-
 
 def gain(default: float | None, seconds: float | None) -> float:
     """Return the time of the default divided by another time, 1 if one of them is unknown."""
@@ -411,7 +378,9 @@ def gain(default: float | None, seconds: float | None) -> float:
 
 
 Observer = Callable[["SearchRun", Tried], None]
-Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
+Leader = tuple[float, ScheduleCandidate]  # seconds, and a schedule of a kernel
+Winner = tuple[float, ScheduleCandidate, str]  # and how it was compared with float64
+Wrong = list[tuple[ScheduleCandidate, str]]  # schedules with wrong results, and the errors
 
 
 @dataclass
@@ -420,7 +389,7 @@ class SearchRun:
 
     store: receives the attempts on each kernel, and the fastest right schedules, so that an interrupted search keeps
     them. Checks run at improvements and take at most a tenth of the search; the details of an entry say if its search
-    has not ended. before: the entry of the store for each kernel before the search.
+    has not ended.
 
     best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
     independent of the other kernels. curve: (try, programs, seconds) of every improvement. refused: rejected by the
@@ -433,7 +402,6 @@ class SearchRun:
     options: SearchOptions
     store: TuningStore | None = None
     observe: Observer = lambda run, tried: None
-    before: dict[Program, Tuned | None] = field(default_factory=dict)
     default: Score = field(init=False)
     tries: int = 0
     programs: int = 0
@@ -443,7 +411,7 @@ class SearchRun:
     seconds: float = 0.0
     interrupted: bool = False
     best: tuple[float, ProgramCandidate] | None = None
-    fastest: dict[Program, list[tuple[float, ScheduleCandidate]]] = field(default_factory=dict)
+    fastest: dict[Program, list[Leader]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
     since: int = 0
 
@@ -451,12 +419,12 @@ class SearchRun:
         self.search = SEARCHES[self.options.search](self.space, random.Random(self.options.seed))
         self._scores: dict[str, Score] = {}  # of kernels
         self._known: set[str] = set()  # programs
-        self._attempts: dict[Program, list[Attempt]] = {}
+        self._attempts: dict[Program, list[Attempt]] = defaultdict(list)  # not handed on yet
         self._began = time.monotonic()
         self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
-        self._improved: dict[Program, float] = {}  # kernels whose best schedule is not stored yet
-        self._best: dict[Program, float] = {}
-        self._verdicts: dict[str, Verdict] = {}
+        self._kept: dict[Program, Leader] = {}  # leaders that are checked and stored
+        self._verdict = functools.cache(verdict)
+        self._before: dict[Program, Tuned | None] = {}
 
     @property
     def limit(self) -> int | None:
@@ -473,14 +441,14 @@ class SearchRun:
         curve = [[tries, programs, seconds * 1e6] for tries, programs, seconds in self.curve]
         return {"search": self.options.search, **{name: getattr(self, name) for name in names}, "curve": curve}
 
-    def attempt(self, candidate: ScheduleCandidate, score: Score) -> Attempt:
-        found_by = self.options.search, self.options.seed, self.tries
-        return Attempt(candidate.schedule, candidate.key, score, *found_by)
+    @property
+    def found_by(self) -> tuple[str, int, int]:
+        """Name of the search, its seed, and the number of the present try."""
+        return self.options.search, self.options.seed, self.tries
 
     def tuned(self, schedule: Schedule, seconds: float, default: float, checked: str, details: dict[str, Any]) -> Tuned:
         """Return a result for the store."""
-        found_by = self.options.search, self.options.seed, self.tries
-        return Tuned(schedule, seconds, self.default.basis, default, *found_by, checked, details)
+        return Tuned(schedule, seconds, self.default.basis, default, *self.found_by, checked, details)
 
     def key(self, start: Program) -> TuningKey:
         """Return the key of a kernel in the store."""
@@ -488,13 +456,12 @@ class SearchRun:
 
     def run(self) -> SearchRun:
         """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
-        first = self.space.default()
+        first, ahead = self.space.default(), AHEAD if self.options.assemble else 1
         self.default, parts = self._scored(first)
-        ahead = self.options.ahead
         try:
-            with ThreadPoolExecutor(ahead) if ahead > 1 else nullcontext() as pool:
+            with ThreadPoolExecutor(ahead) as pool:
                 self._hear(first, self.default, parts)
-                while not self._spent() >= 1.0 and self._round(ahead, pool):
+                while not self._spent() and self._round(ahead, pool.map if ahead > 1 else map):
                     pass
         except KeyboardInterrupt:
             self.interrupted = True
@@ -502,17 +469,25 @@ class SearchRun:
         self._hand_on(0)
         return self
 
-    def _round(self, ahead: int, pool: Executor | None) -> bool:
+    def _round(self, ahead: int, each: Callable[..., Iterable[Any]]) -> bool:
         """Evaluate some proposals together. Return False if the search has no more."""
-        tries = self.options.budget.tries
-        left = ahead if tries is None else min(ahead, tries - self.tries)
-        proposals: list[ProgramCandidate] = []
-        while len(proposals) < left and (proposal := self.search.propose()) is not None:
-            proposals.append(proposal)
-        each = map if pool is None else pool.map
+        left = ahead if self.limit is None else min(ahead, self.limit - self.tries)
+        proposals = list(islice(iter(self.search.propose, None), left))
         for candidate, (score, parts) in zip(proposals, each(self._scored, proposals), strict=True):
             self._hear(candidate, score, parts)
         return bool(proposals)
+
+    def _spent(self) -> bool:
+        """Return whether the budget is used up."""
+        limits = self.options.budget
+        used = (
+            (self.tries, limits.tries),
+            (self.programs, limits.programs),
+            (time.monotonic() - self._began, limits.seconds),
+            (self.since, limits.patience),
+            (self.tries, limits.programs and REPEATS * limits.programs),
+        )
+        return any(limit is not None and count >= limit for count, limit in used)
 
     # ---- scores
     def score(self, candidate: ScheduleCandidate) -> Score:
@@ -536,18 +511,16 @@ class SearchRun:
             if part.key in self._scores:
                 continue
             self._scores[part.key] = own
-            self._attempts.setdefault(part.loops, []).append(self.attempt(part, own))
+            self._attempts[part.loops].append(Attempt(part.schedule, part.key, own, *self.found_by))
             if own.seconds is not None:
-                leaders = self.fastest.setdefault(part.loops, [])
-                bisect.insort(leaders, (own.seconds, part), key=lambda pair: pair[0])
-                del leaders[LEADERS:]
-        key = candidate.key
-        if key in self._known:
+                leaders = *self.fastest.get(part.loops, ()), (own.seconds, part)
+                self.fastest[part.loops] = sorted(leaders, key=itemgetter(0))[:LEADERS]
+        if (key := candidate.key) in self._known:
             self.repeated += 1
         else:
+            self._known.add(key)
             self.programs += 1
             self.since += 1
-            self._known.add(key)
             self.refused += score.status == "refused"
             self.failed += score.status not in ("ok", "refused")
             if score.seconds is not None and (self.best is None or score.seconds < self.best[0]):
@@ -559,63 +532,56 @@ class SearchRun:
         self.search.observe(tried)
         self._hand_on(REPORTED)
         if self.store is not None and self.options.check:
-            self._keep_improvements(self.store, parts)
+            self._keep_improvements(self.store)
         self.observe(self, tried)
 
     # ---- the store
-    def verdict(self, candidate: ScheduleCandidate) -> Verdict:
-        """Return the result of the correctness check of a candidate. Each runs once."""
-        if candidate.key not in self._verdicts:
-            self._verdicts[candidate.key] = verdict(candidate)
-        return self._verdicts[candidate.key]
+    def checked(self, start: Program) -> tuple[Winner | None, Wrong]:
+        """Return the fastest right schedule of a kernel, and the faster ones that are wrong. None is, without checks.
 
-    def _keep_improvements(self, store: TuningStore, parts: Scored) -> None:
-        """Check and store improvements if the share of time for checks allows it."""
-        for candidate, _, score in parts:
-            if score.seconds is not None and score.seconds < self._best.get(candidate.loops, float("inf")):
-                self._improved[candidate.loops] = self._best[candidate.loops] = score.seconds
+        Raises DplcError if the host cannot run one.
+        """
+        wrong: Wrong = []
+        for seconds, candidate in self.fastest.get(start, ()):
+            found = self._verdict(candidate) if self.options.check else Verdict("")
+            if found.right:
+                return (seconds, candidate, found.how), wrong
+            wrong.append((candidate, found.finding))
+        return None, wrong
+
+    def before(self, store: TuningStore, start: Program) -> Tuned | None:
+        """Return the entry of the store for a kernel before the search."""
+        if start not in self._before:
+            self._before[start] = store.get(self.key(start))
+        return self._before[start]
+
+    def _keep_improvements(self, store: TuningStore) -> None:
+        """Check and store the fastest schedules that are new, if the share of time for checks allows it."""
         began = time.monotonic()
-        if self._improved and self._checking + self._expected <= SHARE * (began - self._began):
-            for start in self._improved:
-                self._put_fastest(store, start)
-            self._improved = {}
-            self._expected = time.monotonic() - began
-            self._checking += self._expected
-
-    def _put_fastest(self, store: TuningStore, start: Program) -> None:
-        """Store the fastest right schedule of a kernel."""
-        try:
-            leaders = ((seconds, one, self.verdict(one)) for seconds, one in self.fastest.get(start, []))
-            best = next(((seconds, one, found.how) for seconds, one, found in leaders if found.right), None)
-        except DplcError:  # the host cannot run it: the end of the search says so
+        new = {start: found[0] for start, found in self.fastest.items() if found[0] is not self._kept.get(start)}
+        if not new or self._checking + self._expected > SHARE * (began - self._began):
             return
-        if best is None:
-            return
-        seconds, candidate, checked = best
-        key, default = self.key(start), candidate.space.default()
-        if start not in self.before:
-            self.before[start] = store.get(key)
-        if (usual := self.score(default).seconds) is not None:
-            details: dict[str, Any] = {**self.score(candidate).details, UNFINISHED: self.tries}
-            store.put(key, self.tuned(candidate.schedule, seconds, usual, checked, details))
+        self._kept |= new
+        for start, (_, leader) in new.items():
+            try:
+                best, _ = self.checked(start)
+            except DplcError:  # the host cannot run it: the end of the search says so
+                continue
+            default = self.score(leader.space.default()).seconds
+            self.before(store, start)
+            if best is not None and default is not None:
+                seconds, candidate, how = best
+                details = {**self.score(candidate).details, UNFINISHED: self.tries}
+                store.put(self.key(start), self.tuned(candidate.schedule, seconds, default, how, details))
+        self._expected = time.monotonic() - began
+        self._checking += self._expected
 
     def _hand_on(self, least: int) -> None:
         if sum(map(len, self._attempts.values())) > least:
             for start, attempts in self._attempts.items():
                 if self.store is not None:
                     self.store.record(self.key(start), attempts)
-            self._attempts = {}
-
-    def _spent(self) -> float:
-        """Return the used share of the budget."""
-        limits, elapsed = self.options.budget, time.monotonic() - self._began
-        pairs = (self.tries, limits.tries), (self.programs, limits.programs), (elapsed, limits.seconds)
-        shares = [used / limit if limit else 1.0 for used, limit in pairs if limit is not None]
-        if limits.patience is not None and self.since >= limits.patience:
-            return 1.0
-        if limits.programs is not None and self.tries >= REPEATS * limits.programs:
-            return 1.0
-        return max(shares, default=0.0)
+            self._attempts.clear()
 
 
 def together(scores: Sequence[tuple[Score, int]]) -> Score:
@@ -625,11 +591,13 @@ def together(scores: Sequence[tuple[Score, int]]) -> Score:
     """
     if len(scores) == 1 and scores[0][1] == 1:
         return scores[0][0]
-    bad = next((score for score, _ in scores if score.seconds is None), None)
-    if bad is not None:
-        return bad
-    total = sum(count * score.seconds for score, count in scores if score.seconds is not None)
-    return Score(total, scores[0][0].basis, "ok", "; ".join(score.detail for score, _ in scores))
+    total, details = 0.0, list[str]()
+    for score, count in scores:
+        if score.seconds is None:
+            return score
+        total += count * score.seconds
+        details.append(score.detail)
+    return Score(total, scores[0][0].basis, "ok", "; ".join(details))
 
 
 # ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.
@@ -682,20 +650,17 @@ class SharedPrefix:
 
         A reward is the default's time divided by the candidate's, 0 without a time.
         """
-        found, labels = self, [self.label] if self.label else []
+        found, label = self, self.label
         while len(found.children) == 1 and (only := next(iter(found.children.values()))).visits == found.visits:
-            found = only
-            labels.append(found.label)
-        first, *rest = labels or [""]
-        parts = (label.split(": ")[-1] for label in rest)
+            found, shown = only, only.label.split(": ")[-1]
+            label = f"{label} · {shown}" if label and shown not in (DEFAULT, SKIP) else label or only.label
         best, mean = (
             default / seconds if default and 0 < seconds < math.inf else 0.0
             for seconds in (self.times.best, self.times.mean)
         )
         below = sorted(found.children.values(), key=lambda child: (-child.visits, child.times.best))[:WIDEST]
         return {
-            "label": " · ".join([first, *(part for part in parts if part not in (DEFAULT, SKIP))]),
-            "tried": self.visits, "without": self.times.without, "best": best, "mean": mean,
+            "label": label, "tried": self.visits, "without": self.times.without, "best": best, "mean": mean,
             "below": [child.record(default, depth + 1) for child in below] if depth < DEEPEST else [],
         }  # fmt: skip
 
@@ -711,17 +676,14 @@ class SearchLog:
         self.root = SharedPrefix()
         self.kernels: dict[Program, tuple[float | None, int]] = {}
         self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]] = {}
-        self.default: float | None = None
         self._nodes = 0
 
     def observe(self, run: SearchRun, tried: Tried) -> None:
         """Add a candidate."""
-        self.default = run.default.seconds
-        branch, seconds = self.root, tried.score.seconds
+        whole, ways, seconds, branch = tried.candidate, run.space.ways, tried.score.seconds, self.root
         branch.times.add(seconds)
-        ways, whole = run.search.space.ways, tried.candidate
         path: list[tuple[Any, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
-        path += (((slot, token), f"{slot.step}: {show(token)}") for slot, token in whole.genome)
+        path += ((decided, f"{decided[0].step}: {show(decided[1])}") for decided in whole.genome)
         for decided, label in path:
             if decided not in branch.children:
                 if self._nodes >= MOST_NODES:
@@ -732,15 +694,18 @@ class SearchLog:
             branch.times.add(seconds)
         for candidate, count, score in tried.parts:
             self.kernels.setdefault(candidate.loops, (score.seconds, count))  # the first that is tried is the default
-            effects: list[tuple[str, str, str, str]] = []  # pass, rule, parameter, value
-            for decision in candidate.schedule:
-                for name, value in decision.parameters.items():
-                    effects.append((decision.step, decision.rule, name, plain_text(value)))
-            for slot, token in candidate.genome:
-                if isinstance(token, Fire) or token == SKIP:
-                    effects.append((slot.step, slot.step, "decision", "fires" if isinstance(token, Fire) else "skips"))
-            for *place, value in effects:
-                times = self.effects.setdefault((candidate.loops[0].name, *place), {})  # type: ignore[arg-type]
+            effects = [
+                (made.step, made.rule, name, plain_text(value))
+                for made in candidate.schedule
+                for name, value in made.parameters.items()
+            ]
+            effects += [
+                (slot.step, slot.step, "decision", "skips" if token == SKIP else "fires")
+                for slot, token in candidate.genome
+                if token != DEFAULT
+            ]
+            for step, rule, name, value in effects:
+                times = self.effects.setdefault((candidate.loops[0].name, step, rule, name), {})
                 times.setdefault(value, CandidateTimes()).add(score.seconds)
 
 

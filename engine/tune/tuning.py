@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ...ir.substitute import with_hints
 from ...ir.text.programs import print_program, read_program
 from ..api import Compiled
 from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, work_of
+from ..bench.records import geomean
 from ..capture.capture import Capture, capture_text
 from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
@@ -45,11 +46,10 @@ from ..store.store import (
     Tuned,
     TuningKey,
     TuningStore,
-    key_of,
     open_store,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Budget, Observer, SearchOptions, SearchRun, gain, together
+from .search import Observer, SearchOptions, SearchRun, Wrong, gain, together
 
 
 @dataclass
@@ -66,12 +66,11 @@ class TuningOutcome:
     default_score: Score
     winner: ScheduleCandidate
     seconds: float | None
-    checked: str = ""
-    wrong: list[tuple[ScheduleCandidate, str]] = field(default_factory=list)
+    checked: str
+    wrong: Wrong
     before: Tuned | None = None
     kept: bool = False
     count: int = 1
-    details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def default_seconds(self) -> float | None:
@@ -113,31 +112,22 @@ def tune_kernel(
 
 def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
     """Check the best schedules of one kernel, and store the winner if it is right."""
-    default, check, store = space.default(), run.options.check, run.store
-    score = run.score(default)
-    outcome = TuningOutcome(space.loops[0].name, run, default, score, default, score.seconds)
-    for seconds, candidate in run.fastest.get(space.loops, []):
-        if candidate.key == default.key and not check:
-            break
-        found = run.verdict(candidate) if check else None
-        if found is None or found.right:
-            outcome.winner, outcome.seconds, outcome.checked = candidate, seconds, found.how if found else ""
-            break
-        outcome.wrong.append((candidate, found.finding))
-    outcome.details = dict(run.score(outcome.winner).details)
+    default, store = space.default(), run.store
+    usual, (best, wrong) = run.score(default), run.checked(space.loops)
+    seconds, winner, checked = best or (usual.seconds, default, "")
+    if not run.options.check and winner.key == default.key:
+        winner = default
+    outcome = TuningOutcome(space.loops[0].name, run, default, usual, winner, seconds, checked, wrong)
     if store is not None:
-        wanted = run.key(space.loops)
-        outcome.before = run.before[space.loops] if space.loops in run.before else store.get(wanted)
-        if outcome.wrong:
-            scores = [(one, Score(None, score.basis, "wrong", why)) for one, why in outcome.wrong]
-            store.record(wanted, [run.attempt(*scored) for scored in scores])
-        if outcome.seconds is not None and outcome.checked and outcome.default_seconds is not None:
+        wanted, outcome.before = run.key(space.loops), run.before(store, space.loops)
+        if wrong:
+            scores = [(one, Score(None, usual.basis, "wrong", why)) for one, why in wrong]
+            store.record(wanted, [Attempt(one.schedule, one.key, score, *run.found_by) for one, score in scores])
+        if checked and seconds is not None and usual.seconds is not None:
+            details = dict(run.score(winner).details)
             with suppress(DplcError):  # the figures that the available tools report about the winner
-                outcome.details |= evidence(outcome.winner, check)
-            tuned = run.tuned(
-                outcome.winner.schedule, outcome.seconds, outcome.default_seconds, outcome.checked, outcome.details
-            )
-            outcome.kept = store.put(wanted, tuned)
+                details |= evidence(winner)
+            outcome.kept = store.put(wanted, run.tuned(winner.schedule, seconds, usual.seconds, checked, details))
     return outcome
 
 
@@ -216,37 +206,32 @@ def tune_program(
     space = space_of(fusing, options)
     each, asked = len(space.spaces(0)), options.budget
     tries, programs = (None if n is None else n * each for n in (asked.tries, asked.programs))
-    budget = Budget(tries, programs, asked.seconds, asked.patience)
+    budget = replace(asked, tries=tries, programs=programs)
     run = SearchRun(space, evaluator, replace(options, budget=budget), store, observe).run()
-    known: dict[str, TuningOutcome] = {}
+    chosen = functools.cache(lambda inner: choose_schedule(inner, run))  # equal kernels are decided once
 
     def outcomes(way: int) -> list[TuningOutcome]:
-        """Return the results for the kernels of a fusion variant. Equal kernels are decided once."""
-        for inner, count in space.spaces(way):
-            if inner.name not in known:
-                known[inner.name] = choose_schedule(inner, run)
-            known[inner.name].count = count
-        return [known[inner.name] for inner, _ in space.spaces(way)]
+        """Return the results for the kernels of a fusion variant."""
+        return [replace(chosen(inner), count=count) for inner, count in space.spaces(way)]
 
     kernels = outcomes(0)
     default = together([(outcome.default_score, outcome.count) for outcome in kernels])
     found = Programmed(run, fusing, space, 0, kernels, default, _score(kernels, default))
-    for way in sorted(run.search.best_of, key=lambda way: (fastest(space, way, run) or float("inf"), way)):
-        seconds, best = fastest(space, way, run), found.score.seconds
-        if way and (seconds is None or (best is not None and seconds >= best)):
+    for seconds, way in sorted((fastest(space, way, run) or math.inf, way) for way in run.search.best_of):
+        best = found.score.seconds
+        if way and seconds >= (best or math.inf):
             break
-        decided = outcomes(way)
-        score = _score(decided, default)
-        if way != found.way and best is not None and (score.seconds is None or score.seconds >= best):
+        kernels = outcomes(way)
+        score = _score(kernels, default)
+        if way != found.way and best is not None and (score.seconds or math.inf) >= best:
             continue
-        checked, why = checked_whole(fusing, way, winning(decided)) if options.check else ("", "")
+        checked, why = checked_whole(fusing, way, winning(kernels)) if options.check else ("", "")
         if why:
             found.wrong[way] = why
         else:
-            found.way, found.kernels, found.score, found.checked = way, decided, score, checked
+            found.way, found.kernels, found.score, found.checked = way, kernels, score, checked
     if store is not None and len(space.ways) > 1:
-        best = found.score.seconds
-        found.before = store.get(key_of_program(fusing.values))
+        found.before, best = store.get(key_of_program(fusing.values)), found.score.seconds
         if best is not None and default.seconds is not None and found.checked:
             details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
             tuned = run.tuned((), best, default.seconds, found.checked, details)
@@ -256,11 +241,10 @@ def tune_program(
 
 def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
     """Return the decisions of a program. They exclude fusion if the caller names the free passes without it."""
-    free = options.free
-    ways = fusing.ways() if free is None or CANDIDATE in free else fusing.ways()[:1]
-    return ProgramSpace(
-        fusing.compiler.tools, ways, fusing.compiler.target, None if free is None else free - {CANDIDATE}
-    )
+    free, ways = options.free, fusing.ways()
+    if free is not None:
+        ways, free = ways if CANDIDATE in free else ways[:1], free - {CANDIDATE}
+    return ProgramSpace(fusing.compiler.tools, ways, fusing.compiler.target, free)
 
 
 def fastest(space: ProgramSpace, way: int, run: SearchRun) -> float | None:
@@ -268,13 +252,10 @@ def fastest(space: ProgramSpace, way: int, run: SearchRun) -> float | None:
 
     None if one of the kernels has no schedule that can be launched.
     """
-    total = 0.0
-    for inner, count in space.spaces(way):
-        leaders = run.fastest.get(inner.loops)
-        if not leaders:
-            return None
-        total += count * leaders[0][0]
-    return total or None
+    spaces = space.spaces(way)
+    if not all(inner.loops in run.fastest for inner, _ in spaces):
+        return None
+    return sum(count * run.fastest[inner.loops][0][0] for inner, count in spaces) or None
 
 
 def _score(kernels: list[TuningOutcome], default: Score) -> Score:
@@ -450,13 +431,11 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
 def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
     """Return a job for each distinct kernel, in order. base: the fields that all jobs share."""
     first: dict[str, Kernel] = {}
-    names: dict[str, list[str]] = {}
+    names: dict[str, dict[str, None]] = {}  # in order; several ways of a program may launch a kernel
     for program in programs:
-        for kernel in (kernel for kernels in program.ways.values() for kernel in kernels):
+        for kernel in itertools.chain(*program.ways.values()):
             first.setdefault(key(kernel), kernel)
-            name = f"{program.name}:{kernel.name}"
-            if name not in names.setdefault(key(kernel), []):  # several ways may launch it
-                names[key(kernel)].append(name)
+            names.setdefault(key(kernel), {})[f"{program.name}:{kernel.name}"] = None
     return [
         replace(base, kernel=print_program((kernel,), "loop"), names=tuple(names[k])) for k, kernel in first.items()
     ]
@@ -480,33 +459,29 @@ def carry_out(
         one = tune_one if observe is None else functools.partial(tune_one, observe=observe)
         yield from ((job, guarded(one, job)) for job in jobs)
         return
-    with _ray() if where == "ray" else _processes(count) as remote:
+    with _ray(tune_one) if where == "ray" else _processes(tune_one, count) as remote:
         threads = ThreadPoolExecutor(count)
         try:
-            waiting = {threads.submit(remote, tune_one, job): job for job in jobs}
+            waiting = {threads.submit(remote, job): job for job in jobs}
             yield from ((waiting[done], done.result()) for done in as_completed(waiting))
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
 
-Remote = Callable[[TuneOne, Job], JobOutcome]
-
-
 @contextmanager
-def _processes(count: int) -> Iterator[Remote]:
+def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
     """Run jobs in processes of this machine: each has one job at a time, so that a process that dies takes one job."""
-    spawn = multiprocessing.get_context("spawn")
+    start = functools.partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"))
     idle: queue.SimpleQueue[ProcessPoolExecutor] = queue.SimpleQueue()
     for _ in range(count):
-        idle.put(ProcessPoolExecutor(1, spawn))
+        idle.put(start())
 
-    def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
+    def remote(job: Job) -> JobOutcome:
         process = idle.get()
         try:
-            outcome: JobOutcome = process.submit(guarded, tune_one, job).result()
-            return outcome
+            return process.submit(guarded, tune_one, job).result()
         except BrokenProcessPool:
-            process = ProcessPoolExecutor(1, spawn)
+            process = start()
             return JobOutcome(failed="its process died")
         finally:
             idle.put(process)
@@ -519,7 +494,7 @@ def _processes(count: int) -> Iterator[Remote]:
 
 
 @contextmanager
-def _ray() -> Iterator[Remote]:
+def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
     """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
 
     Outcomes come back and are stored here.
@@ -534,7 +509,7 @@ def _ray() -> Iterator[Remote]:
         ray.init(logging_level="ERROR", log_to_driver=False, include_dashboard=False)
     task = ray.remote(max_retries=0)(guarded)
 
-    def remote(tune_one: TuneOne, job: Job) -> JobOutcome:
+    def remote(job: Job) -> JobOutcome:
         try:
             return ray.get(task.remote(tune_one, replace(job, db=None)))  # type: ignore[no-any-return]
         except ray.exceptions.RayError as error:
@@ -553,9 +528,9 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
     failed = sum(bool(one.failed) for one in outcomes.values())
     parts = [f"{len(outcomes)} kernels" + (f", {failed} failed" if failed else "")]
     for basis in ("measured", "predicted"):
-        gains = [math.log(one.default_seconds / one.seconds) for one in tuned if one.basis == basis]
+        gains = [one.default_seconds / one.seconds for one in tuned if one.basis == basis]
         if gains:
-            parts.append(f"{len(gains)} {basis}: {math.exp(sum(gains) / len(gains)):.2f}x of the default order")
+            parts.append(f"{len(gains)} {basis}: {geomean(gains):.2f}x of the default order")
     return "; ".join(parts)
 
 
@@ -566,37 +541,32 @@ def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcom
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
-    if not isinstance(kernel, Kernel):
-        raise UsageError("a job is a kernel of Loop IR")
+    assert isinstance(kernel, Kernel)
     kept = CollectingStore()
     store: TuningStore = kept if job.db is None else open_store(job.db, tools.rules)
     try:
         with evaluator_for(machine, options) as evaluator:
             outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, observe)
-        key = key_of(kernel, machine, tools.rules)
+        key = outcome.run.key((kernel,))
         tuned = store.get(key)
     finally:
         store.close()
-    basis, default = outcome.run.default.basis, outcome.run.default.seconds
-    times = "nothing can be launched"
-    if outcome.seconds is not None and default is not None:
-        times = f"{default * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x, {basis}"
+    default, times = outcome.default_score, "nothing can be launched"
+    if outcome.seconds is not None and default.seconds is not None:
+        times = f"{default.seconds * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"
+        times += f", {default.basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
     line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
     return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)
 
 
-@contextmanager
-def evaluator_for(machine: Target, options: SearchOptions) -> Iterator[Evaluator]:
-    """Yield a GPU of this kind if there is one and `options` allow it, else the cost model."""
-    found = None if options.predict or options.assemble else measuring(machine)
-    if found is None:
-        if options.assemble and not assembler():
+def evaluator_for(machine: Target, options: SearchOptions) -> AbstractContextManager[Evaluator]:
+    """Return a GPU of this kind if there is one and `options` allow it, else the cost model."""
+    if options.assemble:
+        if not assembler():
             raise DplcError("--assemble needs an assembler", hint="pip install nvidia-cuda-nvrtc, or nvcc on the PATH")
-        yield AssemblingEvaluator() if options.assemble else PredictingEvaluator()
-        return
-    with found as evaluator:
-        yield evaluator
+        return nullcontext(AssemblingEvaluator())
+    return (not options.predict and measuring(machine)) or nullcontext(PredictingEvaluator())
 
 
 # ---- choosing the fusion variant of a program
@@ -638,8 +608,8 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
     the key of the program. Returns None without a choice, or if a kernel of the rules is missing. tuned: by the keys of
     kernels.
     """
-    known = {way: [tuned.get(key_of_range(kernel)) for kernel in kernels] for way, kernels in program.ways.items()}
-    ways: dict[int, list[Tuned]] = {way: [o for o in found if o] for way, found in known.items() if all(found)}
+    keys = {way: [key_of_range(kernel) for kernel in kernels] for way, kernels in program.ways.items()}
+    ways = {way: [tuned[one] for one in found] for way, found in keys.items() if tuned.keys() >= set(found)}
     if 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
         return None
     seconds = {way: sum(one.seconds for one in found) for way, found in ways.items()}
