@@ -15,15 +15,15 @@ All other values of a device file are published ones and do not change.
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 
 from ...codegen.kernel import Buffer, CudaKernel, KernelParam, Program
 from ...codegen.launch import DeviceError
@@ -34,7 +34,7 @@ from ..capture.capture import capture_text
 from ..compiler import compiler_with
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
-from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, save_arrays, subject_of
+from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, subject_of
 
 THREADS = 256
 UNROLLED = 64  # multiply-adds of an iteration
@@ -114,63 +114,63 @@ def sizes_for(target: Target) -> Sizes:
 
 @dataclass(frozen=True)
 class Micro:
-    """Program with its amount of work, in the unit of its constant. subject: its inputs, if it has any."""
+    """Program with its amount of work, in the unit of its constant."""
 
     program: Program
     work: float
-    subject: TuningSubject | None = None
+    subject: TuningSubject
 
 
 def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro]:
     """Return the two programs for one constant of FITTED. target: with the preceding constants fitted."""
-    if name == "launch_seconds":
-        one = Micro(_program("empty", EMPTY.format(name="empty"), 1, THREADS), 1.0)
-        return _times(one, sizes.launches), _times(one, 2 * sizes.launches)
-    if name == "issue_share":  # work: seconds in which every scheduler issues an instruction at every clock
-        text = f"torch.randn({sizes.side}, {sizes.side}) @ torch.randn({sizes.side}, {sizes.side})"
-        made = compiler_with(target).compile(capture_text(text, values=False))
-        counts = [instruction_counts(made.kernels[index]) for index in made.launched]
-        slots = target.multiprocessors * target.schedulers * target.clock
-        work = sum(n.issued * n.blocks for n in counts) / slots
-        one = Micro(made.program, work, subject_of(made.plan.kernels))
-        return one, _times(one, 2)
+    return _micro_kernel(name, target, sizes, 1), _micro_kernel(name, target, sizes, 2)
+
+
+def _micro_kernel(name: str, target: Target, sizes: Sizes, times: int) -> Micro:
+    """Return the program for one constant that does so many times its work."""
     blocks = target.multiprocessors * (target.threads // THREADS)
     lanes = blocks * THREADS
+    if name == "dram_share":  # work: seconds at the published bandwidth
+        items = sizes.copied * times // 16
+        work = 2.0 * items * 16 / target.dram_bytes_per_second
+        return _micro(f"copy_{times}", COPY, work, blocks, THREADS, ("from", "to"), items=items, lanes=lanes)
+    if name == "l2_bytes_per_second":  # work: bytes
+        items, iterations = sizes.l2_bytes // 16, sizes.l2_iterations * times
+        numbers = {"items": items, "iterations": iterations, "step": (blocks + 7) * THREADS % items}
+        return _micro(f"reads_{times}", L2, 16.0 * iterations * lanes, blocks, lanes, ("from",), **numbers)
+    if name == "clock":  # work: clocks of the whole device
+        iterations = sizes.fma_iterations * times
+        work = iterations * UNROLLED * lanes / (target.multiprocessors * target.fp32_per_clock)
+        return _micro(f"multiply_adds_{times}", FMA, work, blocks, lanes, iterations=iterations)
+    if name == "launch_seconds":
+        return _repeated(_micro("empty", EMPTY, 1.0, 1, THREADS), sizes.launches * times)
+    # issue_share; work: seconds in which every scheduler issues an instruction at every clock
+    text = f"torch.randn({sizes.side}, {sizes.side}) @ torch.randn({sizes.side}, {sizes.side})"
+    made = compiler_with(target).compile(capture_text(text, values=False))
+    counts = [instruction_counts(made.kernels[index]) for index in made.launched]
+    slots = target.multiprocessors * target.schedulers * target.clock
+    work = sum(n.issued * n.blocks for n in counts) / slots
+    return _repeated(Micro(made.program, work, subject_of(made.plan.kernels)), times)
 
-    def micro(n: int) -> Micro:
-        if name == "dram_share":  # work: seconds at the published bandwidth
-            items = sizes.copied * n // 16
-            text = COPY.format(name=f"copy_{n}", threads=THREADS, items=items, lanes=lanes)
-            between = Buffer("from", "f32", (items * 4,)), Buffer("to", "f32", (items * 4,))
-            program = _program(f"copy_{n}", text, blocks, THREADS, between)
-            return Micro(program, 2.0 * items * 16 / target.dram_bytes_per_second)
-        if name == "l2_bytes_per_second":  # work: bytes
-            items, iterations = sizes.l2_bytes // 16, sizes.l2_iterations * n
-            step = (blocks + 7) * THREADS % items
-            text = L2.format(name=f"reads_{n}", threads=THREADS, items=items, iterations=iterations, step=step)
-            source = Buffer("from", "f32", (items * 4,))
-            return Micro(_program(f"reads_{n}", text, blocks, lanes, (source,)), 16.0 * iterations * lanes)
-        kernel, iterations = f"multiply_adds_{n}", sizes.fma_iterations * n  # work: clocks of the whole device
-        text = FMA.format(name=kernel, threads=THREADS, iterations=iterations, unrolled=UNROLLED, chains=CHAINS)
-        width = target.multiprocessors * target.fp32_per_clock
-        return Micro(_program(kernel, text, blocks, lanes), iterations * UNROLLED * lanes / width)
 
-    return micro(1), micro(2)
+def _micro(
+    name: str, text: str, work: float, blocks: int, done: int, between: tuple[str, ...] = (), **numbers: int
+) -> Micro:
+    """Return a program of one launch. It writes `done` elements, so that the compiler cannot remove its work."""
+    out, others = Buffer("done", "f32", (done,)), [Buffer(one, "f32", (numbers["items"] * 4,)) for one in between]
+    params = tuple(KernelParam(b.name, b.dtype, b.shape, "out") for b in (*others, out))
+    cuda = text.format(name=name, threads=THREADS, unrolled=UNROLLED, chains=CHAINS, **numbers)
+    kernel = CudaKernel(name, cuda, (blocks, 1, 1), THREADS, 0, params)
+    program = Program((kernel,), (), (out,), (), tuple(others), (tuple(param.name for param in params),))
+    nothing = torch.zeros(done)
+    return Micro(program, work, TuningSubject({}, {"done": (nothing, nothing.bool())}))
 
 
-def _times(micro: Micro, count: int) -> Micro:
+def _repeated(micro: Micro, count: int) -> Micro:
     """Return a program that runs several times."""
     one = micro.program
-    program = dataclasses.replace(one, kernels=one.kernels * count, bindings=one.bindings * count)
-    return dataclasses.replace(micro, program=program, work=micro.work * count)
-
-
-def _program(name: str, text: str, blocks: int, done: int, between: tuple[Buffer, ...] = ()) -> Program:
-    """Return a program of one launch. It writes `done` elements, so that the compiler cannot remove its work."""
-    out = Buffer("done", "f32", (done,))
-    params = tuple(KernelParam(b.name, b.dtype, b.shape, "out") for b in (*between, out))
-    kernel = CudaKernel(name, text, (blocks, 1, 1), THREADS, 0, params)
-    return Program((kernel,), (), (out,), (), between, (tuple(param.name for param in params),))
+    program = replace(one, kernels=one.kernels * count, bindings=one.bindings * count)
+    return replace(micro, program=program, work=micro.work * count)
 
 
 def calibrate(
@@ -186,25 +186,29 @@ def calibrate(
     for name in FITTED:
         one, two = micro_kernels(name, fitted, asked)
         answers = [_run(micro, target, process, folder, build) for micro in (one, two)]
-        gpu, times = answers[0].details["gpu"], [float(np.median(answer.seconds)) for answer in answers]
-        if times[1] <= times[0]:
-            raise DeviceError(f"twice the work for {name} took no longer: {times[0]:.3g} and {times[1]:.3g} s")
-        rate = (two.work - one.work) / (times[1] - times[0])
-        found: Any = {name: 1 / rate if name == "launch_seconds" else rate}
-        fitted = dataclasses.replace(fitted, **found)
-    return dataclasses.replace(fitted, name=gpu), gpu
+        gpu, (first, second) = answers[0].details["gpu"], (statistics.median(answer.seconds) for answer in answers)
+        if second <= first:
+            raise DeviceError(f"twice the work for {name} took no longer: {first:.3g} and {second:.3g} s")
+        rate = (two.work - one.work) / (second - first)
+        fitted = _with(fitted, name, 1 / rate if name == "launch_seconds" else rate)
+    return replace(fitted, name=gpu), gpu
 
 
 def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, build: Build) -> Measured:
-    program, subject = micro.program, micro.subject
-    here = folder / f"{program.kernels[0].name}-{len(program.kernels)}"
-    nothing = {b.name: (np.zeros(b.shape), np.zeros(b.shape, bool)) for b in program.outputs}
-    save_arrays(here, program, subject.tensors if subject else {}, subject.expected if subject else nothing)
-    images = {kernel.name: build(kernel, target.arch) for kernel in set(program.kernels)}
-    answer = process.ask(Measure(program, images, str(here), WARM_UP, RUNS, SECONDS), LIMIT)
+    program, name = micro.program, micro.program.kernels[0].name
+    arrays = str(folder / f"{name}-{len(program.kernels)}")
+    micro.subject.save(arrays)
+    images = {kernel.name: build(kernel, target.arch) for kernel in program.distinct_kernels()}
+    answer = process.ask(Measure(program, images, arrays, WARM_UP, RUNS, SECONDS), LIMIT)
     if not isinstance(answer, Measured) or answer.status != "ok":
-        raise DeviceError(f"the micro kernel `{program.kernels[0].name}` was not measured: {answer.detail}")
+        raise DeviceError(f"the micro kernel `{name}` was not measured: {answer.detail}")
     return answer
+
+
+def _with(target: Target, name: str, value: float) -> Target:
+    """Return a target with another value of a constant."""
+    changed: Any = {name: value}
+    return replace(target, **changed)
 
 
 def device_file(
@@ -278,15 +282,17 @@ def fit(points: Sequence[FitPoint], base: Target) -> Fit:
     shapes = sorted({point.shape for point in points})
     even = set(shapes[::2])
     halves = [p for p in points if p.shape in even], [p for p in points if p.shape not in even]
-    rows = [("all", "published", _agreement(points, base))]
+    rows: list[tuple[str, str, Sequence[FitPoint], Target]] = [("all", "published", points, base)]
     for own, other, name in ((*halves, "one half"), (*halves[::-1], "the other")):
         if own and other:
             moved = fitted(own, base)
-            rows.append((f"{name}", "fitted to it", _agreement(own, moved)))
-            rows.append(("the rest", "published", _agreement(other, base)))
-            rows.append(("the rest", f"fitted to {name}", _agreement(other, moved)))
+            rows.append((name, "fitted to it", own, moved))
+            rows.append(("the rest", "published", other, base))
+            rows.append(("the rest", f"fitted to {name}", other, moved))
     whole = fitted(points, base)
-    return Fit(whole, (*rows, ("all", "fitted to all", _agreement(points, whole))))
+    rows.append(("all", "fitted to all", points, whole))
+    agreements = (agreement(point.variant(target) for point in some) for _, _, some, target in rows)
+    return Fit(whole, tuple((name, constants, found) for (name, constants, *_), found in zip(rows, agreements)))
 
 
 def fitted(points: Sequence[FitPoint], base: Target) -> Target:
@@ -295,13 +301,9 @@ def fitted(points: Sequence[FitPoint], base: Target) -> Target:
     for step in STEPS:
         for _ in range(ROUNDS):
             before = least
-            for name in CONSTANTS:
-                for factor in (step, 1 / step):
-                    while (moved := _moved(best, base, name, factor)) is not None:
-                        found = distance(points, moved)
-                        if found >= least:
-                            break
-                        best, least = moved, found
+            for name, factor in itertools.product(CONSTANTS, (step, 1 / step)):
+                while (moved := _moved(best, base, name, factor)) and (found := distance(points, moved)) < least:
+                    best, least = moved, found
             if least > before - 1e-6:
                 break
     return best
@@ -317,9 +319,4 @@ def _moved(target: Target, base: Target, name: str, factor: float) -> Target | N
     value, published = getattr(target, name) * factor, getattr(base, name)
     if not 1 / FURTHEST <= value / published <= FURTHEST or (name in SHARES and value > 1):
         return None
-    changed: Any = {name: value}
-    return dataclasses.replace(target, **changed)
-
-
-def _agreement(points: Sequence[FitPoint], target: Target) -> Agreement:
-    return agreement(point.variant(target) for point in points)
+    return _with(target, name, value)

@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import functools
 import math
 import multiprocessing
 import os
-import shutil
 import signal
 import statistics
 import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from ...codegen.arrays import as_numpy, as_tensor, is_written
+from ...codegen.arrays import is_written
 from ...codegen.build import assemble, build_device, device_text
 from ...codegen.cache import cache_directory
 from ...codegen.compiler import BuildError
-from ...codegen.driver import Driver, DriverError, Loaded
+from ...codegen.driver import Driver, DriverError
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import DeviceError
@@ -42,7 +39,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp.loop import run
 from ...ir.loop import For
 from ...ir.node import nodes
-from ...ir.program import Kernel, Param, delivered, supplied
+from ...ir.program import Block, Kernel, Param, delivered, supplied
 from ...ir.sizes import telling
 from ...ir.verify.kernel import problems
 from ..bench.cases import (
@@ -60,7 +57,7 @@ from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels
 from ..ruleset import here, processes
-from ..run.calls import in_float64, judge, random_tensor
+from ..run.calls import Judgement, in_float64, judge, random_tensor
 from ..schedule.scheduling import predicted_registers, predictions
 from ..schedule.space import Launched, ScheduleCandidate
 from ..store.store import Basis, FrozenRecord, Score
@@ -73,83 +70,84 @@ from ..store.store import Basis, FrozenRecord, Score
 
 WHOLE_ITERATIONS = 1 << 22  # innermost iterations that are computed in a few seconds at most
 FEWEST = 8  # iterations of a free loop that are looked at, at least
-Array = npt.NDArray[Any]
+Tensors = dict[str, torch.Tensor]
+Expected = dict[str, tuple[torch.Tensor, torch.Tensor]]  # {output: (values in float64, mask of the computed elements)}
 
 
 @dataclass(frozen=True)
 class TuningSubject:
-    """Program with inputs and reference values.
+    """Program with inputs and reference values. tensors: inputs by name, on the CPU."""
 
-    tensors: inputs by name, on the CPU; expected: for each output (values, where), float64 and the mask of computed
-    elements.
-    """
+    tensors: Tensors
+    expected: Expected
 
-    program: tuple[Kernel, ...]
-    tensors: dict[str, Any]
-    expected: dict[str, tuple[Array, Array]]
+    def save(self, path: str) -> None:
+        """Write the inputs and reference values into a file, for the process that measures."""
+        torch.save((self.tensors, self.expected), path)
 
     @property
     def checked(self) -> str:
         """Compared part of the outputs as text: `whole`, or a number of elements."""
-        compared = sum(int(where.sum()) for _, where in self.expected.values())
-        every = sum(where.size for _, where in self.expected.values())
+        masks = [where for _, where in self.expected.values()]
+        compared, every = sum(int(where.sum()) for where in masks), sum(where.numel() for where in masks)
         return "whole" if compared == every else f"{compared} of {every} elements"
 
 
-def draw(param: Param, seed: int = 0) -> Any:
+def draw(param: Param) -> torch.Tensor:
     """Return reproducible random values for a buffer: normal floats; 0 or 1 for integers, which may be indices."""
-    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {param.name}".encode()))
-    return random_tensor(param.dtype, param.shape, generator, 2)
+    generator = torch.Generator().manual_seed(zlib.crc32(f"0 {param.name}".encode()))
+    return random_tensor(param.dtype, param.shape, generator, 2)  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
-def subject_of(program: tuple[Kernel, ...], seed: int = 0) -> TuningSubject:
-    """Return a program with inputs and reference values. Raises ScheduleError for one without a meaning."""
-    tensors = {param.name: draw(param, seed) for param in supplied(program)}
-    only = _sample(program[0], seed) if len(program) == 1 else {}
-    stores: dict[str, Array] = {}
-    memory = run(program, in_float64(tensors), stores, only)
-    outputs = delivered(program)
-    return TuningSubject(program, tensors, {p.name: (memory[p.name], stores[p.name] > 0) for p in outputs})
+def subject_of(program: tuple[Kernel, ...]) -> TuningSubject:
+    """Return the inputs and reference values of a program. Raises ScheduleError for one without a meaning."""
+    tensors = {param.name: draw(param) for param in supplied(program)}
+    stores: dict[str, np.ndarray] = {}
+    memory = run(program, in_float64(tensors), stores, _sample(program[0]) if len(program) == 1 else {})
+    pairs = {p.name: (memory[p.name], stores[p.name] > 0) for p in delivered(program)}
+    return TuningSubject(tensors, {n: (torch.from_numpy(a), torch.from_numpy(b)) for n, (a, b) in pairs.items()})
 
 
-def launches(loops: tuple[Kernel, ...], kernels: tuple[Kernel, ...], texts: tuple[CudaKernel, ...]) -> Program:
-    """Return a candidate without symbolic dimensions as a launch plan without the CUDA texts."""
-    inputs, outputs = supplied(loops), delivered(loops)
+def launches(made: Launched) -> Program:
+    """Return a candidate as a launch plan."""
+    inputs, outputs = supplied(made.loops), delivered(made.loops)
     known = {param.name for param in (*inputs, *outputs)}
-    between = {p.name: p for kernel in kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
-    bindings = tuple(bound(kernel, made) for kernel, made in zip(kernels, texts, strict=True))
-    bare = tuple(dataclasses.replace(text, text="", comment="") for text in texts)
-    given, made, temporaries = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
-    return Program(bare, given, made, (), temporaries, bindings)
+    between = {p.name: p for kernel in made.kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
+    given, results, temporaries = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
+    return Program(made.cuda, given, results, (), temporaries, tuple(map(bound, made.kernels, made.cuda)))
 
 
-def _sample(kernel: Kernel, seed: int) -> dict[str, Array]:
+def compared(got: torch.Tensor, values: torch.Tensor, where: torch.Tensor) -> Judgement:
+    """Return the judgement of a result at some of its elements."""
+    return judge([got[where]], [values[where]])
+
+
+def _sample(kernel: Kernel) -> dict[str, np.ndarray]:
     """Return the iterations of free loops to compute. The longest loops are sampled until the computation is fast."""
     extents = {loop.var: int(loop.stop) for loop in nodes(kernel.body, For) if loop.role == "free"}
-    kept = dict(extents)
-    dice = np.random.default_rng(seed)
+    kept, dice = dict(extents), np.random.default_rng(0)
     while _iterations(kernel.body, kept) > WHOLE_ITERATIONS and any(n > FEWEST for n in kept.values()):
-        longest = max(kept, key=lambda var: kept[var])
+        longest = max(kept, key=kept.__getitem__)
         kept[longest] = max(kept[longest] // 4, FEWEST)
-    chosen = {}
-    for var, count in kept.items():
-        if count < extents[var]:  # the first, the last, and some between
-            between = dice.choice(extents[var], count, replace=False)
-            chosen[var] = np.unique(np.array([0, extents[var] - 1, *between]))
-    return chosen
+    return {  # the first, the last, and some between
+        var: np.unique([0, extents[var] - 1, *dice.choice(extents[var], count, replace=False)])
+        for var, count in kept.items()
+        if count < extents[var]
+    }
 
 
-def _iterations(block: Any, kept: dict[str, int]) -> float:
+def _iterations(block: Block, kept: dict[str, int]) -> float:
     """Return the number of innermost iterations of the deepest nest."""
     most = 1.0
-    for statement in (statement for statement in block if hasattr(statement, "body")):
-        iterations = 1.0
+    for statement in block:
+        below = _iterations(getattr(statement, "body", ()), kept)
         if isinstance(statement, For):
-            iterations = statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
             if statement.role == "free":
-                iterations = min(iterations, kept.get(statement.var, iterations))
-        most = max(most, _iterations(statement.body, kept) * iterations)
+                below *= kept[statement.var]
+            else:
+                below *= statement.stop - statement.start if isinstance(statement.stop, int) else math.inf
+        most = max(most, below)
     return most
 
 
@@ -175,23 +173,19 @@ def verdict(candidate: ScheduleCandidate) -> Verdict:
     One with symbolic dimensions runs at the ends of their ranges, at their examples and next to these. The verdict
     holds wrong results and races. Raises DplcError if the host cannot run it.
     """
-    broken = next((problem for kernel in candidate.kernels for problem in problems(kernel)), "")
-    if broken:
-        return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
-    found = dict[str, Verdict]()
+    for kernel in candidate.kernels:
+        for broken in problems(kernel):
+            return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
+    places: dict[str, list[str]] = {}  # {compared part: the sizes at which it was compared}
     for binding in telling(candidate.sizes):
         where = ", ".join(f"{name}={number}" for name, number in binding.items())
-        found[where] = _verdict(candidate.at(binding))
-        if not found[where].right:
-            told = f" where {where}" if where else ""
-            return Verdict(found[where].how, found[where].finding + told)
-    hows = dict.fromkeys(one.how for one in found.values())
-    return Verdict("; ".join(_at([where for where in found if found[where].how == how], how) for how in hows))
-
-
-def _at(places: list[str], how: str) -> str:
-    """Return a text like `emulator, whole, at s=1 and s=8`."""
-    return f"{how}, at {' and '.join(places)}" if any(places) else how
+        found = _verdict(candidate.at(binding))
+        if not found.right:
+            return Verdict(found.how, found.finding + (f" where {where}" if where else ""))
+        places.setdefault(found.how, []).append(where)
+    return Verdict(
+        "; ".join(f"{how}, at {' and '.join(sizes)}" if any(sizes) else how for how, sizes in places.items())
+    )
 
 
 def _verdict(made: Launched) -> Verdict:
@@ -199,24 +193,21 @@ def _verdict(made: Launched) -> Verdict:
 
     Only some blocks of a single kernel run if all would need minutes.
     """
-    texts, subject = made.cuda, subject_of(made.loops)
-    program = dataclasses.replace(launches(made.loops, made.kernels, texts), kernels=texts)
+    subject, first = subject_of(made.loops), made.cuda[0]
     how, some = f"emulator, {subject.checked}", None
-    if sum(map(work_of, made.kernels)) > WHOLE and len(texts) == 1:
-        count = texts[0].blocks
-        some = tuple(sorted({*sampled(count), *chosen_blocks(texts[0], CLOSELY)}))
-        how = f"emulator, {min(BLOCKS, count)} of {count} blocks"
+    if sum(map(work_of, made.kernels)) > WHOLE and len(made.cuda) == 1:
+        some = tuple(sorted({*sampled(first.blocks), *chosen_blocks(first, CLOSELY)}))
+        how = f"emulator, {min(BLOCKS, first.blocks)} of {first.blocks} blocks"
     executor = CheckingExecutor(CLOSELY, orders=ORDERS, some=some)
     try:
-        results = executor.run(program, {b.name: subject.tensors[b.name] for b in program.inputs})
+        results = executor.run(launches(made), subject.tensors)
     except DplcError as problem:
         return Verdict(how, problem.what)
     if executor.findings:
         return Verdict(how, executor.findings[0].message)
-    for name, (values, where) in subject.expected.items():  # elements that both computed
+    for name, (values, where) in subject.expected.items():
         got = torch.as_tensor(results[name]).reshape(values.shape)
-        here = torch.from_numpy(where) & is_written(got) if "blocks" in how else torch.from_numpy(where)
-        found = judge([got[here]], [torch.from_numpy(values)[here]])
+        found = compared(got, values, where if some is None else where & is_written(got))  # elements that both computed
         if not found.ok:
             return Verdict(how, f"`{name}` differs by {found.relative:.2g} of its largest value from float64")
     return Verdict(how)
@@ -243,9 +234,9 @@ class PredictingEvaluator:
         numbers = range(len(kernels))
         known = self.registers or [predicted_registers(candidate.tile, n, candidate.target) for n in numbers]
         found = predictions(kernels, candidate.target, known)
-        about = f"registers {'assembled' if self.registers else 'predicted'}"
         bounds = ", ".join(prediction.binding for prediction in found)
-        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", f"{bounds}; {about}")
+        told = f"{bounds}; registers {'assembled' if self.registers else 'predicted'}"
+        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", told)
 
 
 # ---- The cost model with the assembler's registers, for candidates that may win.
@@ -278,8 +269,7 @@ class AssemblingEvaluator:
         except BuildError as error:
             return Score(None, self.basis, "failed", error.what)
         used = [found[text.name] for text in texts]
-        spilled = sum(one.spill_stores + one.spill_loads for one in used)
-        if spilled:
+        if spilled := sum(one.spill_stores + one.spill_loads for one in used):
             return Score(None, self.basis, "refused", f"{spilled} bytes of registers spilled")
         with self._turn:
             score = PredictingEvaluator(tuple(one.registers for one in used))(candidate)
@@ -326,10 +316,8 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
     They are the least sectors of global memory divided by the sectors, and the wavefronts of shared memory divided by
     the least wavefronts.
     """
-    loops, kernels, cuda = candidate.as_a_rule
-    program = dataclasses.replace(launches(loops, kernels, cuda), kernels=cuda)
-    checker = CheckingExecutor(ENDS, orders=(0,), some=())
-    checker.run(program, {param.name: draw(param) for param in supplied(loops)})
+    made, checker = candidate.as_a_rule, CheckingExecutor(ENDS, orders=(0,), some=())
+    checker.run(launches(made), {param.name: draw(param) for param in supplied(made.loops)})
     outside, inside = map(list, zip(*ratios(checker), strict=True))
     said = "emulator, first and last block of each kernel"
     return {"sector_efficiency": outside, "wavefront_ratio": inside, "counters_by": said}
@@ -350,13 +338,12 @@ STARTS = 3  # failures in a row before giving up
 WARM_RUNS = 5
 CLOCK_SECONDS = 5.0  # clocks are read again after this time
 Build = Callable[[CudaKernel, str], bytes]
-Expected = Mapping[str, tuple[Any, Any]]  # {output: (values, mask of the elements that were computed)}
 
 
 class Measure(FrozenRecord, frozen=True):
     """Request to load, check and time a program.
 
-    images: for the driver, by kernel; folder: of the arrays (`save_arrays`).
+    images: for the driver, by kernel; arrays: a file of the inputs and reference values.
 
     The program runs warm_up times, then up to `runs` times or for `seconds`, with the L2 cache filled with other data
     before each run; then a few times with the cache as the preceding run left it.
@@ -364,7 +351,7 @@ class Measure(FrozenRecord, frozen=True):
 
     program: Program
     images: dict[str, bytes]
-    folder: str
+    arrays: str
     warm_up: int = WARM_UP
     runs: int = RUNS
     seconds: float = SECONDS
@@ -399,188 +386,36 @@ def cubin(kernel: CudaKernel, arch: str) -> bytes:
     return build_device(device_text([kernel]), arch)
 
 
-def save_arrays(folder: Path, program: Program, tensors: Mapping[str, Any], expected: Expected) -> None:
-    """Write the inputs and reference values of a program into a new folder, for the process that measures."""
-    folder.mkdir()
-    given = {f"={b.name}": as_numpy(b, tensors[b.name]) for b in program.inputs}
-    np.savez(folder / "inputs.npz", **given)  # type: ignore[arg-type]
-    values = {f"={name}": found for name, (found, _) in expected.items()}
-    np.savez(folder / "expected.npz", **values, **{f"@{name}": where for name, (_, where) in expected.items()})
-
-
-class Measuring:
-    """Evaluator that measures on a GPU (`records.Evaluator`). `close` ends its process.
-
-    Several threads may call it: they compile in parallel and measure one after the other. serve, build: the work of the
-    process and the images; others than the default are for mock drivers.
-    """
-
-    basis: Basis = "measured"
-
-    def __init__(
-        self, target: Target, *, limit: float = LIMIT, runs: int = RUNS,
-        serve: Callable[[Connection], None] | None = None, build: Build = cubin,
-    ):  # fmt: skip
-        self.target, self.limit, self.runs, self.build = target, limit, runs, build
-        self.process = WorkerProcess(serve or serve_gpu)
-        self._turn = threading.Lock()
-        self._subjects: dict[tuple[Kernel, ...], tuple[TuningSubject, Path]] = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="dplc-measure-"))
-
-    def __call__(self, candidate: ScheduleCandidate) -> Score:
-        """Compile a candidate, check it against float64 and time it, with symbolic dimensions at their examples.
-
-        Raises DeviceError if no process can be started.
-        """
-        try:
-            loops, kernels, texts = candidate.as_a_rule
-        except DplcError as error:
-            return Score(None, self.basis, "refused", error.what)
-        try:
-            images = {text.name: self.build(text, self.target.arch) for text in texts}
-        except DplcError as error:
-            return Score(None, self.basis, "failed", error.what)
-        with self._turn:
-            program = launches(loops, kernels, texts)
-            if loops not in self._subjects:
-                folder = self._folder / str(len(self._subjects))
-                self._subjects[loops] = subject_of(loops), folder
-                save_arrays(folder, program, self._subjects[loops][0].tensors, self._subjects[loops][0].expected)
-            subject, folder = self._subjects[loops]
-            request = Measure(program, images, str(folder), runs=self.runs)
-            answer = self.process.ask(request, self.limit)
-        if not isinstance(answer, Measured):
-            return answer
-        details = {**answer.details, "compared": subject.checked, "assembler": assembler()}
-        if answer.status != "ok":
-            return Score(None, self.basis, answer.status, answer.detail, details)
-        low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
-        counted = [features(instruction_counts(k, n)) for k, n in zip(kernels, details["registers"], strict=True)]
-        details |= {"runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "launches": counted}
-        told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
-        return Score(middle, self.basis, "ok", told, details)
-
-    def close(self) -> None:
-        """End the process and remove its files."""
-        self.process.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def __enter__(self) -> Measuring:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class WorkerProcess:
-    """Process that measures: started at the first request, and again after it was killed or died."""
-
-    def __init__(self, serve: Callable[[Connection], None]):
-        self.serve = serve
-        self._process: ForkServerProcess | None = None
-        self._pipe: Connection
-        self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
-
-    def ask(self, request: Measure, limit: float) -> Measured | Score:
-        """Return the answer, or the score of a candidate without one. Raises DeviceError if no process can start."""
-        self.start()
-        try:
-            self._pipe.send(request)
-            if not self._pipe.poll(limit):
-                self.kill()
-                return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            answer: Measured = self._pipe.recv()
-        except (OSError, EOFError):
-            return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
-        if answer.over:
-            self._end()
-        return answer
-
-    def start(self) -> None:
-        """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""
-        problem = ""
-        for _ in range(STARTS):
-            if self._process is not None and self._process.is_alive():
-                return
-            self.kill()
-            self._printed.truncate(0)
-            self._pipe, other = multiprocessing.Pipe()
-            arguments = self.serve, other, self._printed.name
-            self._process = processes().Process(target=here(_run), args=arguments, daemon=True)
-            self._process.start()
-            other.close()
-            try:
-                ready = self._pipe.poll(START_LIMIT)
-                problem = self._pipe.recv() if ready else f"the process for it {self._end()}"
-            except (OSError, EOFError):
-                problem = f"the process for it {self._end()}"
-            else:
-                if problem:
-                    self.kill()
-                    break
-        if problem:
-            raise DeviceError(f"nothing can be measured here: {problem}")
-
-    def _end(self) -> str:
-        """Make sure that the process has ended. Return how, with the last line that it printed."""
-        assert self._process is not None
-        self._process.join(10.0)
-        code = self._process.exitcode
-        self.kill()
-        lines = Path(self._printed.name).read_text(errors="replace").split("\n")
-        line = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-        how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        return f"{how}: {line}" if line else how
-
-    def kill(self) -> None:
-        """End the process immediately, with the processes that it started."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid or 0, signal.SIGKILL)
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-            self._process = None
-
-
 # ---- in the process
 
 
 class Worker:
-    """State of the process that measures: the GPU, and the arrays of the present folder on it."""
+    """State of the process that measures: the GPU, and the present arrays on it."""
 
-    def __init__(self, memory: str = "cuda"):
+    def __init__(self, memory: str):
         if memory == "cuda" and not torch.cuda.is_available():
             raise DeviceError("torch finds no CUDA device here")
         self.memory, self.driver = memory, Driver()
-        self.gpu = self.driver.name
         self.timer = EventTimer(self.driver, self.driver.stream())
-        self.folder = ""
-        self.inputs: dict[str, Any] = {}
-        self.expected: dict[str, tuple[Any, Any]] = {}
+        self.arrays = ""
+        self.inputs: Tensors = {}
+        self.expected: Expected = {}
         self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})  # when they were read; MHz and degrees
 
     def measure(self, request: Measure) -> Measured:
         """Return the answer to a request. Raises only for defects of dplc."""
-        loaded, about = list[Loaded](), {"gpu": self.gpu}
-
-        def load(kernel: CudaKernel) -> Loaded:
-            loaded.append(self.driver.load(kernel, request.images[kernel.name]))
-            return loaded[-1]
-
+        about = {"gpu": self.driver.name}
         try:
-            if self.folder != request.folder:  # the arrays stay on the device for the next candidates
-                folder = Path(request.folder)
-                given, expected = (
-                    np.load(folder / f"{name}.npz", allow_pickle=False) for name in ("inputs", "expected")
-                )
-                buffers, outputs = request.program.inputs, request.program.outputs
-                self.inputs = {b.name: as_tensor(b, given[f"={b.name}"]).to(self.memory) for b in buffers}
-                self.expected = {b.name: (expected[f"={b.name}"], expected[f"@{b.name}"]) for b in outputs}
-                self.folder = request.folder
-            program, stream = request.program, self.timer.stream
-            answer = self._measured(request, BoundProgram(self.driver, stream, program, self.inputs, load, self.memory))
-            for one in loaded:
+            if self.arrays != request.arrays:  # they stay on the device for the next candidates
+                tensors, self.expected = torch.load(request.arrays, weights_only=True)
+                self.inputs = {name: tensor.to(self.memory) for name, tensor in tensors.items()}
+                self.arrays = request.arrays
+            bound = BoundProgram(
+                self.driver, self.timer.stream, request.program, self.inputs,
+                lambda kernel: self.driver.load(kernel, request.images[kernel.name]), self.memory,
+            )  # fmt: skip
+            answer = self._measured(request, bound)
+            for one in {one.kernel.name: one for one in bound.kernels}.values():
                 self.driver.unload(one)
         except DriverError as error:  # an access that faulted takes the whole context with it
             return Measured(status="failed", detail=f"the driver says: {error.what}", details=about, over=True)
@@ -594,24 +429,21 @@ class Worker:
             self.driver.synchronize()
             bound.launch()
             self.driver.synchronize()
-        error, wrong = 0.0, ""  # the largest relative error; another value, or an element that was not written
+        error, wrong = 0.0, list[str]()  # the largest relative error; other values, or elements that were not written
         for output in request.program.outputs:
             got = bound.result(output.name, output.dtype, output.shape).cpu()
-            values, written = self.expected[output.name]
-            where = torch.from_numpy(written)
-            found = judge([got[where]], [torch.from_numpy(values)[where]])
-            missing = int((~is_written(got)).sum()) if got.dtype.is_floating_point else 0
+            found = compared(got, *self.expected[output.name])
             error = max(error, found.relative)
-            if missing:
-                wrong = wrong or f"{missing} elements of `{output.name}` were never written"
+            if got.dtype.is_floating_point and (missing := int((~is_written(got)).sum())):
+                wrong.append(f"{missing} elements of `{output.name}` were never written")
             elif not found.ok:
-                wrong = wrong or f"`{output.name}` is off by {found.relative:.1e} of the largest value"
+                wrong.append(f"`{output.name}` is off by {found.relative:.1e} of the largest value")
         known: dict[str, Any] = {
-            "error": error, "gpu": self.gpu, "registers": [one.registers or None for one in bound.kernels],
+            "error": error, "gpu": self.driver.name, "registers": [one.registers or None for one in bound.kernels],
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip
         if wrong:
-            return Measured(status="wrong", detail=wrong, details=known)
+            return Measured(status="wrong", detail=wrong[0], details=known)
         try:
             run, launched = bound.graph(), "CUDA graph"
         except DriverError:
@@ -656,9 +488,7 @@ def serve(pipe: Connection, memory: str) -> None:
             os._exit(1)  # no destructor may touch the broken context
 
 
-def serve_gpu(pipe: Connection) -> None:
-    """Measure on the GPU of this machine."""
-    serve(pipe, "cuda")
+serve_gpu = functools.partial(serve, memory="cuda")
 
 
 def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> None:
@@ -669,3 +499,129 @@ def _run(work: Callable[[Connection], None], pipe: Connection, printed: str) -> 
     os.dup2(file, 2)
     with contextlib.suppress(EOFError, OSError):  # the parent has ended
         work(pipe)
+
+
+# ---- in the process that searches
+
+
+class WorkerProcess:
+    """Process that measures: started at the first request, and again after it was killed or died."""
+
+    def __init__(self, serve: Callable[[Connection], None]):
+        self.serve = serve
+        self._process: ForkServerProcess | None = None
+        self._pipe: Connection
+        self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
+
+    def ask(self, request: Measure, limit: float) -> Measured | Score:
+        """Return the answer, or the score of a candidate without one. Raises DeviceError if no process can start."""
+        self.start()
+        try:
+            self._pipe.send(request)
+            if not self._pipe.poll(limit):
+                self.kill()
+                return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
+            answer: Measured = self._pipe.recv()
+        except (OSError, EOFError):
+            return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
+        if answer.over:
+            self._end()
+        return answer
+
+    def start(self) -> None:
+        """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""
+        if self._process is not None and self._process.is_alive():
+            return
+        for _ in range(STARTS):
+            self.kill()
+            self._printed.truncate(0)
+            self._pipe, other = multiprocessing.Pipe()
+            arguments = self.serve, other, self._printed.name
+            self._process = processes().Process(target=here(_run), args=arguments, daemon=True)
+            self._process.start()
+            other.close()
+            with contextlib.suppress(OSError, EOFError):
+                if self._pipe.poll(START_LIMIT):
+                    problem = self._pipe.recv()
+                    break
+            problem = f"the process for it {self._end()}"
+        if problem:
+            self.kill()
+            raise DeviceError(f"nothing can be measured here: {problem}")
+
+    def _end(self) -> str:
+        """Make sure that the process has ended. Return how, with the last line that it printed."""
+        assert self._process is not None
+        self._process.join(10.0)
+        code = self._process.exitcode
+        self.kill()
+        lines = Path(self._printed.name).read_text(errors="replace").split("\n")
+        line = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        return f"{how}: {line}" if line else how
+
+    def kill(self) -> None:
+        """End the process immediately, with the processes that it started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid or 0, signal.SIGKILL)
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+            self._process = None
+
+
+class Measuring(contextlib.ExitStack):
+    """Evaluator that measures on a GPU (`records.Evaluator`). `close` ends its process and removes its files.
+
+    Several threads may call it: they compile in parallel and measure one after the other. serve, build: the work of the
+    process and the images; others than the default are for mock drivers.
+    """
+
+    basis: Basis = "measured"
+
+    def __init__(
+        self, target: Target, *, limit: float = LIMIT, runs: int = RUNS,
+        serve: Callable[[Connection], None] = serve_gpu, build: Build = cubin,
+    ):  # fmt: skip
+        super().__init__()
+        self.target, self.limit, self.runs, self.build = target, limit, runs, build
+        folder = tempfile.TemporaryDirectory(prefix="dplc-measure-", ignore_cleanup_errors=True)
+        self._folder = Path(self.enter_context(folder))
+        self.process = WorkerProcess(serve)
+        self.callback(self.process.kill)
+        self._turn = threading.Lock()
+        self._saved: dict[tuple[Kernel, ...], tuple[str, str]] = {}  # the compared part, and the file of the arrays
+
+    def __call__(self, candidate: ScheduleCandidate) -> Score:
+        """Compile a candidate, check it against float64 and time it, with symbolic dimensions at their examples.
+
+        Raises DeviceError if no process can be started.
+        """
+        try:
+            made = candidate.as_a_rule
+        except DplcError as error:
+            return Score(None, self.basis, "refused", error.what)
+        try:
+            images = {text.name: self.build(text, self.target.arch) for text in made.cuda}
+        except DplcError as error:
+            return Score(None, self.basis, "failed", error.what)
+        with self._turn:
+            if made.loops not in self._saved:
+                subject, path = subject_of(made.loops), str(self._folder / str(len(self._saved)))
+                subject.save(path)
+                self._saved[made.loops] = subject.checked, path
+            checked, arrays = self._saved[made.loops]
+            bare = tuple(replace(text, text="", comment="") for text in made.cuda)
+            request = Measure(launches(made._replace(cuda=bare)), images, arrays, runs=self.runs)
+            answer = self.process.ask(request, self.limit)
+        if not isinstance(answer, Measured):
+            return answer
+        details = {**answer.details, "compared": checked, "assembler": assembler()}
+        if answer.status != "ok":
+            return Score(None, self.basis, answer.status, answer.detail, details)
+        low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
+        counted = [features(instruction_counts(k, n)) for k, n in zip(made.kernels, details["registers"], strict=True)]
+        details |= {"runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "launches": counted}
+        told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
+        return Score(middle, self.basis, "ok", told, details)
