@@ -49,10 +49,10 @@ def global_options(
 
 DUMP = argument("[FILE.ir]", "A dump of `compile --ir`. Leave it out with -c.")
 FILES = argument("[FILE_OR_DIR]...", "Rule files (default: the built-in rules).")
-LENGTH = option("Sequence length of the model.", "--seq-len", default="32", metavar="TOKENS")
-TARGET = option("Device, architecture or device file (default: what is here).", metavar="NAME")
-DEVICE_FILE = option("Write a device file.", metavar="FILE.toml")
-ENTRIES = option("Entries of this device.", metavar="NAME")
+LENGTH = option("Sequence length of the model.", "--seq-len TOKENS", default="32")
+TARGET = option("Device, architecture or device file (default: what is here).", "NAME")
+DEVICE_FILE = option("Write a device file.", "FILE.toml")
+ENTRIES = option("Entries of this device.", "NAME")
 
 app.add("lsp", "rules.serve_editor", "The language server of rule files, for editors, over standard input and output.")
 
@@ -70,23 +70,23 @@ app.add(
     lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "programs.run_program",
     "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
     subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
-    out=option("Save the outputs as out0, out1, ...", metavar="FILE.npz"),
+    out=option("Save the outputs as out0, out1, ...", "FILE.npz"),
 )
 app.add(
     "fuse",
     "tune.fuse",
     "Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them.",
     explore=option("Search algebra and fusion together. Otherwise the rules decide."),
-    ir=option("Print one candidate at a stage instead of the table.", metavar="STAGE"),
+    ir=option("Print one candidate at a stage instead of the table.", "STAGE"),
     run=option("Run a candidate and compare it with float64.", "--run"),
-    device=option("Device for --run: cuda, emulator or reference.", metavar="DEVICE"),
+    device=option("Device for --run: cuda, emulator or reference.", "DEVICE"),
 )
 app.add(
     "rewrite",
     "rewriting.rewrite_program",
     "Apply rules to a program and print what comes out.",
     subject=DUMP,
-    only_rules=option("Apply only these rules. With -c, all preceding passes run first.", "--only", metavar="RULE"),
+    only_rules=option("Apply only these rules. With -c, all preceding passes run first.", "--only RULE"),
 )
 app.add(
     "tune",
@@ -94,11 +94,11 @@ app.add(
     "Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right.",
     subject=argument("[SUITE.json|MODEL]", "A suite or a model. Each distinct kernel is tuned once."),
     seed=option("Seed of the search.", default=0),
-    top=option("Number of fusion candidates. With 1, the rules decide.", default=4, metavar="K", min=1),
+    top=option("Number of fusion candidates. With 1, the rules decide.", "K", default=4, min=1),
     assemble=option("Assemble candidates that may win, and reject those that spill.", "--assemble"),
-    only=option("Cases of the suite with this in their names.", metavar="PATTERN"),
+    only=option("Cases of the suite with this in their names.", "PATTERN"),
     verbose=option(
-        "-v lists each improvement with what changed, -vv every candidate.", "-v", "--verbose", default=0, count=True
+        "-v lists each improvement with what changed, -vv every candidate.", "-v --verbose", default=0, count=True
     ),
     no_db=option("Do not store results."),
 )
@@ -107,10 +107,10 @@ app.add(
     "models.generate",
     "Continue a prompt with a model, greedily, one token at a time with a cache of keys and values.",
     subject=argument("MODEL", "A configuration, its folder, or an id of the hub."),
-    ids=option("Prompt as token ids, without a tokenizer.", metavar="NUMBERS"),
-    weights=option("Safetensors (default: random weights by --seed).", metavar="DIR"),
+    ids=option("Prompt as token ids, without a tokenizer.", "NUMBERS"),
+    weights=option("Safetensors (default: random weights by --seed).", "DIR"),
     seed=option("Seed of random weights.", default=0),
-    device=option("cuda or emulator (default: cuda if there is a GPU).", metavar="DEVICE"),
+    device=option("cuda or emulator (default: cuda if there is a GPU).", "DEVICE"),
 )
 app.add(
     "bench",
@@ -125,10 +125,10 @@ app.add(
     "check.check",
     "Check rules by meaning, on programs made from their own patterns.",
     files=FILES,
-    subject=option("Check one rule on the program in a file.", "--subject", metavar="FILE.ir"),
-    levels=option("Rules of this level.", "--level", metavar="LEVEL"),
+    subject=option("Check one rule on the program in a file.", "--subject FILE.ir"),
+    levels=option("Rules of this level.", "--level LEVEL"),
     seed=option("Seed of the generated programs.", default=0),
-    out=option("Folder for counterexamples.", default=Path("counterexamples"), metavar="DIR"),
+    out=option("Folder for counterexamples.", "DIR", default=Path("counterexamples")),
 )
 app.add(
     "ops",
@@ -156,7 +156,7 @@ app.add(
     "view.view",
     "See a compile in the browser: where each line came from, what each rule did and gained. Live without -o.",
     subject=argument("[SUITE_OR_MODEL]", "A suite (JSON), or a model as for `compile`."),
-    out=option("Write the page to a file, for any browser.", "-o", "--out", metavar="FILE"),
+    out=option("Write the page to a file, for any browser.", "-o --out FILE"),
     check=option("Run in checked mode and show the cost of each line."),
     length=LENGTH,
 )
@@ -165,7 +165,7 @@ app.add(
     lambda flags: "doctor.report" if flags.subject.kind == "none" else "models.report_of_model",
     "What this machine has: compilers, GPU, caches, and what to do about what is missing. With --model: what share of a"
     " model's ops, and of their predicted time, dplc runs under torch.compile, and what is left to eager, and why.",
-    subject=option("Report the share of a model that dplc compiles.", "--model", metavar="MODEL"),
+    subject=option("Report the share of a model that dplc compiles.", "--model MODEL"),
     length=LENGTH,
 )
 
@@ -177,13 +177,13 @@ rules_app.add(
     "facts",
     "rules.show_facts",
     "The questions and functions that a rule may ask, with their sorts and a sentence each.",
-    name=argument("[NAME]"),
+    name=argument("[NAME]", default=""),
 )
 rules_app.add(
     "nodes",
     "rules.show_nodes",
     "What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults.",
-    name=argument("[NAME]"),
+    name=argument("[NAME]", default=""),
 )
 rules_app.add(
     "fmt",
@@ -197,8 +197,8 @@ rules_app.add(
     "rules.new_rule",
     "Write a rule to fill in: the pattern is a program, or a piece of one, with an example and a refusal.",
     name=argument("NAME", "The name of the rule."),
-    level=option("Level of the rule: tensor, loop, tile or kernel.", default="tensor", metavar="LEVEL"),
-    out=option("Output file.", "-o", "--out", metavar="FILE"),
+    level=option("Level of the rule: tensor, loop, tile or kernel.", "LEVEL", default="tensor"),
+    out=option("Output file.", "-o --out FILE"),
 )
 rules_app.add(
     "lint",
@@ -210,7 +210,7 @@ rules_app.add(
     "doc",
     "rules.write_pages",
     "Write all rules, statements, facts and constants as Markdown pages.",
-    out=option("Folder of the pages.", "-o", "--out", default=REQUIRED, metavar="DIR"),
+    out=option("Folder of the pages.", "-o --out DIR", default=REQUIRED),
 )
 rules_app.add(
     "why",
@@ -293,7 +293,7 @@ def _explain(error: Exception, traceback: bool) -> int:
         return USAGE
     if kind == "Abort":
         return _interrupted()
-    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # an unknown option, for example
+    if hasattr(error, "format_message"):  # an unknown option, for example
         message = str(error.format_message()).rstrip(".")
         path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"
         error = UsageError(message[:1].lower() + message[1:], hint=f"see `{path} --help`")

@@ -4,24 +4,24 @@
 
 from __future__ import annotations
 
-import importlib
+import contextlib
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
-from typer import Argument, Option
 from typer.core import TyperCommand
 
 from ...codegen.target import target
 from ...ir.diagnostic import UsageError
 
-REQUIRED = inspect.Parameter.empty
+REQUIRED = ...
 
 
 def _known_target(name: str | None) -> str | None:
@@ -31,20 +31,25 @@ def _known_target(name: str | None) -> str | None:
     return name
 
 
-def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option. names: by default that of its field; more: further arguments of `typer.Option`.
+def option(help: str, form: str = "", default: Any = None, **more: Any) -> Any:
+    """Declare an option. more: further arguments of `typer.Option`. The default of a flag is False if it has none.
 
-    The default of a flag is False if it has none.
+    form: names and metavar, as in `-o --out DIR`. By default the name is that of the field.
     """
-    return field(default=default, metadata={"help": help, "names": names, **more})
+    words = form.split()
+    names = [word for word in words if word.startswith("-")]
+    metavar = words[-1] if len(words) > len(names) else None
+    return field(default=default, metadata={"names": names, "metavar": metavar, "help": help, **more})
 
 
-def argument(metavar: str, help: str = "") -> Any:
+def argument(metavar: str, help: str = "", default: Any = None) -> Any:
     """Declare an argument. It is required unless its metavar has brackets."""
-    return field(default=REQUIRED, metadata={"metavar": metavar, "help": help})
+    default = default if metavar.startswith("[") else REQUIRED
+    return field(default=default, metadata={"metavar": metavar, "help": help})
 
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
+Repeated = list[str] | None  # values of an option that may be given several times
 
 
 @dataclass(frozen=True)
@@ -77,122 +82,114 @@ class Flags:
 
     subject: Subject = Subject()
     expression: str | None = option(
-        "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
-        "-c",
-        metavar="EXPR",
+        "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.", "-c EXPR"
     )
     # what is compiled, and how
     seed: int = option("Seed of torch for the expression.", default=0)
-    dtype: str | None = option("Dtype of the model, or of `-c` tensors without a dtype.", metavar="DTYPE")
-    rules: list[Path] | None = option("Your .rw files, in addition to the built-in rules.", metavar="FILE_OR_DIR")
-    settings: list[str] | None = option("Pin a rule's parameter.", "--set", metavar="RULE.PARAM=VALUE")
-    prefer: list[str] | None = option("Apply this rule wherever it is legal, profitable or not.", metavar="RULE")
+    dtype: str | None = option("Dtype of the model, or of `-c` tensors without a dtype.", "DTYPE")
+    rules: list[Path] | None = option("Your .rw files, in addition to the built-in rules.", "FILE_OR_DIR")
+    settings: Repeated = option("Pin a rule's parameter.", "--set RULE.PARAM=VALUE")
+    prefer: Repeated = option("Apply this rule wherever it is legal, profitable or not.", "RULE")
     exact: bool = option("Disable rules that reorder floating-point operations (@approx).")
     target: str | None = option(
-        "Architecture or device to compile for (default: the GPU present, else sm_80).",
-        metavar="sm_NN",
-        callback=_known_target,
+        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN", callback=_known_target
     )
     explore: bool = option("Search algebra and fusion together, and use the best candidate.")
-    db: Path | None = option("The tuning store (default: in the user's cache directory).", metavar="FILE")
+    db: Path | None = option("The tuning store (default: in the user's cache directory).", "FILE")
     no_db: bool = option("Ignore tuned schedules.")
-    sizes: list[str] | None = option(
-        "Value of a symbolic dimension. `run` and `bench` take several.", "--size", metavar="NAME=N[,N..]"
-    )
+    sizes: Repeated = option("Value of a symbolic dimension. `run` and `bench` take several.", "--size NAME=N[,N..]")
     # the shape of a model, and its weights
     layers: int | None = option("Number of leading blocks of the model.", min=1)
-    length: str = option("Sequence length of the model, or a range A..B.", "--seq-len", default="32", metavar="TOKENS")
-    batch: str = option("Batch size of the model, or a range A..B.", default="1", metavar="N")
-    rows: str | None = option("Upper ends of the shape buckets of a range, or none.", metavar="N[,N..]")
-    weights: Path | None = option("Safetensors of a model (default: symbolic weights).", metavar="DIR")
-    ids: str | None = option("Input tokens of the model (default: random, by --seed).", metavar="NUMBERS")
+    length: str = option("Sequence length of the model, or a range A..B.", "--seq-len TOKENS", default="32")
+    batch: str = option("Batch size of the model, or a range A..B.", "N", default="1")
+    rows: str | None = option("Upper ends of the shape buckets of a range, or none.", "N[,N..]")
+    weights: Path | None = option("Safetensors of a model (default: symbolic weights).", "DIR")
+    ids: str | None = option("Input tokens of the model (default: random, by --seed).", "NUMBERS")
     trust_edited_cuda: bool = option("Accept edited CUDA, which the emulator compiles and runs here.")
     cubins: bool = option("Also assemble the kernels, which needs NVRTC or nvcc.", "--cubins/--no-cubins", default=True)
     # what is shown or written
-    ir: str | None = option("Print torch, tensor, loop, tile, kernel or cuda (default cuda).", metavar="STAGE")
+    ir: str | None = option("Print torch, tensor, loop, tile, kernel or cuda (default cuda).", "STAGE")
     verbose: int = option(
-        "-v lists the rules that fired, -vv prints a diff for each.", "-v", "--verbose", default=0, count=True
+        "-v lists the rules that fired, -vv prints a diff for each.", "-v --verbose", default=0, count=True
     )
-    why_not: list[str] | None = option("Print why a rule did not match, or why each did not.", metavar="RULE|each")
+    why_not: Repeated = option("Print why a rule did not match, or why each did not.", "RULE|each")
     as_json: bool = option("Machine-readable output.", "--json")
-    out: Path | None = option("Write an artefact for `dplc run DIR`.", "-o", "--out", metavar="DIR")
-    markdown: Path | None = option("Write the table as a page.", metavar="FILE")
+    out: Path | None = option("Write an artefact for `dplc run DIR`.", "-o --out DIR")
+    markdown: Path | None = option("Write the table as a page.", "FILE")
     profile: bool = option("Show utilisation, occupancy and bottleneck of each kernel.")
     # run, fuse, rewrite, view
-    device: str | None = option("cuda, cuda:N, emulator or reference (default: a GPU if any).", metavar="DEVICE")
+    device: str | None = option("cuda, cuda:N, emulator or reference (default: a GPU if any).", "DEVICE")
     check: bool = option("Run in the emulator's checked mode: races, bounds, waits; access costs.")
-    blocks: str | None = option("Blocks to check: first,last,ragged (default), all, or numbers.", metavar="LIST")
+    blocks: str | None = option("Blocks to check: first,last,ragged (default), all, or numbers.", "LIST")
     bench: bool = option("Show a table of kernels: predicted, and measured on a GPU.")
-    top: int = option("Number of candidates to show.", default=4, min=1, metavar="K")
-    candidate: int | None = option("Candidate for --ir and --run (default 1).", min=1, metavar="N")
+    top: int = option("Number of candidates to show.", "K", default=4, min=1)
+    candidate: int | None = option("Candidate for --ir and --run (default 1).", "N", min=1)
     trace: bool = option("Print a diff for each firing and a reason for each rejection.")
-    only_rules: list[str] | None = None
-    about: list[str] | None = option("Apply all rules and show only these.", metavar="RULE")
-    port: int = option("Port of the live page (default: a free one).", default=0, metavar="N")
+    only_rules: Repeated = None
+    about: Repeated = option("Apply all rules and show only these.", "RULE")
+    port: int = option("Port of the live page (default: a free one).", "N", default=0)
     browse: bool = option("Open a live page in the browser.", "--browse/--no-browse", default=True)
-    tune: int | None = option("Search schedules and show the search.", metavar="TRIES", min=1)
+    tune: int | None = option("Search schedules and show the search.", "TRIES", min=1)
     # bench
-    only: str | None = option("Cases with this in their names; `*` is allowed.", metavar="PATTERN")
+    only: str | None = option("Cases with this in their names; `*` is allowed.", "PATTERN")
     run: bool = option("Run and check every case (on a GPU: measure).", "--run/--no-run", default=True)
     assemble: bool = option(
         "Assemble every kernel: registers, spills, hot loops.", "--assemble/--no-assemble", default=True
     )
-    pack: Path | None = option("Write suites as one file for a machine with a GPU.", metavar="FILE.dplc")
+    pack: Path | None = option("Write suites as one file for a machine with a GPU.", "FILE.dplc")
     candidates: int | None = option("Number of cases with five schedules each, for `model fit` (--pack).", min=0)
-    unpack: Path | None = option("Measure a pack; `python FILE.dplc` does the same.", metavar="FILE.dplc")
+    unpack: Path | None = option("Measure a pack; `python FILE.dplc` does the same.", "FILE.dplc")
     minutes: float | None = option("Time limit (--unpack, default 8).", min=0)
     plan: bool = option("Print the steps and their expected seconds (--unpack).")
-    results: Path | None = option("Results file (--unpack, default results.json).", "-o", metavar="FILE.json")
-    without: list[str] | None = option("Predict the suite without a rule, or each rule.", metavar="RULE[,RULE]|each")
-    number: list[str] | None = option("Predict the suite with a number, or each moved by half.", metavar="NAME=V|each")
-    compare: Path | None = option("Show times of --unpack next to predicted ones.", metavar="RESULTS")
+    results: Path | None = option("Results file (--unpack, default results.json).", "-o FILE.json")
+    without: Repeated = option("Predict the suite without a rule, or each rule.", "RULE[,RULE]|each")
+    number: Repeated = option("Predict the suite with a number, or each moved by half.", "NAME=V|each")
+    compare: Path | None = option("Show times of --unpack next to predicted ones.", "RESULTS")
     # tune
-    search: str | None = option("Search: hill (default), mcts or random.", metavar="NAME")
+    search: str | None = option("Search: hill (default), mcts or random.", "NAME")
     tries: int = option("Number of candidates for each kernel.", default=200, min=1)
     programs: int | None = option("Maximum number of distinct programs for each kernel.", min=1)
-    seconds: float | None = option("Time limit for each kernel.", "--time", metavar="SECONDS", min=0.0)
+    seconds: float | None = option("Time limit for each kernel.", "--time SECONDS", min=0.0)
     patience: int | None = option("Maximum number of programs without an improvement.", min=1)
-    free: list[str] | None = option("Search only these passes. All others run by default.", metavar="PASS")
+    free: Repeated = option("Search only these passes. All others run by default.", "PASS")
     predict: bool = option("Use the cost model even if a GPU could measure.")
-    grid: list[str] | None = option("Tune -c at each of these sizes; repeatable.", metavar="M=1,8,64")
+    grid: Repeated = option("Tune -c at each of these sizes; repeatable.", "M=1,8,64")
     jobs: int = option("Number of kernels tuned in parallel.", default=1, min=1)
-    executor: str = option("Executor of jobs: processes, or ray (a cluster).", default="processes", metavar="NAME")
-    row: list[str] | None = option(
+    executor: str = option("Executor of jobs: processes, or ray (a cluster).", "NAME", default="processes")
+    row: Repeated = option(
         "With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
         "times it at N (default: at B).",
-        metavar="[NAME=]A..B",
+        "[NAME=]A..B",
     )
     # generate
-    prompt: str | None = option("Text to continue.", metavar="TEXT")
-    count: int = option("Maximum number of tokens to generate.", "--max-new-tokens", default=32, min=1, metavar="N")
-    maximum: int | None = option(
-        "Maximum length of prompt and text (default: their sum).", "--max-length", min=2, metavar="L"
-    )
-    chunk: int | None = option("Process the prompt in chunks of N tokens, which saves memory.", min=1, metavar="N")
+    prompt: str | None = option("Text to continue.", "TEXT")
+    count: int = option("Maximum number of tokens to generate.", "--max-new-tokens N", default=32, min=1)
+    maximum: int | None = option("Maximum length of prompt and text (default: their sum).", "--max-length L", min=2)
+    chunk: int | None = option("Process the prompt in chunks of N tokens, which saves memory.", "N", min=1)
     # rules and ops
     name: str = ""
     files: list[Path] | None = None
     file: Path | None = None
-    names: list[str] | None = None
-    level: str | None = option("Entries of one level: torch, tensor, module, loop, tile or kernel.", metavar="LEVEL")
+    names: Repeated = None
+    level: str | None = option("Entries of one level: torch, tensor, module, loop, tile or kernel.", "LEVEL")
     diff: bool = option("Write nothing, and print the diff.")
-    lines: str | None = option("Lines of a dump of `compile --ir`.", "--from", metavar="FILE.ir:10-20")
-    op: str | None = option("A torch op. With -c, types and an example as well.", metavar="OP")
+    lines: str | None = option("Lines of a dump of `compile --ir`.", "--from FILE.ir:10-20")
+    op: str | None = option("A torch op. With -c, types and an example as well.", "OP")
     subjects: bool = option("Also test every guard on the programs of all examples (seconds).")
-    suite: Path | None = option("Add the firings in a suite (minutes).", metavar="SUITE")
+    suite: Path | None = option("Add the firings in a suite (minutes).", "SUITE")
     accept: bool = option("Write the present results into the examples of the files.")
     python: bool = option("Show the generated Python function that matches.")
     dtypes: bool = option("Run every op in every dtype and compare with float64 (some minutes).")
     missing: bool = option("List the ops of PyTorch that neither a rule nor a decomposition takes.")
     # check
-    rule: list[str] | None = option("One rule, family or file.", metavar="NAME")
-    levels: list[str] | None = None
+    rule: Repeated = option("One rule, family or file.", "NAME")
+    levels: Repeated = None
     examples: int = option("Number of generated programs for each rule.", default=40, min=0)
-    part: str = option("Check every N-th rule, from the K-th.", default="1/1", metavar="K/N")
+    part: str = option("Check every N-th rule, from the K-th.", "K/N", default="1/1")
     mutate: bool = option("Mutate each rule and report the mutants that no check detects.")
     guards: bool = option("Remove one `require` at a time and report undetected mutants.")
     allow_thin: bool = option("Accept rules that fired on fewer than 20 distinct programs.")
-    few: list[str] | None = option("Accept few programs for this rule.", metavar="NAME")
+    few: Repeated = option("Accept few programs for this rule.", "NAME")
     # the tuning store
     attempts: bool = option("Write every measurement, with the features of its kernels.")
     dry_run: bool = option("Print what would be deleted.")
@@ -362,13 +359,13 @@ class Applies:
     """
 
     options: tuple[str, ...]
-    kinds: frozenset[str]
+    kinds: tuple[str, ...]
     needs: tuple[str, ...]
     without: tuple[str, ...]
 
     def is_for(self, kind: str) -> bool:
         """Return whether the line is about a kind. A dump of an unreadable level counts as one of any level."""
-        return kind in self.kinds or (kind == "dump" and not self.kinds.isdisjoint(LEVELS))
+        return kind in self.kinds or (kind == "dump" and not {*LEVELS}.isdisjoint(self.kinds))
 
 
 @cache
@@ -378,16 +375,20 @@ def lines_of(command: str) -> tuple[Applies, ...]:
     for key, options in TABLE[command].items():
         rest, _, without = key.partition(" without ")
         kinds, _, needs = rest.partition(" with ")
-        expanded = {kind for word in kinds.split() for kind in (LEVELS if word == "dump" else (word,))}
-        made.append(Applies(tuple(options.split()), frozenset(expanded), tuple(needs.split()), tuple(without.split())))
+        parts = (options, kinds.replace("dump", " ".join(LEVELS)), needs, without)
+        made.append(Applies(*(tuple(part.split()) for part in parts)))
     return tuple(made)
+
+
+def kinds_of(lines: Iterable[Applies]) -> set[str]:
+    """Return the kinds that lines of the table are about."""
+    return {kind for line in lines for kind in line.kinds}
 
 
 def name_of(parameter: Any) -> str:
     """Return the name of a parameter in the table: the long name of an option, the metavar of an argument."""
-    return str(
-        max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.metavar.strip("[].")
-    )
+    is_option = parameter.param_type_name == "option"
+    return max(parameter.opts, key=len) if is_option else parameter.metavar.strip("[].")  # type: ignore[no-any-return]
 
 
 class Checked(TyperCommand):
@@ -399,15 +400,10 @@ class Checked(TyperCommand):
         return super().invoke(ctx)
 
 
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
-CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-Handler = str | Callable[[Flags], str]
-
-
 class Commands(typer.Typer):
     """Group of commands. Each has the options that the table lists for it."""
 
-    def add(self, name: str, handler: Handler, help: str, /, **declared: Any) -> None:
+    def add(self, name: str, handler: str | Callable[[Flags], str], help: str, /, **declared: Any) -> None:
         """Add a command.
 
         Args:
@@ -418,49 +414,43 @@ class Commands(typer.Typer):
 
         def run(ctx: typer.Context, **_: Any) -> None:
             flags = Flags(**{**ctx.params, "subject": ctx.obj})
-            file, function = (handler if isinstance(handler, str) else handler(flags)).split(".")
-            getattr(importlib.import_module(f"{__package__}.{file}"), function)(flags)
+            chosen = handler if isinstance(handler, str) else handler(flags)
+            pkgutil.resolve_name(f"{__package__}.{chosen.replace('.', ':')}")(flags)
 
         words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
-        run.__annotations__ = {}
-        run.__signature__ = inspect.Signature([CONTEXT, *_parameters(words, declared)])  # type: ignore[attr-defined]
+        plain = inspect.signature(run)
+        parameters = [plain.parameters["ctx"], *_parameters(lines_of(words), declared)]
+        run.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
         self.command(name, cls=Checked, help=help)(run)
 
 
-def _long(name: str, declared: Any) -> str:
+def _long(declared: Field[Any], name: str) -> str:
     """Return the long name of the option of a field, or an empty text for an argument."""
     names = declared.metadata.get("names")
-    return "" if names is None else max(names or (f"--{name.replace('_', '-')}",), key=len).partition("/")[0]
+    return "" if names is None else max(names or [f"--{name.replace('_', '-')}"], key=len).partition("/")[0]
 
 
-@cache
-def _options() -> dict[str, Any]:
-    """Return {long name: field of `Flags`}."""
-    return {_long(field.name, field): field for field in fields(Flags) if field.metadata}
+OPTIONS = {_long(declared, declared.name): declared for declared in fields(Flags) if declared.metadata}
+HINTS = get_type_hints(Flags)
 
 
-def _parameters(command: str, declared: dict[str, Any]) -> Iterator[inspect.Parameter]:
+def _parameters(lines: Iterable[Applies], declared: dict[str, Any]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command: those declared, then its other programs and options by the table."""
-    kinds = {kind for line in lines_of(command) for kind in line.kinds}
-    kinds |= {"expression"} if "text" in kinds else set()
-    programs = [option for option, field in _options().items() if field.name in kinds.intersection(SUBJECTS)]
-    named = {_long(*one) for one in declared.items()}
-    for option in dict.fromkeys((*programs, *(option for line in lines_of(command) for option in line.options))):
-        if option not in named:
-            declared.setdefault(_options()[option].name, _options()[option])
-    hints = get_type_hints(Flags)
-    del hints["subject"]  # it is what a path or a text denotes
-    defaults = {field.name: field.default for field in fields(Flags) if field.name in hints}
-    for name, one in declared.items():
-        more = dict(one.metadata)
-        hint = hints.get(name, list[str] | None if more.get("metavar", "").endswith("..") else str | None)
-        default = False if hint is bool and one.default is None else one.default
+    programs = {"expression" if kind == "text" else kind for kind in kinds_of(lines)}.intersection(SUBJECTS)
+    listed = [long for long, one in OPTIONS.items() if one.name in programs]
+    listed += [long for line in lines for long in line.options]
+    named = {_long(one, name) for name, one in declared.items()}
+    shared = {OPTIONS[long].name: OPTIONS[long] for long in listed if long not in named}
+    for name, one in {**declared, **shared}.items():
+        more, hint, default = dict(one.metadata), HINTS[name], one.default
+        if name == "subject":  # a path or a text denotes it
+            hint = Repeated if more["metavar"].endswith("..") else str | None
         if "names" in more:
-            info = Option(*(more.pop("names") or (_long(name, one),)), **more)
+            names = more.pop("names") or [_long(one, name)]
+            info = typer.Option(False if hint is bool and default is None else default, *names, **more)
         else:
-            info = Argument(**more)
-            default = defaults.get(name) if more["metavar"].startswith("[") else REQUIRED
-        yield inspect.Parameter(name, KEYWORD, annotation=Annotated[hint, info], default=default)
+            info = typer.Argument(default, **more)
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=info)
 
 
 def command_of(ctx: Any) -> str:
@@ -470,36 +460,37 @@ def command_of(ctx: Any) -> str:
 
 def subject_of(ctx: Any) -> Subject:
     """Read the subject of a command. Raises UsageError if a required subject is missing, or for several."""
-    command, given = command_of(ctx), [name for name in SUBJECTS if ctx.params.get(name) not in (None, [], ())]
-    kinds = set().union(*(line.kinds for line in lines_of(command)))
+    command, lines = command_of(ctx), lines_of(command_of(ctx))
+    kinds = kinds_of(lines)
+    given = [name for name in SUBJECTS if ctx.params.get(name) not in (None, [], ())]
     if not given:
         if not kinds or "none" in kinds:
             return Subject()
         raise UsageError(f"a program is needed: `dplc {command}` takes {described(kinds)}")
-    named = {parameter.name: parameter for parameter in ctx.command.params}
     first, *others = given
     subject = _read(first, ctx.params[first], kinds)
+    mine = [line for line in lines if line.is_for(subject.kind)]
+    named = {parameter.name: name_of(parameter) for parameter in ctx.command.params}
     for other in others:
-        if not any(name_of(named[other]) in line.options for line in lines_of(command) if line.is_for(subject.kind)):
-            both = " and ".join(f"`{name_of(named[name])}`" for name in (other, first))
+        if not any(named[other] in line.options for line in mine):
+            both = f"`{named[other]}` and `{named[first]}`"
             raise UsageError(f"`dplc {command}` takes one program: {both} were given")
-    if not any(line.is_for(subject.kind) for line in lines_of(command)):
-        what = f"`dplc {command}` does not take {KINDS[subject.kind][0]}"
-        raise UsageError(f"{what}: {subject.name}", hint=f"it takes {described(kinds)}")
+    if not mine:
+        what = f"`dplc {command}` does not take {KINDS[subject.kind][0]}: {subject.name}"
+        raise UsageError(what, hint=f"it takes {described(kinds)}")
     return subject
 
 
-def _read(parameter: str, value: Any, kinds: Iterable[str]) -> Subject:
+def _read(parameter: str, value: Any, kinds: set[str]) -> Subject:
     if parameter == "expression":
         return Subject("text", (sys.stdin.read() if value == "-" else value,))
-    names = tuple(map(str, value)) if isinstance(value, list | tuple) else (str(value),)
+    names = tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
     if parameter != "subject":
         return Subject(parameter, names)
-    found = {_kind(name, set(kinds)): name for name in names}
+    found = {_kind(name, kinds): name for name in names}
     if len(found) > 1:
-        (one, first), (other, second), *_ = found.items()
-        what = f"{first} is {KINDS[one][0]}, and {second} is {KINDS[other][0]}"
-        raise UsageError(what, hint="give programs of one kind")
+        first, second, *_ = (f"{name} is {KINDS[kind][0]}" for kind, name in found.items())
+        raise UsageError(f"{first}, and {second}", hint="give programs of one kind")
     return Subject(next(iter(found)), names)
 
 
@@ -509,7 +500,8 @@ def _kind(name: str, kinds: set[str]) -> str:
     If nothing exists there, return a kind that the command accepts.
     """
     path = Path(name)
-    if "(" in name and not _exists(path):
+    exists = _exists(path)
+    if "(" in name and not exists:
         raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
     if name.endswith(".ir") or kinds.isdisjoint(("model", "artefact", "suite")):
         return _level(path)
@@ -518,10 +510,11 @@ def _kind(name: str, kinds: set[str]) -> str:
 
     if _exists(path / MANIFEST):
         return "artefact"
-    if _exists(path):
-        found = ["model"] if is_model(name) else ["artefact", "model"] if path.is_dir() else ["suite", "model"]
-    else:
-        found = ["model", "suite"] if is_model(name) else ["suite", "artefact", "model"]
+    if is_model(name):
+        return "model"
+    found = ["suite", "artefact", "model"]
+    if exists:
+        found = ["artefact", "model"] if path.is_dir() else ["suite", "model"]
     return next((kind for kind in found if kind in kinds), found[0])
 
 
@@ -535,53 +528,45 @@ def _exists(path: Path) -> bool:
 
 def _level(path: Path) -> str:
     """Return the level that the first line of a dump declares, or `dump` if it declares none or cannot be read."""
-    if not path.is_file():  # what is not a file, like standard input, can be read once
-        return "dump"
-    try:
-        with path.open(errors="replace") as file:
-            found = re.match(r"## level: (\w+)", file.readline(100))
-    except OSError:
-        return "dump"
-    return found[1] if found and found[1] in LEVELS else "dump"
+    if path.is_file():  # what is not a file, like standard input, can be read once
+        with contextlib.suppress(OSError), path.open(errors="replace") as file:
+            if found := re.match(rf"## level: ({'|'.join(LEVELS)})\b", file.readline(100)):
+                return found[1]
+    return "dump"
 
 
 def check_options(ctx: Any, subject: Subject) -> None:
     """Check that every given option applies to the subject. Raises UsageError."""
-    given = [
-        parameter
+    given = {
+        name_of(parameter): parameter.name
         for parameter in ctx.command.params
         if parameter.param_type_name == "option"
         and getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
-    ]
-    names, lines = [*map(name_of, given)], lines_of(command_of(ctx))
-    for parameter, option in zip(given, names, strict=True):
-        if parameter.name in SUBJECTS and (option, subject.kind) != ("-c", "op"):
+    }
+    for option, name in given.items():
+        if name in SUBJECTS and (option, subject.kind) != ("-c", "op"):
             continue
-        mine = [line for line in lines if option in line.options]
+        mine = [line for line in lines_of(command_of(ctx)) if option in line.options]
         line = next((line for line in mine if line.is_for(subject.kind)), None)  # an option has one line for a kind
         if line is None:
-            nothing = subject.kind == "none"
-            what = "needs a program" if nothing else f"does not apply to {KINDS[subject.kind][0]}"
-            applies = described(set().union(*(line.kinds for line in mine)))
-            raise UsageError(f"`{option}` {what}", hint=f"it applies to {applies}")
-        if line.needs and not set(line.needs) & set(names):
+            what = f"does not apply to {KINDS[subject.kind][0]}" if subject.kind != "none" else "needs a program"
+            raise UsageError(f"`{option}` {what}", hint=f"it applies to {described(kinds_of(mine))}")
+        if line.needs and given.keys().isdisjoint(line.needs):
             raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
         for other in line.without:
-            if other in names:
+            if other in given:
                 raise UsageError(f"`{option}` does not go with `{other}`")
 
 
-def described(kinds: Iterable[str]) -> str:
+def described(kinds: set[str]) -> str:
     """Return kinds as text: `an expression (-c EXPR), a dump of Torch or Tensor IR or a model (..)`."""
-    levels = [level for level in LEVELS if level in kinds]
-    left = {kind for kind in kinds if kind not in LEVELS} | ({"dump"} if levels else set())
-    words = [f"{what} ({form})" if form else what for kind, (what, form) in KINDS.items() if kind in left]
-    if levels and len(levels) < len(LEVELS):
-        named = f"a dump of {_either(level.capitalize() for level in levels)} IR"
-        words = [named if word.startswith("a dump") else word for word in words]
-    return _either(words)
+    named, levels = dict(KINDS), [level.capitalize() for level in LEVELS if level in kinds]
+    if 0 < len(levels) < len(LEVELS):
+        named["dump"] = f"a dump of {_either(levels)} IR", ""
+    shown = kinds.difference(LEVELS).union(["dump"] if levels else [])
+    return _either([f"{what} ({form})" if form else what for kind, (what, form) in named.items() if kind in shown])
 
 
-def _either(words: Iterable[str]) -> str:
+def _either(words: list[str]) -> str:
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
