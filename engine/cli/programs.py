@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import functools
 import importlib
 import itertools
 import math
@@ -12,13 +10,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import torch
 from rich.text import Text
 
@@ -32,8 +28,8 @@ from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ...ir.expr import Size, is_int
 from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
-from ...ir.sizes import hints, sizes_in
-from ...ir.tensor import TensorGraph, dtype
+from ...ir.sizes import AT_HINTS, Binding, hints, sizes_in
+from ...ir.tensor import TensorGraph, dtype, inputs
 from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
@@ -75,18 +71,17 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
 
     values: whether the program will run, and be compared with the eager results.
     """
-    given = compile_options(flags, device)
-    captured, elapsed = captured_text(flags, values)
+    compiler = compile_options(flags, device)
+    return _told(partial(compiler.compile, *captured_text(flags, values)))
+
+
+def _told(compile: Callable[[], Compilation]) -> Compilation:
+    """Compile. Warn of settings without effect, and list the schedules that come from a store. Raises UsageError."""
     with progress("compiling"):
-        compilation = given.compile(captured, elapsed)
-    tell_compilation(compilation)
-    return compilation
-
-
-def tell_compilation(compilation: Compilation) -> None:
-    """Warn of settings without effect, and list the schedules that come from a store. Raises UsageError."""
+        compilation = compile()
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
+    return compilation
 
 
 def compile_options(flags: Flags, device: str | None = None) -> Compiler:
@@ -95,16 +90,17 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
     compiler = compiler_for(flags, device)
-    if not flags.no_db and flags.db is not None and not flags.db.is_file():
+    if flags.db is not None and not (flags.no_db or flags.db.is_file()):
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
     schedules = stored_schedules(compiler.tools, flags.db, not flags.no_db)
-    fusing = None
-    if schedules is not None or flags.explore:
-        from ..explore.candidates import best, remembered
-
-        fusing = remembered(partial(best, tell=print_remark) if flags.explore else None, print_remark)
     trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
-    return replace(compiler, trace=trace, schedules=schedules, explore=fusing)
+    compiler = replace(compiler, trace=trace, schedules=schedules)
+    if schedules is None and not flags.explore:
+        return compiler
+    from ..explore.candidates import best, remembered
+
+    explored = partial(best, tell=print_remark) if flags.explore else None
+    return replace(compiler, explore=remembered(explored, print_remark))
 
 
 def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
@@ -114,13 +110,10 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     rules. The target is that of `--target`, else the GPU of this machine unless another device is requested, else
     sm_80. Rules and policy numbers for one device are in force only if the target is that device.
     """
-    machine = target_for(choose_device(device), flags.target)
-    return compiler_with(machine, flags.rules, flags.pinned, flags.exact)
+    return compiler_with(target_for(choose_device(device), flags.target), flags.rules, flags.pinned, flags.exact)
 
 
-def captured_text(
-    flags: Flags, values: bool = True, sizes: Mapping[str, int] = MappingProxyType({})
-) -> tuple[Capture, float]:
+def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> tuple[Capture, float]:
     """Capture the `-c` text. Return the capture and its duration in milliseconds.
 
     Prints of the text go to standard error, because standard output is for results. values, sizes: see `capture_text`.
@@ -129,6 +122,12 @@ def captured_text(
     with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
         captured = capture_text(flags.text, flags.seed, float_named(flags.dtype), values, sizes)
     return captured, (time.perf_counter() - start) * 1e3
+
+
+def _drawn_at(flags: Flags, captured: Capture, sizes: Binding, values: bool = True) -> tuple[Capture, Capture]:
+    """Return a program with the inputs and eager results of a binding, and the capture of its text there."""
+    drawn, _ = captured_text(flags, values, sizes)
+    return replace(captured, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference), drawn
 
 
 def check_known(
@@ -156,7 +155,7 @@ def stage_named(name: str) -> str:
 
 def print_stage(compilation: Compilation, stage: str) -> None:
     """Print a program at a stage."""
-    print_text(compilation.ir(stage), "cuda" if stage == "cuda" else "ir")
+    print_text(compilation.ir(stage), stage)
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
@@ -198,7 +197,7 @@ def tokens_of(text: str, words: int | None) -> list[int]:
     parts = text.replace(",", " ").split()
     if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
         raise UsageError(f"--ids {text}: numbers from 0 {'up' if words is None else f'to {words - 1}'} are expected")
-    return [int(part) for part in parts]
+    return [*map(int, parts)]
 
 
 def bindings(
@@ -212,21 +211,21 @@ def bindings(
     """
     given: dict[str, list[int]] = {}
     for written in asked or ():
-        name, _, numbers = (part.strip() for part in written.partition("="))
+        name, _, numbers = map(str.strip, written.partition("="))
         given[name] = list(dict.fromkeys(numbers_of(numbers)))
         if not given[name]:
             raise UsageError(f"--size {written}: write NAME=7 or NAME=1,7,100")
         if name not in sizes:
-            notes = (f"it has {', '.join(sizes) or 'none'}",)
-            what = f"--size {written}: {subject} has no size `{name}`"
+            what, notes = f"--size {written}: {subject} has no size `{name}`", (f"it has {', '.join(sizes) or 'none'}",)
             raise UsageError(what, notes=notes, hint=did_you_mean(name, sizes))
     for name, size in sizes.items():
         if name not in given:
             print_remark(f"`{name}` is {size.hint}, its hint; --size {name}=N for another number")
-    values = [given.get(name, [size.hint]) for name, size in sizes.items()]
-    if math.prod(map(len, values)) > MOST_RUNS:
+            given[name] = [size.hint]
+    if math.prod(map(len, given.values())) > MOST_RUNS:
         raise UsageError(f"--size: more than {MOST_RUNS} combinations")
-    found = [dict(zip(sizes, point, strict=True)) for point in itertools.product(*values)]
+    points = itertools.product(*(given[name] for name in sizes))
+    found = [dict(zip(sizes, point, strict=True)) for point in points]
     if single and len(found) > 1:
         raise UsageError(f"{single}: give one number of each size")
     return found
@@ -247,45 +246,38 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
     UsageError.
     """
     found: dict[str, Dim] = {}
+    known, first = f"its sizes are {', '.join(sizes)}", next(iter(sizes), "")
     for written in asked or ():
-        parts = range_written(written)
-        if parts is None:
+        option = f"--row {written}"
+        if (parts := range_written(written)) is None:
             hint = "NAME=A..B where there are several sizes, A..B:N for N as a rule"
-            raise UsageError(f"--row {written}: write A..B, as 129..512", hint=hint)
-        named, low, high, hint_length = parts
-        if named is None and len(sizes) != 1:
-            what = (
-                f"--row {written}: its sizes are {', '.join(sizes)}"
-                if sizes
-                else f"--row {written}: nothing in it is a size"
-            )
+            raise UsageError(f"{option}: write A..B, as 129..512", hint=hint)
+        named, low, high, length = parts
+        if named is None and not sizes:
             hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
-            raise UsageError(what, hint=f"say of which: --row {next(iter(sizes))}={written}" if sizes else hint)
-        name = named or next(iter(sizes))
+            raise UsageError(f"{option}: nothing in it is a size", hint=hint)
+        if named is None and len(sizes) > 1:
+            raise UsageError(f"{option}: {known}", hint=f"say of which: --row {first}={written}")
+        name = named or first
         if name not in sizes:
-            notes = (f"its sizes are {', '.join(sizes)}",)
-            raise UsageError(f"--row {written}: `{name}` is not a size", notes=notes, hint=did_you_mean(name, sizes))
+            raise UsageError(f"{option}: `{name}` is not a size", notes=(known,), hint=did_you_mean(name, sizes))
         if name in found:
-            raise UsageError(f"--row {written}: `{name}` has its row already")
+            raise UsageError(f"{option}: `{name}` has its row already")
         whole, high = sizes[name], high or low
         if not whole.low <= low <= high <= whole.high:
-            raise UsageError(f"--row {written}: `{name}` is {range_of(whole)}, and a row is a part of that")
-        found[name] = Dim(name, low, high, whole.multiple, hint_length)
+            raise UsageError(f"{option}: `{name}` is {range_of(whole)}, and a row is a part of that")
+        found[name] = Dim(name, low, high, whole.multiple, length)
     return tuple(found.values())
 
 
 def captured_row(flags: Flags) -> Capture:
     """Capture the text of `-c` for the lengths of `--row`. Random inputs have the example lengths of the bucket."""
     captured, _ = captured_text(flags)
-    sizes = sizes_in(captured.graph)
+    sizes, usual = sizes_in(captured.graph), hints(captured.graph)
     row = row_of(flags.row, sizes)
-    if row:
-        made = narrowed(captured, row, sizes)
-        usual = hints(captured.graph) | {dim.name: dim.size().hint for dim in row}
-        if usual != hints(captured.graph):
-            drawn, _ = captured_text(flags, sizes=usual)
-            made = replace(made, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
-        captured = made
+    captured, lengths = narrowed(captured, row, sizes), usual | {dim.name: dim.size().hint for dim in row}
+    if lengths != usual:
+        captured, _ = _drawn_at(flags, captured, lengths)
     tell_lengths(captured)
     return captured
 
@@ -324,30 +316,36 @@ class Dump:
     name: str
     level: str
     units: tuple[Any, ...]
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Binding = field(default_factory=dict)
     sized: tuple[Any, ...] = ()
 
     @property
     def graph(self) -> Any:
         return self.units[0]
 
-    @property
+    @cached_property
     def ins(self) -> tuple[Param, ...]:
         """Inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
-        return self._ends("ins", supplied)
+        if self.level == "tensor":
+            return inputs(self.graph)
+        return self.graph.ins if self.level == "torch" else supplied(self.units)  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def outs(self) -> tuple[Param, ...]:
         """Outputs of the graph, or the buffers that kernels write and none reads."""
-        return self._ends("outs", delivered)
+        if self.level == "tensor":
+            outs = self.graph.outs
+            return tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in outs)
+        return self.graph.outs if self.level == "torch" else delivered(self.units)  # type: ignore[no-any-return]
 
-    def _ends(self, side: str, of_kernels: Callable[[Sequence[Kernel]], tuple[Param, ...]]) -> tuple[Param, ...]:
-        if self.level not in ("torch", "tensor"):
-            return of_kernels(self.units)
-        ends = getattr(self.graph, side)
-        if self.level == "torch":
-            return tuple(ends)
-        return tuple(Param(x.name, dtype(getattr(x, "value", x)), tuple(a.extent for a in x.axes)) for x in ends)
+    @cached_property
+    def between(self) -> tuple[Any, ...]:
+        """Buffers between kernels; of Torch IR the types of all values, of Tensor IR nothing."""
+        if self.level in ("torch", "tensor"):
+            return tuple(kind for op in getattr(self.graph, "body", ()) for kind in op.types)
+        ends = (*self.ins, *self.outs)
+        made = {param.name: param for unit in self.units for param in unit.outs}
+        return tuple(param for name, param in made.items() if all(name != end.name for end in ends))
 
 
 def read_text(path: Path) -> str:
@@ -358,97 +356,83 @@ def read_text(path: Path) -> str:
         raise DplcError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def read_dump(path: Path, sizes: Mapping[str, int] = MappingProxyType({})) -> Dump:
+def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     """Read the program in a file, at a binding of its symbolic dimensions.
 
     Raises DplcError if the file cannot be read or a verifier rejects the program.
     """
-    text = read_text(path)
-    level, units = read_program(text, str(path), sizes)
-    sized = read_program(text, str(path), None)[1] if sizes else units
+    text, name = read_text(path), str(path)
+    level, units = read_program(text, name, sizes)
+    sized = read_program(text, name, None)[1] if sizes else units
     if level is None:
-        raise DplcError(f"{path} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
+        raise DplcError(f"{name} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
     if not units:
-        raise DplcError(f"{path} holds no program")
+        raise DplcError(f"{name} holds no program")
     kind: Any = {"torch": TorchGraph, "tensor": TensorGraph}.get(level, Kernel)
     if any(type(unit) is not kind for unit in units) or (kind is not Kernel and len(units) > 1):
-        wanted = "kernels" if kind is Kernel else "one graph"
-        raise DplcError(f"{path}: {level} IR is {wanted}")
-    found = [DplcError(f"{path}: {problem}") for unit in units for problem in _problems(unit, level, str(path))]
+        raise DplcError(f"{name}: {level} IR is {'kernels' if kind is Kernel else 'one graph'}")
+    found = [problem for unit in units for problem in _problems(unit, level, name)]
     if not found and sizes and level == "tile":  # a size may be the extent of a block axis alone
-        found = [DplcError(f"{path}: {problem}") for unit in sized for problem in VERIFIERS[level](unit)]
+        found = [problem for unit in sized for problem in VERIFIERS[level](unit)]
     if not found and kind is Kernel:
-        found = [DplcError(f"{path}: {problem}") for problem in disagreements(units)]  # type: ignore[arg-type]
+        found = [*disagreements(units)]  # type: ignore[arg-type]
     if found:
-        raise found[0] if len(found) == 1 else Diagnostics(found)
-    return Dump(str(path), level, units, sizes, sized)
+        errors = [DplcError(f"{name}: {problem}") for problem in found]
+        raise errors[0] if len(errors) == 1 else Diagnostics(errors)
+    return Dump(name, level, units, sizes, sized)
 
 
 def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
-    ends = (*unit.ins, *unit.outs) if level != "tensor" else ()
-    loose = [p.name for p in ends if not all(is_int(n) for n in p.shape)]
+    if level == "tensor":
+        return VERIFIERS[level](unit)
+    loose = [param.name for param in (*unit.ins, *unit.outs) if not all(map(is_int, param.shape))]
     if loose:
         return [f"`{name}` has an extent that is neither a number nor made of sizes" for name in loose]
-    if level == "torch":
-        check_types(unit, name)
-        return ()
-    return (level != "tensor" and sort_problems(unit)) or VERIFIERS[level](unit)
+    if level != "torch":
+        return sort_problems(unit) or VERIFIERS[level](unit)
+    check_types(unit, name)
+    return ()
 
 
 def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Compilation:
-    """Compile a dump from its level to CUDA, for inputs as of `stand_in`. Raises DplcError if that is not possible."""
-    captured, watch = stand_in(dump, seed), Stopwatch()
+    """Compile a dump from its level to CUDA. Raises DplcError if that is not possible.
+
+    The inputs are random, or without values if there is no seed: a compile reads none.
+    """
+    captured, watch = _stand_in(dump, seed), Stopwatch()
     check_settings(options.tools.settings, options.tools.rules)
+    results = tuple(TensorType(param.dtype, param.shape) for param in dump.outs)
     if dump.level == "torch":
         made = options.compile(captured)
     elif dump.level == "tensor":
         settled = push_renamings(dump.graph)
-        values = Values(captured, options, settled, options.simplified(settled, {}), {}, _types(dump.outs))
+        values = Values(captured, options, settled, options.simplified(settled, {}), {}, results)
         made = options.compile_values(values, watch)
-    elif dump.level == "loop":
-        made = options.compile_plan(captured, None, plan_of(dump), watch)
     else:
-        since: Any = dump.level
-        made = options.compile_plan(captured, None, plan_of(dump), watch, (), since, dump.sized, dump.sizes)
-    return dataclasses.replace(made, since=dump.level)
+        plan = Plan(dump.graph.name, dump.units, dump.ins, dump.outs, dump.between, results)
+        scheduled: Any = (dump.level, dump.sized, dump.sizes) if dump.level != "loop" else ()
+        made = options.compile_plan(captured, None, plan, watch, (), *scheduled)
+    return replace(made, since=dump.level)
 
 
-def plan_of(dump: Dump) -> Plan:
-    """Return kernels as a launch plan: intermediate buffers, inputs and outputs."""
-    ends = {p.name for p in (*dump.ins, *dump.outs)}
-    between = {p.name: p for kernel in dump.units for p in kernel.outs if p.name not in ends}
-    return Plan(
-        dump.units[0].name, dump.units, dump.ins, dump.outs, tuple(between.values()), _types(dump.outs)
-    )  # fmt: skip
+def _stand_in(dump: Dump, seed: int | None) -> Capture:
+    """Return a capture of a dump. At levels after torch its graph only names inputs.
 
-
-def _types(params: Sequence[Param]) -> tuple[TensorType, ...]:
-    return tuple(TensorType(param.dtype, param.shape) for param in params)
-
-
-def stand_in(dump: Dump, seed: int | None) -> Capture:
-    """Return a capture with random inputs, or with inputs without values if there is no seed: a compile reads none.
-
-    At levels after torch its graph only names inputs. Raises DplcError if the arrays of the program do not fit into the
-    memory of this machine.
+    Raises DplcError if the arrays of the program do not fit into the memory of this machine.
     """
-    graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     names = tuple(param.name for param in dump.ins)
+    tensors: Tensors = dict.fromkeys(names)
     if seed is not None:
         elements = sum(math.prod(kind.shape) for kind in arrays_of(dump))  # type: ignore[arg-type]
         check_room(elements * REFERENCE_BYTES, f"the arrays of {dump.name}")
-    tensors = dict.fromkeys(names) if seed is None else draw(dump.ins, seed)
-    signature = Signature((None, ()), (None, ()))
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, signature)
+        tensors = draw(dump.ins, seed)
+    graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
+    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
 
 
-def arrays_of(dump: Dump) -> Iterator[Param | TensorType]:
-    """Yield the arrays that a run of a dump holds in memory: inputs, outputs and materialised intermediates."""
-    if dump.level in ("torch", "tensor"):
-        yield from (*dump.ins, *dump.outs)
-        yield from (kind for op in (dump.graph.body if dump.level == "torch" else ()) for kind in op.types)
-    else:
-        yield from {param.name: param for kernel in dump.units for param in (*kernel.ins, *kernel.outs)}.values()
+def arrays_of(dump: Dump) -> tuple[Param | TensorType, ...]:
+    """Return the arrays that a run of a dump holds in memory: inputs, outputs and materialised intermediates."""
+    return (*dump.ins, *dump.outs, *dump.between)
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
@@ -463,23 +447,14 @@ def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
     Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.
     """
     if dump.level == "kernel":
-        memory = run_kernels(dump.units, tensors)
-        return [torch.from_numpy(memory[param.name]) for param in dump.outs]
-    run: Any = importlib.import_module(f"{interp.__name__}.{dump.level}").run
-    if dump.level == "torch":
-        return list(run(dump.graph, tensors))
-    arrays = in_float64(tensors)
-    if dump.level == "tensor":
-        found = run(dump.graph, arrays)
+        found: Any = run_kernels(dump.units, tensors)
     else:
-        memory = run(dump.units, arrays)
-        found = [memory[param.name] for param in dump.outs]
-    return [torch.from_numpy(value.copy()) for value in found]
-
-
-def dump_sizes(path: Path) -> dict[str, Size]:
-    """Return the symbolic dimensions that a dump declares. Raises DplcError for a file that cannot be read."""
-    return sizes_of(read_text(path), str(path))
+        run = importlib.import_module(f"{interp.__name__}.{dump.level}").run
+        if dump.level == "torch":
+            return list(run(dump.graph, tensors))
+        found = run(dump.graph if dump.level == "tensor" else dump.units, in_float64(tensors))
+    arrays = found if dump.level == "tensor" else [found[param.name] for param in dump.outs]
+    return [torch.from_numpy(array.copy()) for array in arrays]
 
 
 # ---- Compile and run expressions and dumps.
@@ -491,15 +466,13 @@ def compile_program(flags: Flags) -> None:
     """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
     stage = stage_named(flags.ir or "cuda")
     if flags.subject.is_dump:
-        single = "a compile is of one program (`dplc run` takes several)"
-        (binding,) = bindings(dump_sizes(flags.subject.path), flags.subject.name, flags.sizes, single)
-        compilation, _ = _compiled_dump(flags, None, binding)
+        ((compilation, _),) = _compiled_dumps(flags, None, "a compile is of one program (`dplc run` takes several)")
     else:
         compilation = compile_text(flags, values=False)
+        print_trace(compilation, flags)
     if flags.as_json:
         print_json(compile_record(compilation, flags.ir))
     else:
-        print_trace(compilation, flags)
         print_stage(compilation, stage)
 
 
@@ -508,14 +481,13 @@ def run_program(flags: Flags) -> None:
 
     Raises DplcError for a wrong result, and for findings of checked mode.
     """
-    out = flags.out
     if flags.check and flags.device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
     device = "emulator" if flags.check else choose_device(flags.device)
-    check_arrays_path(out)
+    check_arrays_path(flags.out)
     if flags.subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
-    single = "--out and --json are of one run" if out is not None or flags.as_json else ""
+    single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
     for compilation, references in prepared(flags, device, single):
         if flags.check:
             _report_check(compilation, flags, references)
@@ -525,7 +497,7 @@ def run_program(flags: Flags) -> None:
             steps = BenchSteps(False, command=command_line())
             layout = kernel_layout(flags.profile, summary)
             table = benched(compilation, flags, steps, device.startswith("cuda")), layout
-        report_run(compilation, device, out, flags.as_json, references, table)
+        report_run(compilation, device, flags.out, flags.as_json, references, table)
 
 
 def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Iterator[tuple[Compilation, References]]:
@@ -534,48 +506,43 @@ def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Ite
     single: see `bindings`; values: see `capture_text`.
     """
     if flags.subject.is_dump:
-        sizes = dump_sizes(flags.subject.path)
-        for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, single)):
-            compilation, references = _compiled_dump(flags, device, binding)
-            print_trace(compilation, flags)
-            yield compilation, references
+        yield from _compiled_dumps(flags, device, single)
         return
     compilation = compile_text(flags, device, values)
     print_trace(compilation, flags)
     captured = compilation.captured
     if not (compilation.sizes or flags.sizes):
-        yield compilation, lambda: run_reference(captured, captured.tensors)
+        yield compilation, partial(run_reference, captured, captured.tensors)
         return
     for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
-        drawn, _ = captured_text(flags, values, binding)
-        tensors = {**captured.tensors, **drawn.tensors}
-        bound = dataclasses.replace(captured, tensors=tensors, reference=drawn.reference)
-        yield at_binding(compilation, binding, bound), functools.partial(run_reference, drawn, drawn.tensors)
+        bound, drawn = _drawn_at(flags, captured, binding, values)
+        yield at_binding(compilation, binding, bound), partial(run_reference, drawn, drawn.tensors)
 
 
-def _compiled_dump(flags: Flags, device: str | None, binding: Mapping[str, int]) -> tuple[Compilation, References]:
-    dump, options = read_dump(flags.subject.path, binding), compile_options(flags, device)
-    with progress("compiling"):
-        compilation = compile_dump(dump, options, None if device is None else flags.seed)
-    tell_compilation(compilation)
-    return compilation, lambda: reference_of(dump, compilation.captured.tensors)
+def _compiled_dumps(flags: Flags, device: str | None, single: str) -> Iterator[tuple[Compilation, References]]:
+    """Yield what `prepared` does, of a dump. device: None for a program that will not run."""
+    path, seed = flags.subject.path, None if device is None else flags.seed
+    for binding in each_binding(bindings(sizes_of(read_text(path), str(path)), str(path), flags.sizes, single)):
+        dump, compiler = read_dump(path, binding), compile_options(flags, device)
+        compilation = _told(partial(compile_dump, dump, compiler, seed))
+        print_trace(compilation, flags)
+        yield compilation, partial(reference_of, dump, compilation.captured.tensors)
 
 
 def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
     """Return the JSON of `dplc compile`."""
     kernels = [_kernel_record(kernel) | {"text": kernel.text} for kernel in compilation.cuda_kernels]
-    record: dict[str, Any] = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
-    if stage is not None:
-        record["ir"] = compilation.ir(stage)
-    if compilation.origins:
-        record["schedules"] = [origin.record() for origin in compilation.origins]
-    if compilation.trace:
-        record["trace"] = [event.record() for event in compilation.trace.events]
-    return record
+    record = {"kernels": kernels, "timings": compilation.timings, "target": compilation.target.arch}
+    record |= ({"ir": compilation.ir(stage)} if stage is not None else {}) | _schedules_record(compilation)
+    return record | ({"trace": [event.record() for event in compilation.events]} if compilation.trace else {})
 
 
 def _kernel_record(kernel: CudaKernel) -> dict[str, Any]:
-    return {"name": kernel.name, "grid": list(kernel.grid), "block": kernel.block, "smem": kernel.smem}
+    return {"name": kernel.name, "grid": kernel.grid, "block": kernel.block, "smem": kernel.smem}
+
+
+def _schedules_record(compilation: Compilation) -> dict[str, Any]:
+    return {"schedules": [origin.record() for origin in compilation.origins]} if compilation.origins else {}
 
 
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
@@ -612,15 +579,16 @@ def report_run(
     references: by default those of the capture. table: the benchmark of the program.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
-    if device.startswith("cuda") and compiled.executor:  # which says what is missing
+    on_gpu = device.startswith("cuda")
+    if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
     start = time.perf_counter()
     with progress(f"running on {device}"):
         results = compiled.run(inputs)
-        if device.startswith("cuda"):
+        if on_gpu:
             torch.cuda.synchronize(device)
     elapsed = time.perf_counter() - start
-    found = _judged(captured, results, references or (lambda: run_reference(captured, captured.tensors)))
+    found = _judged(captured, results, references or partial(run_reference, captured, captured.tensors))
     if out is not None:
         save_outputs(out, results)
     for note in (*compiled.notes, *found.notes):
@@ -628,11 +596,7 @@ def report_run(
     kernels = compilation.cuda_kernels if device != "reference" else ()
     if as_json:
         record = {"ok": found.ok, "device": device, "kernels": [*map(_kernel_record, kernels)], **judged_record(found)}
-        if compilation.origins:
-            record["schedules"] = [origin.record() for origin in compilation.origins]
-        if table is not None:
-            record["bench"] = msgspec.to_builtins(table[0])
-        print_json(record)
+        print_json(record | _schedules_record(compilation) | ({"bench": table[0]} if table is not None else {}))
     else:
         for kernel in kernels:
             grid = " x ".join(map(str, kernel.grid))
@@ -642,13 +606,16 @@ def report_run(
         if table is not None:
             print_table(*table)
     if not found.ok:
-        off = f"the result is off by {found.relative:.2e} of the largest value"
-        raise DplcError(f"{off}; the gate is 1e-5, or twice eager's own error")
+        raise DplcError(f"{_off(found)}; the gate is 1e-5, or twice eager's own error")
 
 
 def _judged(captured: Capture, results: list[Any], references: References) -> Judgement:
     with progress("computing what it means"):
         return judge(results, references(), captured.reference)
+
+
+def _off(found: Judgement) -> str:
+    return f"the result is off by {found.relative:.2e} of the largest value"
 
 
 def judged_record(found: Judgement) -> dict[str, Any]:
@@ -702,19 +669,12 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
         with progress("running in checked mode"):
             results = compiled.run({})
         judged = _judged(compilation.captured, results, references)
-    found, launches, plain = checker.findings, checker.launches, dataclasses.asdict
+    found, launches = checker.findings, checker.launches
     if flags.as_json:
-        kernels = [
-            {"name": launch.kernel.name, "grid": list(launch.kernel.grid), "blocks": list(launch.blocks)}
-            | {"whole": launch.whole}
-            | {"sites": [plain(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]}
-            for launch in launches
-        ]
+        errors = {"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged)
         ok = judged is not None and judged.ok and not found
-        print_json(
-            {"ok": ok, "findings": [*map(plain, found)], "kernels": kernels, "orders": list(checker.orders)}
-            | ({"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged))
-        )
+        kernels = [*map(_launch_record, launches)]
+        print_json({"ok": ok, "findings": found, "kernels": kernels, "orders": checker.orders, **errors})
     else:
         for launch in launches:
             _print_launch(launch)
@@ -727,7 +687,13 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
     if judged is not None and not judged.ok:
-        raise DplcError(f"the result is off by {judged.relative:.2e} of the largest value")
+        raise DplcError(_off(judged))
+
+
+def _launch_record(launch: CheckedLaunch) -> dict[str, Any]:
+    sites = [asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]
+    kernel = launch.kernel
+    return {"name": kernel.name, "grid": kernel.grid, "blocks": launch.blocks, "whole": launch.whole, "sites": sites}
 
 
 def _print_launch(launch: CheckedLaunch) -> None:
@@ -740,15 +706,13 @@ def _print_launch(launch: CheckedLaunch) -> None:
     which = f"all {kernel.blocks} blocks" if launch.whole else some
     write(f"kernel {kernel.name}: {which} of {kernel.block} threads, {len(ORDERS)} orders of threads\n")
     rows = []
-    for site in sorted(launch.sites, key=lambda s: (s.line, s.access)):
+    for site in sorted(launch.sites, key=lambda site: (site.line, site.access)):
         text = launch.line(site)
         short = text if len(text) <= LINE_WIDTH else text[: LINE_WIDTH - 2] + ".."
-        each = f"{site.cost / site.requests:.2f} {site.unit}"
-        rows.append((site.line, site.access, site.width, site.requests, site.cost, site.ideal, each, short))
+        rows.append((*asdict(site).values(), f"{site.cost / site.requests:.2f} {site.unit}", short))
     print_rows(COST_TABLE, rows, left=("access", ""))
     write("\n")
     for finding in launch.findings:
         order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
-        write_lines(
-            f"FOUND {finding.message}", f"  threads started {order}", *(f"  {line}" for line in finding.lines), ""
-        )
+        lines = (f"  {line}" for line in finding.lines)
+        write_lines(f"FOUND {finding.message}", f"  threads started {order}", *lines, "")
