@@ -6,10 +6,10 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shlex
-import stat
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,6 @@ from ...ir.diagnostic import DplcError
 from ...version import __version__
 
 WIDEST = 10_000  # columns of a table: a terminal wraps its lines, and nothing is cut
-_LEXERS = {"cuda": "cuda", "diff": "diff", "ir": "python", "rw": "python"}
 
 
 def write(text: str, error: bool = False) -> None:
@@ -42,16 +41,15 @@ def write_lines(*lines: str) -> None:
 
 def print_text(text: str, kind: str, error: bool = False) -> None:
     """Print IR, CUDA, rule or diff text to standard output or error: coloured on a terminal, unchanged elsewhere."""
-    if text and not text.endswith("\n"):
-        text += "\n"
     if text and (sys.stderr if error else sys.stdout).isatty():
         from rich.console import Console
         from rich.syntax import Syntax
 
-        code = Syntax(text.rstrip("\n"), _LEXERS[kind], theme="ansi_dark", background_color="default")
-        Console(highlight=False, soft_wrap=True, stderr=error).print(code, soft_wrap=True)
+        lexer = kind if kind in ("cuda", "diff") else "python"  # IR and rules read like Python
+        code = Syntax(text.rstrip("\n"), lexer, theme="ansi_dark", background_color="default")
+        Console(highlight=False, stderr=error).print(code, soft_wrap=True)
     else:
-        write(text, error)
+        write(text if text.endswith("\n") or not text else f"{text}\n", error)
 
 
 def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[str] = ()) -> None:
@@ -95,7 +93,7 @@ def print_remark(text: str) -> None:
 
 def command_line() -> str:
     """Return the typed command, for the pages that it writes."""
-    return " ".join(["dplc", *map(shlex.quote, sys.argv[1:])])
+    return shlex.join(["dplc", *sys.argv[1:]])
 
 
 @contextlib.contextmanager
@@ -147,31 +145,25 @@ def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
     """
     try:
         place = Path(os.path.realpath(path))
-        there = place.stat() if os.path.lexists(place) else None
-        if there is not None and not stat.S_ISREG(there.st_mode):
+        exists = os.path.lexists(place)
+        if exists and not place.is_file():
             with place.open("wb") as file:
                 yield file
             return
-        if there is not None:
+        if exists:
             with place.open("rb") as file:
                 start = file.read(LOOKED_AT)
             if start and not make.search(start):
                 what = f"{path} is there, and dplc did not write it: it is not overwritten"
                 raise DplcError(what, hint="name another file, or remove this one")
-            mode = stat.S_IMODE(there.st_mode)
-        else:
-            mask = os.umask(0o077)  # the system reports the mask of new files only when it is set
-            os.umask(mask)
-            mode = 0o666 & ~mask
-        descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+        unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         try:
-            with os.fdopen(descriptor, "wb") as file:
+            with unfinished.open("xb") as file:
                 yield file
-            Path(name).chmod(mode)
-            os.replace(name, place)  # noqa: PTH105
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+            if exists:
+                shutil.copymode(place, unfinished)
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise DplcError(f"cannot write {path}: {error.strerror or error}") from None

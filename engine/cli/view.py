@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def view(flags: Flags) -> None:
     """Run `dplc view`."""
-    kind = flags.subject.kind
-    if flags.out is None and kind == "suite":
+    is_suite = flags.subject.kind == "suite"
+    if flags.out is not None:
+        write_file(flags.out, page((suite_of if is_suite else record_of)(flags)), PAGE)
+        print_remark(f"written to {flags.out}: it opens in any browser, nothing is loaded from elsewhere")
+    elif is_suite:
         raise UsageError("a suite is written to a file", hint=f"dplc view {flags.subject.name} -o suite.html")
-    if flags.out is None:
+    else:
         serve_page(flags)
-        return
-    write_file(flags.out, page((suite_of if kind == "suite" else record_of)(flags)), PAGE)
-    print_remark(f"written to {flags.out}: it opens in any browser, nothing is loaded from elsewhere")
 
 
 def suite_of(flags: Flags) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def record_of(flags: Flags) -> dict[str, Any]:
     from ..view.live_program import BackgroundJobs, Turns
     from ..view.records import view_record
 
-    traced, is_text = replace(flags, verbose=2), flags.subject.kind == "text"
+    traced, is_text, name = replace(flags, verbose=2), flags.subject.kind == "text", flags.subject.name
     if is_text:
         from .programs import compile_text
 
@@ -54,11 +54,10 @@ def record_of(flags: Flags) -> dict[str, Any]:
 
         with bars() as tell:
             compilation = compiled_model(traced, tell).compilation
-    shown, search = LivePage(flags.subject.name), SearchRequest(flags.tune or 0, flags.explore and is_text)
+    shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and is_text)
     with progress("linking lines, assembling and searching"):
-        shown.show(**view_record(compilation, flags.subject.name))
-        jobs = BackgroundJobs(compilation.captured, compilation, shown, search, flags.check, Turns())
-        jobs.measure_and_search()
+        shown.show(**view_record(compilation, name))
+        BackgroundJobs(compilation.captured, compilation, shown, search, flags.check, Turns()).measure_and_search()
     return shown.record
 
 
