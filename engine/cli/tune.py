@@ -8,10 +8,8 @@ import itertools
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, Literal
-
-import msgspec
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
@@ -22,10 +20,10 @@ from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
+from ..language.rule import RuleSet
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
-from ..ruleset import Toolchain
 from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, default_path, open_store
 from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchOptions, SearchRun, Tried, micro, plain_text
@@ -37,6 +35,7 @@ from ..tune.tuning import (
     Programmed,
     TuningOutcome,
     TuningProgram,
+    Where,
     carry_out,
     choose,
     distinct,
@@ -50,7 +49,7 @@ from ..tune.tuning import (
 )
 from .models import captured_model
 from .options import Flags, Subject
-from .output import bars, print_json, print_note, print_remark, print_rows, progress, write
+from .output import bars, print_json, print_note, print_remark, print_rows, progress, write, write_lines
 from .programs import (
     captured_row,
     captured_text,
@@ -91,19 +90,19 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     fusing = Fusing(compiler_for(flags).values(captured_row(flags)), flags.top)
     if flags.top > 1 and not available():
         print_remark(HINT)
-    tools, target = fusing.compiler.tools, fusing.compiler.target
+    tools = fusing.compiler.tools
     labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
     for name in search.free or ():
         if tools.rules.plain(name) not in labels:
             raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
-    tried_so_far = Candidates(flags.verbose)
+    candidates = Candidates(flags.verbose)
     kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
-    with evaluator_for(target, search) as evaluator, kept as store, bars() as show:
+    with evaluator_for(fusing.compiler.target, search) as evaluator, kept as store, bars() as show:
 
         def observe(run: SearchRun, tried: Tried) -> None:
-            tried_so_far.observe(run, tried)
+            candidates.observe(run, tried)
             show(searching(run), run.tries, run.limit or 0)
 
         with ended_by_signals():
@@ -120,72 +119,66 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
         yield
         return
-    numbers = {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}
-    before = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
+    ends = signal.SIGTERM, signal.SIGHUP
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
     try:
         yield
     finally:
-        for number, handler in before:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
+@dataclass
 class Candidates:
     """Printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
 
     A line has the time of the candidate, and the rules and parameters in which it differs from the best preceding one.
+    way, schedules: the fusion of that one, and the schedules of its kernels.
     """
 
-    def __init__(self, verbose: int) -> None:
-        self.verbose = verbose
-        self.way = 0
-        self.best: dict[Program, Schedule] = {}  # of the kernels of the best one
+    verbose: int
+    way: int = 0
+    schedules: dict[Program, Schedule] = field(default_factory=dict)
 
     def observe(self, run: SearchRun, tried: Tried) -> None:
         """Print a new candidate if the verbosity selects it."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
-        if self.verbose > 1 or (self.verbose and improved):
+        made, way = [candidate for candidate, _, _ in tried.parts], tried.candidate.way
+        if self.verbose > 1 - improved:
             score, default = tried.score, run.default.seconds
-            if score.seconds is None:
-                told = f"{score.status}: {score.detail}" if score.detail else score.status
-            else:
+            told = ": ".join(filter(None, (score.status, score.detail)))
+            if score.seconds is not None:
                 faster = f", {default / score.seconds:.2f}x" if default is not None else ""
                 told = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
-            print_note("\n".join((f"try {run.tries}: {told}", *self._changes(run, tried))))
+            print_note(f"try {run.tries}: {told}")
+            if way != self.way:
+                print_note(f"  fusion: {run.search.space.ways[way]}")
+            for one in made:
+                if found := changes(self.schedules.get(one.loops, one.schedule), one.schedule):
+                    print_note(f"  {one.loops[0].name}: {'; '.join(found)}")
         if improved:
-            self.way = tried.candidate.way
-            self.best |= {candidate.loops: candidate.schedule for candidate, _, _ in tried.parts}
-
-    def _changes(self, run: SearchRun, tried: Tried) -> Iterator[str]:
-        if tried.candidate.way != self.way:
-            yield f"  fusion: {run.search.space.ways[tried.candidate.way]}"
-        for candidate, _, _ in tried.parts:
-            before = self.best.get(candidate.loops)
-            if before is not None and (found := changes(before, candidate.schedule)):
-                yield f"  {candidate.loops[0].name}: {'; '.join(found)}"
+            self.way = way
+            self.schedules |= {one.loops: one.schedule for one in made}
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
     """Return the rules that only one of two schedules fires and the changed parameters; else the changed sites."""
-    old, new = _firings(before), _firings(after)
+    firings: dict[tuple[str, str], tuple[list[Decision], list[Decision]]] = {}  # of a pass and rule, in both
+    for side, schedule in enumerate((before, after)):
+        for decision in schedule:
+            firings.setdefault((decision.step, decision.rule), ([], []))[side].append(decision)
     found, moved = [], []
-    for rule in dict.fromkeys((*old, *new)):
-        for one, other in itertools.zip_longest(old.get(rule, ()), new.get(rule, ())):
-            if one is None or other is None:
-                found.append(f"with {_fired(other)}" if one is None else f"without {_fired(one)}")
+    for (_, rule), sides in firings.items():
+        for old, new in itertools.zip_longest(*sides):
+            if old is None or new is None:
+                found.append(f"with {_fired(new)}" if old is None else f"without {_fired(old)}")
                 continue
-            pairs = ((name, one.parameters.get(name), value) for name, value in other.parameters.items())
-            values = [f"{name} from {plain_text(a)} to {plain_text(b)}" for name, a, b in pairs if a != b]
-            found += [f"{rule[1]} {', '.join(values)}"] if values else []
-            moved += [f"{rule[1]} at {other.site}"] if one.site != other.site else []
+            pairs = ((name, old.parameters.get(name), value) for name, value in new.parameters.items())
+            if values := [f"{name} from {plain_text(a)} to {plain_text(b)}" for name, a, b in pairs if a != b]:
+                found.append(f"{rule} {', '.join(values)}")
+            if old.site != new.site:
+                moved.append(f"{rule} at {new.site}")
     return found or moved
-
-
-def _firings(schedule: Schedule) -> dict[tuple[str, str], list[Decision]]:
-    """Return {(pass, rule): its firings}."""
-    found: dict[tuple[str, str], list[Decision]] = {}
-    for decision in schedule:
-        found.setdefault((decision.step, decision.rule), []).append(decision)
-    return found
 
 
 def _fired(decision: Decision) -> str:
@@ -201,54 +194,45 @@ def searching(run: SearchRun) -> str:
 
 
 def _report(flags: Flags, found: Programmed) -> None:
+    """Print the result for a program and each of its kernels, and the defects on standard error."""
+    run, ways = found.run, found.space.ways
     if flags.as_json:
         print_json({"target": found.space.target.name, **found.record()})
     else:
-        write(_said(found) + "".join(map(_kernel, found.kernels)))
+        lines = [
+            f"{_gain(found.default.seconds, found.score.seconds, found)}, {found.default.basis}",
+            f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, {run.refused} "
+            f"refused, {run.failed} failed, {run.repeated} seen before{', interrupted' * run.interrupted}",
+        ]
+        if len(ways) > 1:
+            lines.append(f"  fusion: {found.label}; {_checked(found)}")
+            for one in found.candidates():
+                told = one["problem"] or ("" if one["tried"] else "not tried")
+                best = f"{one['best_us']:.2f} us" if one["best_us"] else "-"
+                lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
+        for outcome in found.kernels:
+            times = "" if outcome.count == 1 else f" ({outcome.count} times)"
+            lines.append(f"{outcome.kernel}{times}: {_gain(outcome.default_seconds, outcome.seconds, outcome)}")
+            lines.append(f"  {_checked(outcome)}")
+            if outcome.winner.key != outcome.default.key:
+                lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule]
+        write_lines(*lines)
     for way, why in found.wrong.items():
-        print_note(f"defect: {found.space.ways[way]} gave a wrong result and was not kept: {why}")
+        print_note(f"defect: {ways[way]} gave a wrong result and was not kept: {why}")
     for outcome in found.kernels:
         for candidate, why in outcome.wrong:
-            rules = ", ".join(dict.fromkeys(d.rule for d in candidate.schedule))
+            rules = ", ".join(dict.fromkeys(decision.rule for decision in candidate.schedule))
             print_note(f"defect: a schedule of `{outcome.kernel}` gave a wrong result and was not kept: {why}")
             print_note(f"  rules that took part: {rules}; `--json` has the whole schedule; please report it")
 
 
-def _said(found: Programmed) -> str:
-    """Return the result for a program as text."""
-    run, before, after = found.run, micro(found.default.seconds), micro(found.score.seconds)
-    lines = [
-        f"{before} us by default, {after} us tuned, {found.gain:.2f}x, {found.default.basis}",
-        f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, "
-        f"{run.refused} refused, {run.failed} failed, {run.repeated} seen before"
-        + (", interrupted" if run.interrupted else ""),
-    ]
-    if len(found.space.ways) > 1:
-        kept = _kept(found.kept, found.before is not None)
-        lines.append(f"  fusion: {found.label}; checked: {found.checked or 'no'}; {kept}")
-        for one in found.candidates():
-            told = one["problem"] or ("not tried" if not one["tried"] else "")
-            best = f"{one['best_us']:.2f} us" if one["best_us"] else "-"
-            lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
-    return "\n".join(lines) + "\n"
+def _gain(before: float | None, after: float | None, found: Programmed | TuningOutcome) -> str:
+    return f"{micro(before)} us by default, {micro(after)} us tuned, {found.gain:.2f}x"
 
 
-def _kept(kept: bool, before: bool) -> str:
-    return "kept" if kept else "what is remembered is as good" if before else "not kept"
-
-
-def _kernel(outcome: TuningOutcome) -> str:
-    """Return the result for one kernel as text."""
-    times = "" if outcome.count == 1 else f" ({outcome.count} times)"
-    before, after = micro(outcome.default_seconds), micro(outcome.seconds)
-    kept = _kept(outcome.kept, outcome.before is not None)
-    lines = [
-        f"{outcome.kernel}{times}: {before} us by default, {after} us tuned, {outcome.gain:.2f}x",
-        f"  checked: {outcome.checked or 'no'}; {kept}",
-    ]
-    changed = outcome.winner.key != outcome.default.key
-    lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule if changed]
-    return "\n".join(lines) + "\n"
+def _checked(found: Programmed | TuningOutcome) -> str:
+    kept = "kept" if found.kept else "not kept" if found.before is None else "what is remembered is as good"
+    return f"checked: {found.checked or 'no'}; {kept}"
 
 
 # ---- several programs
@@ -257,36 +241,34 @@ def _kernel(outcome: TuningOutcome) -> str:
 def tune_many(flags: Flags, search: SearchOptions) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
     compiler = compiler_for(flags)
-    tools, machine = compiler.tools, compiler.target
+    rules, machine = compiler.tools.rules, compiler.target.name
     # jobs on a cluster write to no store, because it is on this machine
     here = flags.db or default_path() if not flags.no_db and flags.executor == "processes" else None
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
         jobs = distinct(programs, Job("", (), compiler, search, here))
     told: dict[str, tuple[Job, JobOutcome]] = {}
-    interrupted = _carried_out(flags, jobs, told, tools)
+    interrupted = _carried_out(flags, jobs, told, rules)
     outcomes = {name: outcome for name, (_, outcome) in told.items()}
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
     if not interrupted:
         tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key and one.tuned}
-        with contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules) as store:
-            choices += [choice for program in programs if (choice := choose(program, tuned, store)) is not None]
+        with contextlib.nullcontext() if flags.no_db else open_store(flags.db, rules) as store:
+            choices += filter(None, (choose(program, tuned, store) for program in programs))
     for choice in choices:
         for way, why in choice.wrong.items():
             label = f"candidate {way}" if way else "what the rules decide"
             print_note(f"defect: {choice.name}, {label} gave a wrong result and was not kept: {why}")
     if flags.as_json:
         kernels = [
-            {"names": list(job.names), "failed": outcome.failed or None, "about": outcome.line}
-            | {"tuned": msgspec.to_builtins(outcome.tuned)}
+            {"names": job.names, "failed": outcome.failed or None, "about": outcome.line, "tuned": outcome.tuned}
             for job, outcome in told.values()
         ]
-        print_json({"target": machine.name, "kernels": kernels, "programs": [msgspec.to_builtins(c) for c in choices]})
+        print_json({"target": machine, "kernels": kernels, "programs": choices})
     else:
-        write("".join(f"{choice.name}: {choice.line}\n" for choice in choices if choice.right))
-        write(f"{machine.name}: {summary(outcomes)}\n")
-    failed = [_named(job) for job, outcome in told.values() if outcome.failed]
-    if failed:
+        lines = [f"{choice.name}: {choice.line}" for choice in choices if choice.right]
+        write_lines(*lines, f"{machine}: {summary(outcomes)}")
+    if failed := [_named(job) for job, outcome in told.values() if outcome.failed]:
         raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
     if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
         what = f"{len(wrong)} of {len(programs)} programs are wrong in every way of computing them"
@@ -294,22 +276,22 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], tools: Toolchain) -> bool:
+def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], rules: RuleSet) -> bool:
     """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it."""
-    where: Literal["ray", "processes"] = "ray" if flags.executor == "ray" else "processes"
+    where: Where = "ray" if flags.executor == "ray" else "processes"
     with bars() as show, ended_by_signals():
-        candidates: dict[int, Candidates] = {}  # of each job
+        candidates = Candidates(flags.verbose)
 
         def observe(run: SearchRun, tried: Tried) -> None:
-            candidates.setdefault(len(told), Candidates(flags.verbose)).observe(run, tried)
+            candidates.observe(run, tried)
             show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
 
         show("tuning", 0, len(jobs))
         try:
             for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, observe):
-                told[job.kernel] = job, outcome
+                told[job.kernel], candidates = (job, outcome), Candidates(flags.verbose)
                 if not flags.no_db and job.db is None and outcome.key is not None:
-                    with open_store(flags.db, tools.rules) as store:
+                    with open_store(flags.db, rules) as store:
                         if outcome.attempts:
                             store.record(outcome.key, outcome.attempts)
                         if outcome.tuned is not None:
@@ -340,11 +322,11 @@ def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterat
     captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
     tell_lengths(captured)
     usual = hints(captured.graph)
-    given = [p for p in captured.graph.ins if p.name in captured.inputs]
+    given = (p for p in captured.graph.ins if p.name in captured.inputs)
     kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
 
     def tensors() -> dict[str, Any]:  # random, in the check of the whole model
-        return {**sources.make(model.weights), **drawn(kinds, source.config)}
+        return sources.make(model.weights) | drawn(kinds, source.config)
 
     return iter([program_of(source.name, captured, compiler, top, tensors)])
 
@@ -365,17 +347,15 @@ def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
     if flags.ir is not None:
         stage_named(flags.ir)
-    device = flags.device if flags.run else None
-    compiler = compiler_for(flags, device)
+    compiler = compiler_for(flags, flags.device if flags.run else None)
     captured, elapsed = captured_text(flags, values=flags.run)
-    options = ExplorationOptions(top=max(flags.top, flags.candidate or 1))
-    made = exploration(compiler.values(captured), options)
+    number = flags.candidate or 1
+    made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
     with progress("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)
     if flags.ir is not None or flags.run:
-        number = flags.candidate or 1
         if number > len(found):
             raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
         chosen = found[number - 1]
@@ -387,17 +367,16 @@ def fuse(flags: Flags) -> None:
         if flags.run:
             report_run(compilation, choose_device(flags.device), None, flags.as_json)
     elif flags.as_json:
-        print_json(
-            {"candidates": [candidate.record() for candidate in found], "target": compiler.target.arch}
-            | {"basis": "predicted"}
-        )
+        candidates = [candidate.record() for candidate in found]
+        print_json({"candidates": candidates, "target": compiler.target.arch, "basis": "predicted"})
     else:
         rows = []
         for place, one in enumerate(found, 1):
             made_by = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
             if one.prepared:
                 made_by += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
-            made_by += f"; cannot be lowered: {one.problem}" if one.problem else ""
+            if one.problem:
+                made_by += f"; cannot be lowered: {one.problem}"
             rows.append((place, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made_by))
         print_rows(FUSED, rows, left=FUSED[-1:])
         what = f"times are predicted for {compiler.target.name} by the model, of the kernels that the rules make"
