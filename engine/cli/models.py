@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 
 from ...codegen.arrays import check_room
@@ -140,8 +138,8 @@ def compile_artefact(flags: Flags) -> None:
         else:
             compiler = compile_options(flags)
             compiled = compile_text(flags.text, lambda: captured_text(flags, values=False)[0], compiler, tell)
-            length = next(iter(compiled.sizes.values())) if len(compiled.sizes) == 1 else None
-            compiled = with_rows(compiled, rows_of(flags, length))
+            sizes = [*compiled.sizes.values()]
+            compiled = with_rows(compiled, rows_of(flags, sizes[0] if len(sizes) == 1 else None))
             print_schedules(compiled.compilation)
         if flags.weights is not None:
             sources.check(flags.weights, compiled.weights)
@@ -154,41 +152,35 @@ def compile_artefact(flags: Flags) -> None:
             print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
     if flags.as_json:
         record = {
-            "model": compiled.source.name,
-            "target": compilation.target.arch,
-            "figures": msgspec.to_builtins(compiled.figures),
-            "timings": compilation.timings,
-            "kernels": [kernel.name for kernel in compilation.cuda_kernels],
-        }
-        if stage is not None:
-            record["ir"] = compilation.ir(stage)
+            "model": compiled.source.name, "target": compilation.target.arch, "figures": compiled.figures,
+            "timings": compilation.timings, "kernels": [kernel.name for kernel in compilation.cuda_kernels],
+        }  # fmt: skip
+        record |= {"ir": compilation.ir(stage)} if stage else {}
         print_json(record | ({"artefact": str(out)} if out is not None else {}))
         return
     print_trace(compilation, flags)
-    if stage is not None:
+    if stage:
         print_stage(compilation, stage)
     else:
-        write(report(compiled) + (f"artefact: {out}\n" if out is not None else ""))
+        write_lines(*report(compiled), *(() if out is None else [f"artefact: {out}"]))
 
 
-def report(compiled: CompiledModel) -> str:
-    """Return the figures of a compile as text."""
-    shape, target, found = compiled.shape, compiled.compilation.target, compiled.figures
-    whole = bool(compiled.source.config)
-    what = f"{layers_told(shape)}, {compiled.described}, {shape.dtype}" if whole else compiled.described
-    blocks = f", at most {found.per_block} in a block" if whole else ""
-    times = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in found.seconds.items())
-    lines = [
+def report(compiled: CompiledModel) -> list[str]:
+    """Return the figures of a compile as lines of text."""
+    target, found, what, blocks = compiled.compilation.target, compiled.figures, compiled.described, ""
+    if compiled.source.config:
+        what = f"{layers_told(compiled.shape)}, {what}, {compiled.shape.dtype}"
+        blocks = f", at most {found.per_block} in a block"
+    return [
         f"{compiled.source.name}: {what}, for {target.name} ({target.arch})",
         f"  launches       {found.launches}{blocks}",
         f"  kernels        {found.kernels} distinct, {found.cuda_lines} lines of CUDA",
         f"  weights        {size(found.weight_bytes)}",
         f"  peak memory    {size(found.planned_bytes)} planned; eager at least {size(found.eager_bytes)}"
         " (computed; both beside weights, inputs and outputs)",
-        f"  seconds        {times}",
+        f"  seconds        {', '.join(f'{stage} {seconds:.2f}' for stage, seconds in found.seconds.items())}",
         f"  this process   held at most {size(found.rss_bytes)}",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def layers_told(shape: ModelShape) -> str:
@@ -232,21 +224,19 @@ def run_artefact(flags: Flags) -> None:
             elapsed = time.perf_counter() - start
             tell("comparing with float64", 0, 1)
             judged = compare(found, tensors, results, binding)
-        known = judged if isinstance(judged, Judgement) else None
-        line = f"not compared with float64: {judged}"
-        if known is not None:
-            error, gate = known.relative, GATES[found.plan.dtype]
-            line = f"against float64: max|error| over max|reference| {error:.2e}, gate {gate:.0e}: {known.verdict}"
+        ok, error, line = True, None, f"not compared with float64: {judged}"
+        if isinstance(judged, Judgement):
+            ok, error, gate = judged.ok, judged.relative, GATES[found.plan.dtype]
+            line = f"against float64: max|error| over max|reference| {error:.2e}, gate {gate:.0e}: {judged.verdict}"
         if flags.out is not None:
             save_outputs(flags.out, results)
         if flags.as_json:
-            record = {"model": found.plan.model, "device": device, "seconds": elapsed}
-            record |= {"ok": known is None or known.ok, "max_rel_err": known and known.relative}
-            print_json(record | {"compared": known is not None} | ({"sizes": binding} if binding else {}))
+            record = {"model": found.plan.model, "device": device, "seconds": elapsed, "ok": ok, "max_rel_err": error}
+            print_json(record | {"compared": error is not None} | ({"sizes": binding} if binding else {}))
         else:
             took = f"device {device}: {elapsed * 1e3:.1f} ms, building and placing weights included"
             write_lines(f"{found.plan.model}: {whose}", *outputs_told(results), took, line)
-        if known is not None and not known.ok:
+        if not ok:
             raise DplcError(f"the result is wrong: {line}")
 
 
@@ -255,18 +245,18 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
 
     They come from `--size`, or from `--ids` if these are the tokens of one sequence, else from the example values.
     """
-    written = list(flags.sizes or ())
-    if found.sizes and flags.ids is not None and not written and found.plan.config:
-        batch, length = found.plan.batch, found.plan.length
-        count = len(flags.ids.replace(",", " ").split())
-        numbers = [(batch, 1), (length, count // (batch if isinstance(batch, int) else 1))]
-        written = [f"{name}={number}" for name, number in numbers if isinstance(name, str)]
-    single = flags.out is not None or flags.as_json or flags.ids is not None
+    plan, ids, written = found.plan, flags.ids, [*(flags.sizes or ())]
+    if ids is not None and not written and plan.config:
+        rows = plan.batch if isinstance(plan.batch, int) else 1
+        numbers = {plan.batch: 1, plan.length: len(ids.replace(",", " ").split()) // rows}
+        written = [f"{name}={number}" for name, number in numbers.items() if name in found.sizes]
+    single = flags.out is not None or flags.as_json or ids is not None
     why = "--out, --json, --ids are of one run" if single else ""
     asked = bindings(found.sizes, str(found.folder), written, why)
-    for name, number in (pair for binding in asked for pair in binding.items()):
-        if why := refusal(found.sizes[name], number):
-            raise DplcError(f"`{name}` is {number}, {why}", hint="compile it for a wider range")
+    for binding in asked:
+        for name, number in binding.items():
+            if why := refusal(found.sizes[name], number):
+                raise DplcError(f"`{name}` is {number}, {why}", hint="compile it for a wider range")
     return asked
 
 
@@ -275,15 +265,16 @@ def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
 
     Raises UsageError for a wrong number of tokens, or for other inputs.
     """
-    inputs, ids, folder = {buffer.name for buffer in found.plan.inputs}, flags.ids, found.folder
-    if ids is None and found.plan.examples:
-        return artefact.drawn(found.plan.examples, binding, flags.seed)
-    if ids is None:
+    plan, folder = found.plan, found.folder
+    inputs = {buffer.name for buffer in plan.inputs}
+    if flags.ids is None and plan.examples:
+        return artefact.drawn(plan.examples, binding, flags.seed)
+    if flags.ids is None:
         ins = found.torch_graph(binding).ins
-        return drawn({p.name: (p.dtype, p.shape) for p in ins if p.name in inputs}, found.plan.config, flags.seed)
+        return drawn({p.name: (p.dtype, p.shape) for p in ins if p.name in inputs}, plan.config, flags.seed)
     if inputs != {TOKENS}:
         raise UsageError(f"--ids: {folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn")
-    tokens, (batch, length) = tokens_of(ids, vocabulary(found.plan.config)), found.plan.tokens_at(binding)
+    tokens, (batch, length) = tokens_of(flags.ids, vocabulary(plan.config)), plan.tokens_at(binding)
     if len(tokens) != batch * length:
         raise UsageError(f"--ids has {len(tokens)} tokens; {folder} was compiled for {batch * length}")
     return {TOKENS: torch.tensor(tokens).reshape(batch, length)}
@@ -306,22 +297,6 @@ def _weights(found: Artefact, flags: Flags, tell: Tell) -> tuple[dict[str, Any],
 ROUNDING = 16  # a cache length without --max-length is a multiple of it, which suits kernels
 
 
-@dataclass
-class GeneratedText:
-    """Generated tokens. seconds: of the prompt with its first token, and of all tokens after it."""
-
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
-    seconds: tuple[float, float] = (0.0, 0.0)
-    interrupted: bool = False
-
-    @property
-    def rate(self) -> float | None:
-        """Measured tokens per second after the first token, None for a single token."""
-        later = len(self.tokens) - 1
-        return later / self.seconds[1] if later > 0 and self.seconds[1] > 0 else None
-
-
 def generate(flags: Flags) -> None:
     """Run `dplc generate MODEL`. Raises DplcError, and KeyboardInterrupt once the generated text is printed."""
     device, model = choose_device(flags.device), flags.subject.name
@@ -332,20 +307,21 @@ def generate(flags: Flags) -> None:
     tokenizer = None if flags.prompt is None else Tokenizer(model)
     source = source_of(flags)
     if tokenizer is not None:
-        tokens = tokenizer.tokens(flags.prompt or "")
+        prompt = tokenizer.tokens(flags.prompt or "")
     else:
-        tokens = tokens_of(flags.ids or "", int(source.config.get("vocab_size", 0)) or None)
+        prompt = tokens_of(flags.ids or "", int(source.config.get("vocab_size", 0)) or None)
     maximum = flags.maximum
     if maximum is None:  # enough for prompt and text, at most the number of positions of the model
-        maximum = -(-(len(tokens) + flags.count) // ROUNDING) * ROUNDING
+        maximum = -(-(len(prompt) + flags.count) // ROUNDING) * ROUNDING
         positions = source.config.get("max_position_embeddings")
         maximum = min(maximum, positions) if isinstance(positions, int) else maximum
-    check_length(len(tokens), maximum)
+    check_length(len(prompt), maximum)
     with bars() as tell:
         shape, every = shape_of(replace(flags, length="1")), all_lengths(maximum)
         made_with = compile_options(flags, device)
         generation = compile_generation(source, every, maximum, shape, made_with, chunk=flags.chunk, tell=tell)
-        for call in (generation.prompt, generation.token):
+        calls = {"prompt": generation.prompt, "token": generation.token}
+        for call in calls.values():
             print_schedules(call.compilation)
         if flags.weights is None:
             values = sources.make(generation.weights, flags.seed)
@@ -353,62 +329,66 @@ def generate(flags: Flags) -> None:
             values = sources.load(flags.weights, generation.weights, tell)
         runner = emulator() if device == "emulator" else executor(device)
         tell(f"placing weights on {device}", 0, 1)
-        generator = Generator(generation, runner, values, memory_of(device), len(tokens))
+        generator = Generator(generation, runner, values, memory_of(device), len(prompt))
     if flags.weights is None:
         print_remark(f"no weights were given (--weights DIR): they are made up, seed {flags.seed}")
-    if flags.count > maximum - len(tokens):
-        print_remark(f"there is room for {maximum - len(tokens)} new tokens (--max-length {maximum})")
+    if flags.count > maximum - len(prompt):
+        print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
     stops = stops_of(model)
     stops = generation.stops if stops is None else stops
-    found = _generated(generator, tokens, flags.count, stops, tokenizer, not flags.as_json)
-    memory = generation.memory
+    tokens, seconds, text, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
+    first = seconds[0] if tokens else 0.0
+    later = seconds[-1] - first if tokens else 0.0
+    rate = (len(tokens) - 1) / later if later > 0 else None  # measured, after the first token
+    memory, chunk = generation.memory, generation.chunk
     if flags.as_json:
-        launches = {name: getattr(generation, name).figures.launches for name in ("prompt", "token")}
         print_json(
-            {"model": source.name, "device": device, "prompt": list(tokens), "tokens": found.tokens}
-            | {"text": found.text if tokenizer is not None else None, "max_length": generation.maximum}
-            | {"chunk": generation.chunk, "first_seconds": found.seconds[0], "tokens_per_second": found.rate}
-            | {"interrupted": found.interrupted, "launches": launches}
-            | {"bytes": {**asdict(memory), "peak": memory.peak}}
-        )
+            {
+                "model": source.name, "device": device, "prompt": prompt, "tokens": tokens,
+                "text": None if tokenizer is None else text, "max_length": generation.maximum, "chunk": chunk,
+                "first_seconds": first, "tokens_per_second": rate, "interrupted": interrupted,
+                "launches": {name: call.figures.launches for name, call in calls.items()},
+                "bytes": {**asdict(memory), "peak": memory.peak},
+            }
+        )  # fmt: skip
     else:
-        rate = f"; then {found.rate:.3g} tokens/s" if found.rate is not None else ""
+        then = f"; then {rate:.3g} tokens/s" if rate is not None else ""
         emulated = " (the emulator: no GPU's speed)" if device == "emulator" else ""
-        in_place = "written in place" if not memory.copied else f"{size(memory.copied)} of it copied by every token"
+        in_place = f"{size(memory.copied)} of it copied by every token" if memory.copied else "written in place"
         print_note(
-            f"{len(found.tokens)} tokens after {len(tokens)}, {device}: first after {found.seconds[0]:.3g} s{rate},"
-            f" measured{emulated}\n"
+            f"{len(tokens)} tokens after {len(prompt)}, {device}: first after {first:.3g} s{then}, measured{emulated}\n"
             f"peak memory {size(memory.peak)}, planned: weights {size(memory.weights)}, cache of {generation.maximum}"
             f" tokens {size(memory.cache)} ({in_place}), temporaries {size(memory.prompt)} for the"
-            f" longest {'prompt' if generation.chunk is None else 'piece'}, {size(memory.token)} for a token"
+            f" longest {'prompt' if chunk is None else 'piece'}, {size(memory.token)} for a token"
         )
-    if found.interrupted:
+    if interrupted:
         raise KeyboardInterrupt
 
 
 def _generated(
-    generator: Generator, prompt: Sequence[int], count: int, stops: frozenset[int], tokenizer: Tokenizer | None,
-    aloud: bool,
-) -> GeneratedText:  # fmt: skip
-    """Generate tokens, and print each as soon as it is known if `aloud`. An interrupt ends the text."""
-    found, stream = GeneratedText(), Stream(tokenizer) if tokenizer is not None else None
-    start = first = time.perf_counter()
+    generator: Generator, prompt: list[int], flags: Flags, stops: frozenset[int], tokenizer: Tokenizer | None
+) -> tuple[list[int], list[float], str, bool]:
+    """Generate tokens, and print each as soon as it is known unless the result is JSON.
+
+    Returns the tokens, the seconds until each, their text, and whether the user interrupted it, which ends the text.
+    """
+    tokens, seconds, text, interrupted = list[int](), list[float](), "", False
+    aloud, stream = not flags.as_json, tokenizer and Stream(tokenizer)
+    start = time.perf_counter()
     try:
-        for token in generator.tokens(prompt, count, stops):
-            now = time.perf_counter()
-            first = first if found.tokens else now
-            found.tokens.append(token)
-            found.seconds = first - start, now - first
-            last = token in stops or len(found.tokens) == count
-            new = stream.more(token, last) if stream is not None else f"{' ' * (len(found.tokens) > 1)}{token}"
-            found.text += new
+        for token in generator.tokens(prompt, flags.count, stops):
+            seconds.append(time.perf_counter() - start)
+            tokens.append(token)
+            last = token in stops or len(tokens) == flags.count
+            new = stream.more(token, last) if stream else f"{' ' * (len(tokens) > 1)}{token}"
+            text += new
             if aloud:
                 write(new)
     except KeyboardInterrupt:
-        found.interrupted = True
+        interrupted = True
     if aloud:
         write("\n")
-    return found
+    return tokens, seconds, text, interrupted
 
 
 # ---- doctor --model
@@ -435,8 +415,7 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
     """
     from ..torch_backend import Shares, backend
 
-    length, batch = shape.numbers
-    model = build(source, shape.dtype, shape.layers)
+    model, (length, batch) = build(source, shape.dtype, shape.layers), shape.numbers
     kinds = {
         name: ("i64" if name == TOKENS else shape.dtype, tuple(map(int, numbers)))  # type: ignore[arg-type]
         for name, numbers in extents(model, length, batch).items()
@@ -458,11 +437,10 @@ def allocate(model: Any) -> None:
     """
     tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
     empty = {id(t): t for table in tables for t in table.values() if t is not None and t.is_meta}
-    check_room(sum(t.numel() * t.element_size() for t in empty.values()), "the weights (--layers 1 takes fewer)")
-    made = {
-        key: torch.nn.Parameter(zeros, requires_grad=False) if isinstance(t, torch.nn.Parameter) else zeros
-        for key, t in empty.items()
-        for zeros in (torch.zeros(t.shape, dtype=t.dtype),)
-    }
+    check_room(sum(t.nbytes for t in empty.values()), "the weights (--layers 1 takes fewer)")
+    made = {key: torch.zeros(t.shape, dtype=t.dtype) for key, t in empty.items()}
+    for key, t in empty.items():
+        if isinstance(t, torch.nn.Parameter):
+            made[key] = torch.nn.Parameter(made[key], requires_grad=False)
     for table in tables:
         table.update({name: made[id(t)] for name, t in table.items() if id(t) in made})
