@@ -192,11 +192,9 @@ def ctc_loss(
     ends, counts = _row(input_lengths, targets), _row(target_lengths, targets)
     labels = targets.long()  # of each sequence, [n, s]; entries after the last label hold any label
     if targets.dim() != 2:
-        known = isinstance(target_lengths, Sequence)
-        longest = max(target_lengths, default=0) if known else targets.shape[0]
+        longest = max(target_lengths, default=0) if isinstance(target_lengths, Sequence) else targets.shape[0]
         ahead = (counts.cumsum(0) - counts)[:, None] + torch.arange(longest, device=targets.device)
-        empty = not targets.shape[0]
-        labels = targets.new_zeros((n, 0)).long() if empty else labels[ahead.clamp(max=targets.shape[0] - 1)]
+        labels = labels[ahead.clamp(max=targets.shape[0] - 1)] if targets.shape[0] else labels.new_zeros((n, 0))
     # a path has a blank before, between and after the labels: [n, 2*s + 1]
     pairs = torch.stack((torch.full_like(labels, blank), labels), 2).reshape(n, -1)
     paths = F.pad(pairs, (0, 1), value=blank)
@@ -360,14 +358,16 @@ def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
     """Derive means of parts of x. The parts that contain an element are a slice of the result."""
     pool = getattr(torch.ops.aten, f"adaptive_avg_pool{spatial}d")
     sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
-    shares = grad / _product([_parts(n, m, x) for n, m in zip(sizes, parts, strict=True)])
-    return pool(shares, sizes) * _product([_parts(m, n, x) for n, m in zip(sizes, parts, strict=True)])
+    return pool(grad / _parts(sizes, parts, x), sizes) * _parts(parts, sizes, x)
 
 
-def _parts(n: int, m: int, like: Any) -> Any:
-    """Return the lengths of the m parts of n elements, as adaptive pools cut them."""
-    place = torch.arange(m, device=like.device)
-    return (place * n + n + m - 1) // m - place * n // m
+def _parts(lengths: Sequence[int], counts: Sequence[int], like: Any) -> Any:
+    """Return how many elements the parts of a tensor have, as adaptive pools cut so many in each dimension."""
+    found = []
+    for n, m in zip(lengths, counts, strict=True):
+        place = torch.arange(m, device=like.device)
+        found.append((place * n + n + m - 1) // m - place * n // m)
+    return _product(found)
 
 
 def _product(counts: Sequence[Any]) -> Any:
@@ -660,19 +660,18 @@ def decompose(program: Any, formulas: Mapping[Any, Callable[..., Any]]) -> Any:
 
 _prepare = exported_program._override_composite_implicit_decomp
 # {op: (its formula, its kernels before, its kernels within the context, its implementation for fake tensors)}
-_PREPARED: dict[Any, tuple[Any, dict[Any, Any], dict[Any, Any], Any]] = {}
+_PREPARED: dict[Any, tuple[Any, ...]] = {}
 
 
 @contextmanager
 def _prepared(formulas: Mapping[Any, Any]) -> Iterator[None]:
     """Do as PyTorch's context of that name: each op has the kernels within it that keep it whole or decompose it."""
-    known = {op: _PREPARED[op] for op in formulas if _PREPARED.get(op, ())[:2] == (formulas[op], op.py_kernels)}
+    known = {op: _PREPARED[op][2:] for op in formulas if _PREPARED.get(op, ())[:2] == (formulas[op], op.py_kernels)}
     before = {op: dict(op.py_kernels) for op in formulas if op not in known}
-    fakes = {op: fake for op, (_, _, _, fake) in known.items()}
     with (
         _prepare({op: formulas[op] for op in before}),
-        replaced({op: kernels for op, (_, _, kernels, _) in known.items()}),
-        mock.patch.dict(op_implementations_dict, fakes),
+        replaced({op: kernels for op, (kernels, _) in known.items()}),
+        mock.patch.dict(op_implementations_dict, {op: fake for op, (_, fake) in known.items()}),
     ):
         for op, kernels in before.items():
             _PREPARED[op] = formulas[op], kernels, dict(op.py_kernels), op_implementations_dict[op]
