@@ -19,9 +19,11 @@ bytes.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +32,7 @@ from typing import Any
 import msgspec
 import torch
 
+from ...codegen.arrays import torch_dtype
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_nvrtc, find_program
 from ...codegen.cuda import bound, print_cuda, safe_kernel_name
@@ -37,12 +40,13 @@ from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import executor, memory_of
 from ...codegen.target import Target
+from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
+from ...ir.node import Node
 from ...ir.program import Kernel
-from ...ir.schemas import DTYPES
-from ...ir.sizes import Binding
+from ...ir.sizes import AT_HINTS, Binding, sizes_in, telling
 from ...ir.text.programs import read_program
 from ...ir.torch import TorchGraph
 from ...ir.verify.kernel import problems
@@ -56,35 +60,41 @@ from ..compiler import STAGES, Compiler
 from ..rewrite.statements.driver import Settings
 from ..run.calls import row_for
 from . import sources
-from .compiling import BoundModel, CapturedModel, CompiledModel, DynamicModelRunner, Figures, ModelShape, compile_call
+from .compiling import (
+    BoundModel,
+    CapturedModel,
+    CompiledModel,
+    DynamicModelRunner,
+    Figures,
+    ModelShape,
+    compile_call,
+    vocabulary,
+)
 from .compiling import compile_model as compile_source
 from .plan_file import (
     DAMAGED,
     FURTHEST,
     MANIFEST,
+    BufferRecord,
     ExampleRecord,
-    Manifest,
+    LaunchRecord,
     PlanFile,
+    buffers_at,
     check_file,
-    check_plan,
-    check_rows,
-    elements,
-    extent_at,
-    launch_fields,
     read_file,
     read_manifest,
     read_record,
     replacing,
     result_record,
     seal,
+    write_record,
 )
 from .sources import ModelSource, Tell, WeightRequest, find, silent
 
 # ---- Print the kernels again from Kernel IR and compare them with the CUDA of the artefact.
 
 
-KERNEL_IR = "ir/kernel.ir"
-TRUST = "--trust-edited-cuda"
+PLAN, FIGURES, CONSTANTS, KERNEL_IR = "plan.json", "figures.json", "constants.safetensors", "ir/kernel.ir"
 
 
 def read_text(path: Path) -> str:
@@ -95,40 +105,51 @@ def read_text(path: Path) -> str:
         raise DplcError(f"{DAMAGED}: {path} is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
+@contextmanager
+def units_of(path: Path, sizes: Binding | None = None) -> Iterator[tuple[Node, ...]]:
+    """Yield the kernels or graphs of a dump. Raises DplcError, also if the block meets one that nests too deep."""
+    try:
+        yield read_program(read_text(path), str(path), sizes)[1]
+    except RecursionError:
+        raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
+
+
 def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
     """Return {name: its Kernel IR} and {name: kernel} of all kernels in a plan.
 
     trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA do not agree.
     """
     path = folder / KERNEL_IR
-    units = read_kernels(path)
+    known = read_kernels(path)
+    units: dict[str, Kernel] = {}
     made: dict[str, CudaKernel] = {}
     for name, comment in plan.kernels.items():
-        if name not in units:
-            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: kernel `{name}` is not in {KERNEL_IR}")
+        if name not in known:
+            raise DplcError(f"{DAMAGED}: {folder / PLAN}: kernel `{name}` is not in {KERNEL_IR}")
+        units[name] = unit = known[name]
         try:  # the comment names the rules that shaped the kernel, which no IR does
-            printed = print_cuda(units[name], _rules(comment))
+            printed = print_cuda(unit, _rules(comment))
         except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
             what = getattr(error, "what", "") or str(error) or type(error).__name__
-            raise DplcError(f"{DAMAGED}: {path}: kernel `{units[name].name}`: {what}") from None
+            raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {what}") from None
         if comment != printed.comment:
-            raise DplcError(f"{DAMAGED}: {folder / 'plan.json'}: `comment` of kernel `{name}` names no rules alone")
-        text = read_text(folder / "cuda" / f"{name}.cu")
-        if text != printed.text and not trust:
+            raise DplcError(f"{DAMAGED}: {folder / PLAN}: `comment` of kernel `{name}` names no rules alone")
+        file = folder / "cuda" / f"{name}.cu"
+        made[name] = replace(printed, text=read_text(file))
+        if made[name] != printed and not trust:
             raise DplcError(
-                f"{folder / 'cuda' / name}.cu is not what this dplc ({__version__}) prints of {KERNEL_IR}",
+                f"{file} is not what this dplc ({__version__}) prints of {KERNEL_IR}",
                 notes=("it would be compiled and run on this machine",),
-                hint=f"compile the model again, or say {TRUST} if you edited it yourself and trust all of it",
+                hint="compile the model again, or say --trust-edited-cuda if you edited it yourself and trust"
+                " all of it",
             )
-        made[name] = replace(printed, text=text)
-    return {name: units[name] for name in made}, made
+    return units, made
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
     """Return {name of the kernel in CUDA: its Kernel IR}, verified. Raises DplcError for anything else."""
-    try:
-        _, units = read_program(read_text(path), str(path), None)
-        found: dict[str, Kernel] = {}
+    found: dict[str, Kernel] = {}
+    with units_of(path) as units:
         for unit in units:
             if not isinstance(unit, Kernel):
                 raise DplcError(f"{DAMAGED}: {path} holds what is no kernel")
@@ -137,8 +158,6 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
             if wrong := unknown or sort_problems(unit) or problems(unit):
                 raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {wrong[0]}")
             found[safe_kernel_name(unit.name)] = unit
-    except RecursionError:
-        raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
     return found
 
 
@@ -162,14 +181,14 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
     line = " ".join(text.split())
     source = ModelSource(line if len(line) <= LONGEST else line[: LONGEST - 2] + "..", {})
     made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options, tell)
-    held = sum(buffer.nbytes for buffer in made.program.constants)
-    told = msgspec.structs.replace(made.figures, weight_bytes=held)
     graph = made.compilation.captured.graph
     kinds = {kind.dtype for kind in (*graph.ins, *graph.outs)}
-    floats = [name for name in COMPUTING_FLOATS if name in kinds]
+    floats = (name for name in COMPUTING_FLOATS if name in kinds)
     # results are judged by the dtype that rounds most
-    coarsest = max(floats, key=lambda name: torch.finfo(getattr(torch, DTYPES[name])).eps, default="f32")
-    return replace(made, shape=ModelShape(0, 0, coarsest), figures=told)
+    coarsest = max(floats, key=lambda name: torch.finfo(torch_dtype(name)).eps, default="f32")
+    held = sum(buffer.nbytes for buffer in made.program.constants)
+    figures = msgspec.structs.replace(made.figures, weight_bytes=held)
+    return replace(made, shape=ModelShape(0, 0, coarsest), figures=figures)
 
 
 def _fit(captured: Capture) -> Capture:
@@ -189,9 +208,8 @@ def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
         if captured.kinds[param.name] == "input":
             elements = captured.tensors[param.name].detach().double()
             elements = elements[elements.isfinite()].clamp(-FURTHEST, FURTHEST)
-            low, high = (float(elements.min()), float(elements.max())) if elements.numel() else (0.0, 1.0)
-            record = result_record(param.name, param)
-            made.append(ExampleRecord(record.name, record.dtype, record.shape, low, high))
+            ends = map(float, elements.aminmax()) if elements.numel() else (0.0, 1.0)
+            made.append(ExampleRecord(*msgspec.structs.astuple(result_record(param.name, param)), *ends))
     return tuple(made)
 
 
@@ -201,18 +219,14 @@ def drawn(records: Sequence[ExampleRecord], sizes: Binding, seed: int = 0) -> di
     Elements are evenly spread between the ends of a record.
     """
     generator, made = torch.Generator().manual_seed(seed), {}
-    for record in records:
-        dtype = getattr(torch, DTYPES[record.dtype])
-        shape = [extent_at(n, sizes) for n in record.shape]
-        spread = torch.rand(shape, generator=generator, dtype=torch.double)
-        room = record.high - record.low
+    for record, buffer in zip(records, buffers_at(records, sizes), strict=True):
+        dtype, room = torch_dtype(buffer.dtype), record.high - record.low
+        spread = torch.rand(buffer.shape, generator=generator, dtype=torch.double)
         values = spread * room if dtype.is_floating_point else (spread * (room + 1)).floor()
         made[record.name] = (record.low + values).to(dtype)
     return made
 
 
-PLAN, FIGURES, CONSTANTS = "plan.json", "figures.json", "constants.safetensors"
-LARGEST_CUBIN = 64 << 20
 WORKERS = 2
 
 
@@ -248,7 +262,7 @@ class Artefact:
     @cached_property
     def sizes(self) -> dict[str, Size]:
         """The lengths that are known at a call."""
-        return {dim.name: dim.size() for dim in self.plan.sizes}
+        return self.plan.symbols
 
     @property
     def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
@@ -290,18 +304,10 @@ class Artefact:
         The reference runs it in float64. Raises DplcError for an invalid graph.
         """
         path = self.folder / "ir" / "torch.ir"
-        try:
-            _, units = read_program(read_text(path), str(path), self.plan.hints if sizes is None else sizes)
-        except RecursionError:
-            raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
-        if len(units) != 1 or not isinstance(units[0], TorchGraph):
-            raise DplcError(f"{DAMAGED}: {path} does not hold one graph")
-        return units[0]
-
-
-def is_artefact(folder: Path) -> bool:
-    """Return whether dplc wrote a folder, by its manifest."""
-    return (folder / MANIFEST).is_file()
+        with units_of(path, self.plan.hints if sizes is None else sizes) as units:
+            if len(units) != 1 or not isinstance(units[0], TorchGraph):
+                raise DplcError(f"{DAMAGED}: {path} does not hold one graph")
+            return units[0]
 
 
 def save(
@@ -318,61 +324,57 @@ def save(
         count = len(compiled.rows.rows)
         for place in range(count):
             tell("compiling rows", place, count)
-            _save_plan(compiled.of_row(place), _row(workshop, place), cubins, weights, tell)
-        _save_record(workshop / FIGURES, compiled.figures)
+            _save_plan(compiled.of_row(place), workshop / "rows" / str(place), cubins, weights, tell)
+        write_record(workshop / FIGURES, compiled.figures)
         seal(workshop, __version__)
-
-
-def _row(folder: Path, place: int) -> Path:
-    return folder / "rows" / str(place)
 
 
 def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Path | None, tell: Tell) -> None:
     """Write a plan with all files that it names."""
-    (folder / "ir").mkdir(parents=True)
+    compilation, kernels = compiled.compilation, compiled.compilation.cuda_kernels
+    for kind in ("ir", "cuda", "cubin")[: 2 + cubins]:
+        (folder / kind).mkdir(parents=True)
     for stage in STAGES[:-1]:
-        (folder / "ir" / f"{stage}.ir").write_text(compiled.compilation.ir(stage))
-    (folder / "cuda").mkdir()
-    for kernel in compiled.compilation.cuda_kernels:
+        (folder / "ir" / f"{stage}.ir").write_text(compilation.ir(stage))
+    for kernel in kernels:
         (folder / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
     if cubins:
-        kernels, arch = compiled.compilation.cuda_kernels, compiled.compilation.target.arch
-        (folder / "cubin").mkdir()
         tell("assembling", 0, len(kernels))
-        pool = ThreadPoolExecutor(WORKERS)
-        try:
-            images = pool.map(lambda kernel: build_device(device_text([kernel]), arch), kernels)
+        with ThreadPoolExecutor(WORKERS) as pool:
+            images = pool.map(lambda kernel: build_device(device_text([kernel]), compilation.target.arch), kernels)
             for done, (kernel, image) in enumerate(zip(kernels, images, strict=True), 1):
                 (folder / "cubin" / f"{kernel.name}.cubin").write_bytes(image)
                 tell("assembling", done, len(kernels))
-        finally:
-            pool.shutdown(cancel_futures=True)
     _save_constants(compiled.constants(), folder / CONSTANTS)
-    _save_record(folder / PLAN, plan_of(compiled, weights))
-
-
-def _save_record(path: Path, record: Any) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1))
+    write_record(folder / PLAN, plan_of(compiled, weights))
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     """Return the plan of a compiled model."""
-    compilation, program, shape = compiled.compilation, compiled.program, compiled.shape
-    sizes = compilation.sizes
-    results = zip(compilation.plan.outputs, compilation.plan.results, strict=True)
+    compilation, program, shape, source = compiled.compilation, compiled.program, compiled.shape, compiled.source
+    buffers = compilation.buffers if compilation.sizes else program
+    kinds: dict[str, Any] = {
+        kind: [result_record(buffer.name, buffer) for buffer in getattr(buffers, kind)]
+        for kind in ("inputs", "outputs", "constants", "temporaries")
+    }
     batch, length = (n.name if isinstance(n, Dim) else n for n in (shape.batch, shape.length))
     return PlanFile(
-        dplc=__version__, rules=compilation.compiler.tools.rules.digest, model=compiled.source.name,
-        config=compiled.source.config, length=length, batch=batch, layers=shape.layers,
+        **kinds, kernels={kernel.name: kernel.comment for kernel in program.distinct_kernels()},
+        launches=[LaunchRecord(launch.kernel.name, launch.buffers) for launch in program.launches()],
+        dplc=__version__, rules=compilation.compiler.tools.rules.digest, model=source.name, config=source.config,
+        length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
-        results=[result_record(param.name, kind) for param, kind in results],
+        results=[
+            result_record(param.name, kind)
+            for param, kind in zip(compilation.plan.outputs, compilation.plan.results, strict=True)
+        ],
         weights=dict(compiled.weights),
         weights_from="" if weights is None else str(weights.absolute()),
-        aliases=dict(program.aliases), **launch_fields(program, compilation.buffers if sizes else None),
-        sizes=tuple(map(Dim.of, sizes.values())),
+        aliases=dict(program.aliases),
+        sizes=tuple(map(Dim.of, compilation.sizes.values())),
         rows=tuple(tuple(replace(dim, hint=None) for dim in row) for row in compiled.rows.rows),
-        examples=() if compiled.source.config else examples(compilation.captured),
+        examples=() if source.config else examples(compilation.captured),
     )  # fmt: skip
 
 
@@ -381,60 +383,190 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
 
     Raises DplcError for a folder that is not an artefact, or is damaged.
     """
-    if not is_artefact(folder):
+    if not (folder / MANIFEST).is_file():
         what = f"is not an artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     manifest = read_manifest(folder)
-    for name in sorted({FIGURES, *_needed(), *manifest.files}):
+    for name in sorted({FIGURES, *manifest.files}):
         if "cuda/" not in name:  # `kernels_of` reports an edited text
             check_file(folder, name, manifest)
     figures = read_record(folder / FIGURES, Figures)
-    found = _load_plan(folder, "", manifest, figures, trust_edited_cuda)
-    rows = [
-        _load_plan(folder, f"rows/{place}/", manifest, figures, trust_edited_cuda)
-        for place in range(len(found.plan.rows))
-    ]
-    found = replace(found, rows=tuple(rows))
-    check_rows(found.plan, [row.plan for row in rows], folder / PLAN)
-    return found
+
+    def part(within: str) -> Artefact:
+        """Read a plan with all files that it names. within: its folder in the artefact, with `/`. Raises DplcError."""
+        place = folder / within
+        for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])):
+            check_file(folder, within + name, manifest)
+        plan = read_record(place / PLAN, PlanFile)
+        units, kernels = kernels_of(place, plan, trust_edited_cuda)
+        program = plan.program(kernels, plan.hints)
+        _raise_first(_problems(plan, units, kernels), place / PLAN)
+        cubins = {
+            Path(name).stem: read_file(folder / name) for name in manifest.files if name.startswith(f"{within}cubin/")
+        }
+        own = [buffer for buffer in program.constants if buffer.name not in plan.weights]
+        return Artefact(place, plan, program, units, kernels, _constants(place / CONSTANTS, own), cubins, figures)
+
+    whole = part("")
+    rows = tuple(part(f"rows/{place}/") for place in range(len(whole.plan.rows)))
+    _raise_first(_problems_of_rows(whole.plan, [row.plan for row in rows]), folder / PLAN)
+    return replace(whole, rows=rows)
 
 
-def _needed(within: str = "") -> Iterator[str]:
-    """Yield the files that accompany every plan. within: its folder in the artefact, with `/`."""
-    yield from (within + name for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])))
-
-
-def _load_plan(folder: Path, within: str, manifest: Manifest, figures: Figures, trust: bool) -> Artefact:
-    """Read a plan with all files that it names. Raises DplcError."""
+def _constants(path: Path, buffers: Iterable[Buffer]) -> dict[str, Any]:
+    """Return the tensors in a file, among them one for each of the buffers. Raises DplcError."""
     from safetensors.torch import load_file
 
-    for name in _needed(within):
-        check_file(folder, name, manifest)
-    place = folder / within
-    plan = read_record(place / PLAN, PlanFile)
-    units, kernels = kernels_of(place, plan, trust)
-    program = plan.program(kernels, plan.hints)
-    check_plan(plan, program, units, kernels, place / PLAN)
-    names = [name for name in manifest.files if name.startswith(f"{within}cubin/")]
-    cubins = {Path(name).stem: read_file(folder / name, LARGEST_CUBIN) for name in names}
-    path = place / CONSTANTS
     try:
-        constants = dict(load_file(path))
+        found: dict[str, Any] = load_file(path)
     except Exception as error:  # its own class, and those of torch
         raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
-    for buffer in (buffer for buffer in plan.constants if buffer.name not in plan.weights):
-        if buffer.name not in constants:
+    for buffer in buffers:
+        if buffer.name not in found:
             raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")
-        tensor = constants[buffer.name]
-        if (tensor.dtype, tensor.numel()) != (getattr(torch, DTYPES[buffer.dtype]), elements(buffer)):
+        tensor = found[buffer.name]
+        if (tensor.dtype, tensor.numel()) != (torch_dtype(buffer.dtype), buffer.size):
             raise DplcError(f"{DAMAGED}: {path}: `{buffer.name}` is not {buffer.dtype}{list(buffer.shape)}")
-    return Artefact(place, plan, program, units, kernels, constants, cubins, figures)
+    return found
 
 
 def _save_constants(constants: Tensors, path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in constants.items()}, path)
+
+
+# ---- Check that a plan agrees with itself and with the buffers of its kernels.
+
+
+def _raise_first(problems: Iterator[str], path: Path) -> None:
+    """Raise DplcError for the first problem of a plan, if there is one. path: of the plan."""
+    try:
+        problem = next(problems, None)
+    except DplcError as error:
+        problem = error.what
+    if problem is not None:
+        raise DplcError(f"{DAMAGED}: {path}: {problem}")
+
+
+def _problems(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel]) -> Iterator[str]:
+    """Yield the problems of a plan by field, those at the ends of its sizes last; only the first one is sure.
+
+    units, kernels: of `kernels_of`. Raises DplcError for a problem of another kind.
+    """
+    try:
+        find_target(plan.arch)
+    except DplcError as error:
+        yield f"`arch`: {error.what}"
+    sizes = plan.symbols
+    if len(sizes) != len(plan.sizes):
+        yield "`sizes`: a name is there twice"
+    for unit in units.values():
+        for name, size in sizes_in(unit).items():
+            if sizes.get(name) is not size:
+                yield f"`sizes`: `{name}` has another range in kernel `{unit.name}`, or is not a size"
+    if sizes and plan.aliases:
+        yield "`aliases`: of a plan with sizes there are none"
+    yield from _results(plan, plan.hints)
+    yield from _weights(plan)
+    yield from _inputs(plan)
+    for ends in telling(sizes)[:2] if sizes else ():  # all at their least numbers, and all at their greatest
+        plan.program({name: bound(unit, kernels[name], ends) for name, unit in units.items()}, ends)
+        yield from _results(plan, ends)
+
+
+def _problems_of_rows(whole: PlanFile, rows: Iterable[PlanFile]) -> Iterator[str]:
+    """Yield why rows cannot serve the calls that the table gives them, as `_problems` does.
+
+    Their tokens, results and weights must be those of the plan of the whole range.
+    """
+    for number, (when, row) in enumerate(zip(whole.rows, rows, strict=True)):
+        yield from (f"row {number}: {problem}" for problem in _row(whole, when, row))
+
+
+def _results(plan: PlanFile, sizes: Binding) -> Iterator[str]:
+    if len(plan.results) != len(plan.outputs):
+        yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
+    for output, result in zip(buffers_at(plan.outputs, sizes), plan.torch_outputs(sizes), strict=False):
+        if (output.name, output.dtype, output.size) != (result.name, result.dtype, result.size):
+            yield f"`results`: {result.dtype}{list(result.shape)} is not what output `{output.name}` holds"
+
+
+def _weights(plan: PlanFile) -> Iterator[str]:
+    for constant in plan.constants:
+        if any(isinstance(n, str) for n in constant.shape):
+            yield f"`constants`: `{constant.name}` depends on a size"
+    known = {buffer.name: (buffer.dtype, buffer.size) for buffer in buffers_at(plan.constants, AT_HINTS)}
+    for name, weight in plan.weights.items():
+        if name not in known:
+            yield f"`weights`: `{name}` is not a constant of the program"
+        elif known[name] != (weight.dtype, math.prod(weight.shape)):
+            yield f"`weights`: {weight.dtype}{list(weight.shape)} is not what constant `{name}` holds"
+
+
+def _inputs(plan: PlanFile) -> Iterator[str]:
+    """Yield errors in tokens, or in the inputs of a text: at both ends of its sizes, and for a size they lack."""
+    if not plan.inputs:
+        yield "`inputs` is empty"
+    elif plan.config:
+        words = vocabulary(plan.config)
+        if not isinstance(words, int) or not 0 < words < 2**31:
+            yield f"`config`: vocab_size is {words!r}"
+        first, *others = buffers_at(plan.inputs, plan.hints)
+        batch, length = plan.tokens_at(plan.hints)
+        if not others and first.dtype == "i64" and first.size != batch * length:
+            yield f"`inputs`: {list(first.shape)} is not {batch} x {length} tokens"
+    else:
+        told = {example.name: example for example in plan.examples}
+        if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
+            yield "`examples`: a name is there twice, or its ends are not a range"
+        for buffer in plan.inputs:
+            if buffer.name not in told:
+                yield f"`examples`: `{buffer.name}` is not there"
+        for ends in telling(plan.symbols)[:2]:
+            if _at([told[buffer.name] for buffer in plan.inputs], ends) != _at(plan.inputs, ends):
+                yield "`examples`: an input has other elements than in `inputs`"
+        if missing := {n.name for n in plan.sizes}.difference(*(e.shape for e in plan.examples)):
+            yield f"`examples`: no input tells `{min(missing)}`"
+
+
+def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]:
+    own, sizes, conditions = row.symbols, whole.symbols, {n.name: n.size() for n in when}
+    if row.rows or len(conditions) != len(when) or not own.keys() | conditions.keys() <= sizes.keys():
+        yield "rows within rows, or sizes that the whole has not"
+    asked = sizes | conditions
+    for name, condition in asked.items():
+        if not _holds(sizes[name], condition):
+            yield f"`{name}` is {condition.low}..{condition.high}, which is not a part of its range"
+        elif name in own and not _holds(own[name], condition):
+            yield f"`{name}` is {own[name].low}..{own[name].high} in its plan, which is not enough"
+        elif name not in own and condition.low != condition.high:
+            yield f"`{name}` is a number in its plan"
+    for ends in telling(asked)[:2]:
+        for field in ("inputs", "outputs", "results"):
+            if _at(getattr(whole, field), ends) != _at(getattr(row, field), ends):
+                yield f"`{field}` are others than those of the whole range"
+        if [b.name for b in whole.inputs] != [b.name for b in row.inputs]:
+            yield "`inputs` have other names than those of the whole range"
+        if whole.tokens_at(ends) != row.tokens_at(ends):
+            yield "it is for another number of tokens"
+    if not row.weights.items() <= whole.weights.items():
+        yield "`weights`: the whole range takes others"
+    if (row.dtype, row.arch, row.config) != (whole.dtype, whole.arch, whole.config):
+        yield "it is of another model, or for another device"
+
+
+def _holds(outer: Size, inner: Size) -> bool:
+    """Return whether a range has all numbers of another."""
+    return outer.low <= inner.low and inner.high <= outer.high and inner.multiple % outer.multiple == 0
+
+
+def _at(records: Iterable[BufferRecord], sizes: Binding) -> list[tuple[str, int]]:
+    """Return the dtype and the number of elements of each buffer, which all plans share.
+
+    The shapes may differ: a row of one length drops a dimension of one element.
+    """
+    return [(buffer.dtype, buffer.size) for buffer in buffers_at(records, sizes)]
 
 
 # ---- Models from Python: `dplc.compile_model(path_or_id)` and `dplc.load_model(folder)`.
@@ -473,10 +605,8 @@ class Model:
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the results in order, on the device of the kernels. inputs: by name."""
-        if self._runner is None:
-            self.place(sources.make(self.compiled.weights))
-        assert self._runner is not None
-        return self._runner.run({name: x.to(memory_of(self.device)) for name, x in inputs.items()})
+        runner = self._runner or self.place(sources.make(self.compiled.weights))
+        return runner.run({name: x.to(memory_of(self.device)) for name, x in inputs.items()})
 
     def load_weights(self, folder: str | Path) -> Model:
         """Take the weights of a folder. Raises DplcError for what is missing or of another shape."""
@@ -505,12 +635,14 @@ class Model:
         found = self.figures
         return f"<dplc.Model for {self.device}: {found.launches} launches of {found.kernels} kernels>"
 
-    def place(self, values: Tensors) -> None:
-        """Take weights by name, and move them to the device."""
+    def place(self, values: Tensors) -> DynamicModelRunner:
+        """Take weights by name, and move them to the device. Returns what runs the model with them."""
         images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
         runner = emulator() if self.device == "emulator" else executor(self.device, images)
-        placed = {name: tensor.to(memory_of(self.device)) for name, tensor in values.items()}
-        self._runner = DynamicModelRunner(self.compiled, runner, placed, memory_of(self.device))
+        memory = memory_of(self.device)
+        placed = {name: tensor.to(memory) for name, tensor in values.items()}
+        self._runner = DynamicModelRunner(self.compiled, runner, placed, memory)
+        return self._runner
 
 
 def compile_model(

@@ -7,13 +7,13 @@ hub itself. Nothing of a model is executed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import math
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ Names = Annotated[tuple[Line, ...], Meta(min_length=1)]
 Pieces = tuple[tuple[Names, ...], ...]
 
 
-class WeightRequest(FrozenRecord, frozen=True):
+class WeightRequest(FrozenRecord):
     """A weight that a program takes. names: what a file may call it; dtype, by our name; shape as torch has it.
 
     pieces: what files may have in its stead, the matrices of experts: those of a row are stacked, and the stacks are
@@ -70,100 +70,85 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
     all of them at once.
     """
     made: dict[str, Any] = {}
-    with ExitStack() as stack:
-        for key, place in _places(folder, wanted, stack).items():
+    with _readers(folder, wanted) as readers:
+        for key, read in readers.items():
             tell("loading weights", len(made), len(wanted))
-            made[key] = place.read().to(getattr(torch, DTYPES[wanted[key].dtype]))
+            made[key] = read().to(getattr(torch, DTYPES[wanted[key].dtype]))
     tell("loading weights", len(made), len(wanted))
     return made
 
 
 def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
     """Raise the errors of `load`, from the headers of the files alone."""
-    with ExitStack() as stack:
-        _places(folder, wanted, stack)
+    with _readers(folder, wanted):
+        pass
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Location of a weight: rows of (opened file, name in it), of one row with one name or of its pieces."""
+@contextlib.contextmanager
+def _readers(folder: Path, wanted: Mapping[str, WeightRequest]) -> Iterator[dict[str, Callable[[], Any]]]:
+    """Yield {key of `wanted`: function that reads its tensor}, everything found and of the right shape.
 
-    rows: tuple[tuple[tuple[Any, str], ...], ...]
-    whole: bool
-
-    def shape(self) -> tuple[int, ...] | None:
-        """Return the shape of the whole; None if the pieces do not fit each other."""
-        shapes = [[tuple(file.get_slice(name).get_shape()) for file, name in row] for row in self.rows]
-        if self.whole:
-            return shapes[0][0]  # type: ignore[no-any-return]
-        if any(len(set(row)) > 1 for row in shapes) or len({(len(row), row[0][1:]) for row in shapes}) > 1:
-            return None
-        return (len(shapes[0]), sum(row[0][0] for row in shapes), *shapes[0][0][1:])
-
-    def read(self) -> Any:
-        if self.whole:
-            ((file, name),) = self.rows[0]
-            return file.get_tensor(name)
-        return torch.cat([torch.stack([file.get_tensor(name) for file, name in row]) for row in self.rows], 1)
-
-
-def _places(folder: Path, wanted: Mapping[str, WeightRequest], stack: ExitStack) -> dict[str, _Place]:
-    """Return {key of `wanted`: its location}, everything found and of the right shape."""
-    files = files_of(folder)
-    opened = {path: stack.enter_context(_open(path)) for path in sorted(set(files.values()))}
-    held = {path: set(file.keys()) for path, file in opened.items()}
-    found: dict[str, _Place] = {}
+    An index says what is where if a folder has one, else every file is looked into.
+    """
+    if (folder / INDEX).is_file():
+        index = _index(folder / INDEX)
+        paths = sorted({*index.values()})
+    else:
+        index, paths = {}, [folder] if folder.is_file() else sorted(folder.glob("*.safetensors"))
+        if not paths:
+            why = "no *.safetensors are there" if folder.is_dir() else "there is no such folder"
+            raise DplcError(f"--weights {folder}: {why}")
+    readers: dict[str, Callable[[], Any]] = {}
     mistakes: list[DplcError] = []
+    with contextlib.ExitStack() as stack:
+        opened = {path: stack.enter_context(_open(path)) for path in paths}
+        held = {(name, path): file for path, file in opened.items() for name in list(file.keys())}
+        files = index or dict(held.keys())
+        for key, want in wanted.items():
+            try:
+                readers[key] = _reader(want, files, held)
+            except DplcError as error:
+                mistakes.append(error)
+        if len(mistakes) > SHOWN:
+            mistakes[SHOWN:] = [DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
+        if mistakes:
+            raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
+        yield readers
+
+
+def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[str, Path], Any]) -> Callable[[], Any]:
+    """Return a function that reads a weight, whole or of pieces. Raises DplcError if it is missing or does not fit.
+
+    files: {name of a tensor: its file}; held: {(name, file that has it): the opened file}.
+    """
 
     def known(names: Iterable[str]) -> str | None:
         return next((name for name in names if name in files), None)
 
-    for key, want in wanted.items():
-        whole = known(want.names)
-        rows: list[Any] = [[whole]] if whole is not None else [[known(names) for names in row] for row in want.pieces]
-        if not rows or any(name is None for row in rows for name in row):
-            hint = did_you_mean(want.names[0], files)
-            mistakes.append(DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint))
-            continue
-        missing = [name for row in rows for name in row if name not in held[files[name]]]
-        if missing:
-            where = files[missing[0]].name
-            what = f"the index says that `{missing[0]}` is in {where}, which has no such tensor"
-            mistakes.append(DplcError(what))
-            continue
-        place = _Place(tuple(tuple((opened[files[name]], name) for name in row) for row in rows), whole is not None)
-        shape, name, last = place.shape(), rows[0][0], rows[-1][-1]
-        if shape is None:
-            mistakes.append(DplcError(f"weights `{name}` .. `{last}` have shapes that do not fit each other"))
-        elif shape != want.shape:
-            what = f"weight `{name}` is" if len(rows[0]) == len(rows) == 1 else f"`{name}` .. `{last}` make"
-            what += f" {list(shape)} in {files[name].name}; the model needs {list(want.shape)}"
-            mistakes.append(DplcError(what))
-        found[key] = place
-    if len(mistakes) > SHOWN:
-        mistakes = [*mistakes[:SHOWN], DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
-    if mistakes:
-        raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
-    return found
+    whole = known(want.names)
+    rows: list[Any] = [[known(names) for names in row] for row in want.pieces] if whole is None else [[whole]]
+    names = [name for row in rows for name in row]
+    if not names or None in names:
+        hint = did_you_mean(want.names[0], files)
+        raise DplcError(f"the weights have no tensor `{want.names[0]}`", hint=hint)
+    for name in names:
+        if (name, files[name]) not in held:
+            raise DplcError(f"the index says that `{name}` is in {files[name].name}, which has no such tensor")
 
+    def made(read: Callable[[Any, str], Any]) -> Any:
+        parts = [[read(held[name, files[name]], name) for name in row] for row in rows]
+        return parts[0][0] if whole is not None else torch.cat([torch.stack(row) for row in parts], 1)
 
-def files_of(folder: Path) -> dict[str, Path]:
-    """Return {name of a tensor: its file}, by the index of a folder if it has one, else from every file."""
-    if folder.is_file():
-        paths = [folder]
-    elif not folder.is_dir():
-        raise DplcError(f"--weights {folder}: there is no such folder")
-    elif (folder / INDEX).is_file():
-        return _index(folder / INDEX)
-    else:
-        paths = sorted(folder.glob("*.safetensors"))
-    if not paths:
-        raise DplcError(f"--weights {folder}: no *.safetensors are there")
-    found: dict[str, Path] = {}
-    for path in paths:
-        with _open(path) as file:
-            found |= dict.fromkeys(file.keys(), path)
-    return found
+    first, last = f"`{names[0]}`", f"`{names[-1]}`"
+    try:
+        shape = made(lambda file, name: torch.empty(file.get_slice(name).get_shape(), device="meta")).shape
+    except (RuntimeError, IndexError, TypeError):  # of torch, for pieces that make no tensor
+        raise DplcError(f"weights {first} .. {last} have shapes that do not fit each other") from None
+    if shape != want.shape:
+        what = f"weight {first} is" if len(names) == 1 else f"{first} .. {last} make"
+        what += f" {list(shape)} in {files[names[0]].name}; the model needs {list(want.shape)}"
+        raise DplcError(what)
+    return lambda: made(lambda file, name: file.get_tensor(name))
 
 
 def make(
@@ -190,9 +175,11 @@ def _index(path: Path) -> dict[str, Path]:
         files = {str(name): str(file) for name, file in shards.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DplcError(f"{path} is not an index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
-    plain = {name for name in files.values() if name == Path(name).name and len(name) <= LONGEST and "\0" not in name}
-    missing = sorted({name for name in files.values() if name not in plain or not (path.parent / name).is_file()})
-    if missing:
+
+    def is_there(name: str) -> bool:
+        return name == Path(name).name and len(name) <= LONGEST and (path.parent / name).is_file()
+
+    if missing := sorted(name for name in {*files.values()} if not is_there(name)):
         shown = ", ".join(name[:LONGEST] for name in missing[:SHOWN])
         raise DplcError(f"{path} names files that are not there beside it: {shown}")
     return {name: path.parent / file for name, file in files.items()}
@@ -262,12 +249,9 @@ def find(path_or_id: str, tell: Callable[[str], None] = lambda line: None) -> Mo
 
 def _hint_of_shipped(name: str) -> str | None:
     """Return a hint at the configuration that comes with dplc for this name or a variant (`..-Instruct`); else None."""
-    asked = name.lower()
-    shipped = [path for path in SHIPPED.glob("*.json") if asked.startswith(path.stem)]
-    if not shipped:
-        return None
-    path = max(shipped, key=lambda path: len(path.stem))
-    return f"the configuration of {path.stem} comes with dplc: give {_shown(path)}"
+    shipped = [path for path in SHIPPED.glob("*.json") if name.lower().startswith(path.stem)]
+    path = max(shipped, key=lambda path: len(path.stem), default=None)
+    return None if path is None else f"the configuration of {path.stem} comes with dplc: give {_shown(path)}"
 
 
 def _shown(path: Path) -> Path:
@@ -286,7 +270,7 @@ def folder_of(path_or_id: str) -> Path | None:
     if path.is_dir():
         return path
     found = path if path.is_file() else _cached(path_or_id) if is_id(path_or_id) else None
-    return None if found is None else found.parent
+    return found and found.parent
 
 
 def is_model(path_or_id: str) -> bool:
@@ -446,13 +430,12 @@ def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
     """Return a function that yields other names of a weight in files, by one or several renamings of transformers."""
     back = [step.reverse_transform() for step in _conversions(model, "WeightRenaming")][::-1]
 
+    def renamed(name: str, step: Any) -> str:
+        return str(step.rename_source_key(name)[0])
+
     def older(name: str) -> Iterator[str]:
-        yield from (before for step in back if (before := step.rename_source_key(name)[0]) != name)
-        before = name
-        for step in back:
-            before = step.rename_source_key(before)[0]
-        if before != name:
-            yield before
+        ways = (*(renamed(name, step) for step in back), functools.reduce(renamed, back, name))
+        return (before for before in ways if before != name)
 
     return older
 
@@ -523,10 +506,10 @@ def _derive_buffers(model: Any) -> None:
         for name, buffer in own.items():
             module._buffers[name] = torch.full_like(buffer, _unset(buffer.dtype), device="cpu")
         model._init_weights(module)
-        made = module._buffers
-        lost = [name for name in own if made[name].dtype is not torch.bool and _is_unset(made[name]).any()]
-        if lost:
-            raise DplcError(f"the values of the buffer `{path}.{lost[0]}` are not known from the configuration")
+        made = {name: module._buffers[name] for name, buffer in own.items() if buffer.dtype is not torch.bool}
+        for name, values in made.items():
+            if (values.isnan() | (values == _unset(values.dtype))).any():
+                raise DplcError(f"the values of the buffer `{path}.{name}` are not known from the configuration")
 
 
 def _unset(dtype: torch.dtype) -> float | int | bool:
@@ -534,7 +517,3 @@ def _unset(dtype: torch.dtype) -> float | int | bool:
     if dtype is torch.bool:
         return False
     return float("nan") if dtype.is_floating_point or dtype.is_complex else torch.iinfo(dtype).min
-
-
-def _is_unset(values: Any) -> Any:
-    return values.isnan() if values.is_floating_point() else values == _unset(values.dtype)

@@ -336,10 +336,7 @@ class RuleDigests:
         return "\n".join((spelled_syntax(parts), *local))
 
 
-@functools.lru_cache(maxsize=8)
-def digests_of(rules: RuleSet) -> RuleDigests:
-    """Return the digests of a rule set. The last few are cached."""
-    return RuleDigests(rules)
+digests_of = functools.lru_cache(maxsize=8)(RuleDigests)  # the last few are cached
 
 
 def spelled_syntax(value: Any) -> str:
@@ -426,9 +423,8 @@ class SqliteStore:
         """Store a schedule if it is better than the valid ones of its basis. Return whether it was stored."""
         if not 0 < tuned.seconds < math.inf:
             raise InternalError(f"{tuned.seconds} seconds is not a time of a kernel")
-        used, own = dict[str, str](), frozenset[str]()
-        if self.digests is not None:
-            used, own = self.digests.used(tuned.schedule), self.digests.offered(key.family == PROGRAM)
+        used = self.digests.used(tuned.schedule) if self.digests is not None else {}
+        own = self.digests.offered(key.family == PROGRAM) if self.digests is not None else ()
         key = scored_key(key, tuned)
         entry = Entry(key=key, tuned=tuned, used_rules=used, own_rules=tuple(sorted(own)))
 
