@@ -472,7 +472,9 @@ class SqliteStore:
 
     def has_family(self, family: str, device: str, arch: str) -> bool:
         """Return whether there is an entry of a family for a device."""
-        return bool(self.select(family=family, device=device, arch=arch))
+        with self._told():
+            return next(self._rows(self._open(), family=family, device=device, arch=arch), None) is not None
+        return False
 
     def family(self, key: TuningKey) -> list[Entry]:
         """Return every entry of the family of this kernel on this device, at any extents."""
