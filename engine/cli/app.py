@@ -264,19 +264,19 @@ def main(arguments: list[str] | None = None) -> None:
     """
     if arguments is None:
         gc.set_threshold(*COLLECTIONS)
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    traceback = "--traceback" in given
+        arguments = sys.argv[1:]
+    given = [word for word in arguments if word != "--traceback"]
     try:
-        code = app(args=[g for g in given if g != "--traceback"], prog_name="dplc", standalone_mode=False) or 0
+        code = app(args=given, prog_name="dplc", standalone_mode=False) or 0
         if code == INTERRUPTED:  # typer catches the interrupt itself
-            _interrupted()
+            raise KeyboardInterrupt
     except SystemExit as stop:
         enough = isinstance(stop.__context__, BrokenPipeError)  # of the help, say rich and click, and exit with 1
         code = 0 if enough else int(stop.code or 0)
     except KeyboardInterrupt:
         code = _interrupted()
     except Exception as error:
-        code = _explain(error, traceback)
+        code = _explain(error, traceback="--traceback" in arguments)
     raise SystemExit(code)
 
 

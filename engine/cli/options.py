@@ -36,9 +36,8 @@ def option(help: str, form: str = "", default: Any = None, **more: Any) -> Any:
 
     form: names and metavar, as in `-o --out DIR`. By default the name is that of the field.
     """
-    words = form.split()
-    names = [word for word in words if word.startswith("-")]
-    metavar = words[-1] if len(words) > len(names) else None
+    names = form.split()
+    metavar = names.pop() if names and not names[-1].startswith("-") else None
     return field(default=default, metadata={"names": names, "metavar": metavar, "help": help, **more})
 
 
@@ -224,13 +223,12 @@ KINDS = {  # what a subject is called, and how one is given
 SUBJECTS = ("op", "lines", "unpack", "subject", "expression", "compare")  # parameters of commands that name one
 
 RULES = "--rules --set --prefer --exact --target"
-SHAPE = "--layers --seq-len --batch --dtype"
-BUDGET = "--search --tries --programs --time --patience --assemble --predict"
 STORE = "without --no-db --set --prefer"  # what is pinned is what happens: no store is read
 
 # command: {"KIND.. [with OPTION..] [without OPTION..]": "OPTION.."}: these options apply to a subject of one of the
-# kinds, if one of the options after `with` was given, and none of those after `without`.
-TABLE: dict[str, dict[str, str]] = {
+# kinds, if one of the options after `with` was given, and none of those after `without`. Of a command that takes no
+# program it is the options alone.
+TABLE: dict[str, str | dict[str, str]] = {
     "compile": {
         "text dump model": "--ir --target --json",
         "text torch tensor loop tile model": "--rules --set --prefer --exact --verbose --why-not",
@@ -280,8 +278,8 @@ TABLE: dict[str, dict[str, str]] = {
         "model": "--layers --seq-len",
     },
     "tune": {
-        "text model suite": f"{BUDGET} --rules --set --exact --target --seed --free --top --json --no-db "
-        "--jobs --executor",
+        "text model suite": "--search --tries --programs --time --patience --assemble --predict --rules --set --exact "
+        "--target --seed --free --top --json --no-db --jobs --executor",
         "text model suite without --no-db": "--db",
         "text model suite without --jobs --executor": "--verbose",
         "text model": "--row --dtype",
@@ -315,7 +313,7 @@ TABLE: dict[str, dict[str, str]] = {
         "model without --no-db --set": "--db",
         "model without --weights": "--seed",
     },
-    "doctor": {"none": "--json", "model": f"{SHAPE} --target --json"},
+    "doctor": {"none": "--json", "model": "--layers --seq-len --batch --dtype --target --json"},
     "check": {
         "none dump": "--rule --level --part",
         "none": "--examples --seed --json --guards",
@@ -324,17 +322,17 @@ TABLE: dict[str, dict[str, str]] = {
         "none without --guards --mutate --allow-thin": "--few",
     },
     "ops": {"none": "--json --rules --missing", "none without --missing": "--dtypes", "none with --dtypes": "--target"},
-    "calibrate": {"none": "--target --out --json"},
-    "model fit": {"none": "--target --out --json"},
+    "calibrate": "--target --out --json",
+    "model fit": "--target --out --json",
     "lsp": {},
-    "rules list": {"none": "--rules --json"},
-    "rules show": {"none": "--rules --python"},
-    "rules facts": {"none": "--level --rules --json"},
-    "rules nodes": {"none": "--level --json"},
-    "rules fmt": {"none": "--check --diff"},
-    "rules lint": {"none": "--subjects --json"},
-    "rules doc": {"none": "--out --rules --suite"},
-    "rules test": {"none": "--rules --accept"},
+    "rules list": "--rules --json",
+    "rules show": "--rules --python",
+    "rules facts": "--level --rules --json",
+    "rules nodes": "--level --json",
+    "rules fmt": "--check --diff",
+    "rules lint": "--subjects --json",
+    "rules doc": "--out --rules --suite",
+    "rules test": "--rules --accept",
     "rules why": {"text dump": f"{RULES} --json", "text": "--seed --dtype"},
     "rules new": {
         "text lines op": "--out",
@@ -342,12 +340,12 @@ TABLE: dict[str, dict[str, str]] = {
         "op": "-c",
         "op with -c": "--seed --dtype",
     },
-    "db stats": {"none": "--db --json"},
-    "db list": {"none": "--db --device --json"},
-    "db show": {"none": "--db --json"},
-    "db export": {"none": "--db --device --attempts"},
-    "db import": {"none": "--db"},
-    "db prune": {"none": "--db --rules --attempts --dry-run"},
+    "db stats": "--db --json",
+    "db list": "--db --device --json",
+    "db show": "--db --json",
+    "db export": "--db --device --attempts",
+    "db import": "--db",
+    "db prune": "--db --rules --attempts --dry-run",
 }
 
 
@@ -371,8 +369,8 @@ class Applies:
 @cache
 def lines_of(command: str) -> tuple[Applies, ...]:
     """Return the lines of the table for a command, named without `dplc`: `rules why`."""
-    made = []
-    for key, options in TABLE[command].items():
+    made, table = [], TABLE[command]
+    for key, options in {"none": table}.items() if isinstance(table, str) else table.items():
         rest, _, without = key.partition(" without ")
         kinds, _, needs = rest.partition(" with ")
         parts = (options, kinds.replace("dump", " ".join(LEVELS)), needs, without)
