@@ -170,7 +170,7 @@ def print_schedules(compilation: Compilation) -> None:
     for line in lines[:TOLD]:
         print_remark(line)
     if len(lines) > TOLD:
-        print_note(f"note: and of {len(lines) - TOLD} more kernels out of the store (-v lists them)")
+        print_remark(f"and of {len(lines) - TOLD} more kernels out of the store (-v lists them)")
 
 
 # ---- numbers, lists and ranges on the command line
@@ -465,11 +465,8 @@ References = Callable[[], Sequence[Any]]  # computes the right outputs of a prog
 def compile_program(flags: Flags) -> None:
     """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
     stage = stage_named(flags.ir or "cuda")
-    if flags.subject.is_dump:
-        ((compilation, _),) = _compiled_dumps(flags, None, "a compile is of one program (`dplc run` takes several)")
-    else:
-        compilation = compile_text(flags, values=False)
-        print_trace(compilation, flags)
+    single = "a compile is of one program (`dplc run` takes several)"
+    ((compilation, _),) = prepared(flags, None, single, values=False)
     if flags.as_json:
         print_json(compile_record(compilation, flags.ir))
     else:
@@ -500,33 +497,30 @@ def run_program(flags: Flags) -> None:
         report_run(compilation, device, flags.out, flags.as_json, references, table)
 
 
-def prepared(flags: Flags, device: str, single: str, values: bool = True) -> Iterator[tuple[Compilation, References]]:
+def prepared(
+    flags: Flags, device: str | None, single: str, values: bool = True
+) -> Iterator[tuple[Compilation, References]]:
     """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
 
-    single: see `bindings`; values: see `capture_text`.
+    device: None for a program that will not run; single: see `bindings`; values: see `capture_text`.
     """
     if flags.subject.is_dump:
-        yield from _compiled_dumps(flags, device, single)
+        path, seed = flags.subject.path, None if device is None else flags.seed
+        for binding in each_binding(bindings(sizes_of(read_text(path), str(path)), str(path), flags.sizes, single)):
+            dump, compiler = read_dump(path, binding), compile_options(flags, device)
+            compilation = _told(partial(compile_dump, dump, compiler, seed))
+            print_trace(compilation, flags)
+            yield compilation, partial(reference_of, dump, compilation.captured.tensors)
         return
     compilation = compile_text(flags, device, values)
     print_trace(compilation, flags)
     captured = compilation.captured
-    if not (compilation.sizes or flags.sizes):
+    if device is None or not (compilation.sizes or flags.sizes):
         yield compilation, partial(run_reference, captured, captured.tensors)
         return
     for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
         bound, drawn = _drawn_at(flags, captured, binding, values)
         yield at_binding(compilation, binding, bound), partial(run_reference, drawn, drawn.tensors)
-
-
-def _compiled_dumps(flags: Flags, device: str | None, single: str) -> Iterator[tuple[Compilation, References]]:
-    """Yield what `prepared` does, of a dump. device: None for a program that will not run."""
-    path, seed = flags.subject.path, None if device is None else flags.seed
-    for binding in each_binding(bindings(sizes_of(read_text(path), str(path)), str(path), flags.sizes, single)):
-        dump, compiler = read_dump(path, binding), compile_options(flags, device)
-        compilation = _told(partial(compile_dump, dump, compiler, seed))
-        print_trace(compilation, flags)
-        yield compilation, partial(reference_of, dump, compilation.captured.tensors)
 
 
 def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -673,7 +667,11 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
     if flags.as_json:
         errors = {"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged)
         ok = judged is not None and judged.ok and not found
-        kernels = [*map(_launch_record, launches)]
+        kernels = [
+            {"name": launch.kernel.name, "grid": launch.kernel.grid, "blocks": launch.blocks, "whole": launch.whole}
+            | {"sites": [asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]}
+            for launch in launches
+        ]
         print_json({"ok": ok, "findings": found, "kernels": kernels, "orders": checker.orders, **errors})
     else:
         for launch in launches:
@@ -688,12 +686,6 @@ def _report_check(compilation: Compilation, flags: Flags, references: References
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
     if judged is not None and not judged.ok:
         raise DplcError(_off(judged))
-
-
-def _launch_record(launch: CheckedLaunch) -> dict[str, Any]:
-    sites = [asdict(site) | {"unit": site.unit, "text": launch.line(site)} for site in launch.sites]
-    kernel = launch.kernel
-    return {"name": kernel.name, "grid": kernel.grid, "blocks": launch.blocks, "whole": launch.whole, "sites": sites}
 
 
 def _print_launch(launch: CheckedLaunch) -> None:
@@ -713,6 +705,6 @@ def _print_launch(launch: CheckedLaunch) -> None:
     print_rows(COST_TABLE, rows, left=("access", ""))
     write("\n")
     for finding in launch.findings:
-        order = ("forwards", "backwards", "shuffled")[min(finding.order, 2)]
+        order = ("forwards", "backwards", "shuffled")[finding.order]
         lines = (f"  {line}" for line in finding.lines)
         write_lines(f"FOUND {finding.message}", f"  threads started {order}", *lines, "")

@@ -68,8 +68,7 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
     rewrite(flags, replace(compiler, trace=trace), only)
     events = [event for event in trace.events if not shown or not trace.asked.isdisjoint(_names_in(event))]
     if flags.as_json:
-        held = ({"held": event.held()} if isinstance(event, Firing) else {} for event in events)
-        print_json([event.record() | more for event, more in zip(events, held, strict=True)])
+        print_json([event.record() | ({"held": event.held()} if isinstance(event, Firing) else {}) for event in events])
     elif events:
         print_text("\n".join(lines_of(events, 2, diffs)), "diff")
     else:
@@ -78,8 +77,7 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
 
 
 def _names_in(event: Event) -> tuple[str, ...]:
-    cleaned = event.cleaned if isinstance(event, Firing) else ()
-    return event.rule, event.label, pass_name(event.label), *cleaned
+    return event.rule, event.label, pass_name(event.label), *(event.cleaned if isinstance(event, Firing) else ())
 
 
 def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:

@@ -119,10 +119,10 @@ def _follow(flags: Flags, server: PageServer, progress: Progress) -> None:
         raise
     server.program = program
     news = program.compile("started")
-    if news.error and not program.paths:
-        _await_the_end(server, news)
-        raise DplcError(news.error.removeprefix("error: "))
     if news.error:
+        if not program.paths:
+            _await_the_end(server, news)
+            raise DplcError(news.error.removeprefix("error: "))
         print_note(news.error)
     program.watch(threading.Event(), report=print_note)
 
