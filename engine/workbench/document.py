@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...codegen.target import target
 from ...ir import schemas
@@ -41,12 +42,14 @@ from ..language.rule import (
     read_rules,
 )
 from ..language.rule_files import FURTHER, further_of
-from ..language.rule_scope import CheckedRule, Finding
+from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
 from ..language.typed_slots import children
 from ..rewrite.statements.driver import Engine
 from . import reference
-from .reference import Word
+from .reference import Word, WordField
+
+ROOT = BUILT_IN.parent
 
 # ---- Declarations of a rule file: each text is parsed once, and moved when lines above it change.
 
@@ -55,10 +58,10 @@ HEAD = re.compile(
     r"(?:override +)?(?:rule|number) |(?:override +)?fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
     r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:"
 )
-_ABOVE = re.compile(r"##|@\w+")
-
-
-E = TypeVar("E", bound=DplcError)
+_DECLARATION = re.compile(  # its documentation and attributes, with remarks and empty lines between them, and its head
+    rf"^(?:(?:##|@\w).*\n(?:(?:#|@\w).*\n|[^\S\n]*\n)*)?(?:{HEAD.pattern})", re.MULTILINE
+)
+_NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -68,32 +71,17 @@ class Chunk:
     start: int
     text: str
 
+    def declares(self, kind: str) -> bool:
+        """Return whether it is a declaration of a kind, such as `rule`."""
+        return re.search(rf"^(?:override +)?{kind} ", self.text, re.MULTILINE) is not None
+
 
 def chunks(text: str) -> list[Chunk]:
     """Split a text into its declarations, each with the documentation above it."""
-    lines = text.splitlines()
-    starts: list[int] = []
-    above: int | None = None
-    for number, line in enumerate(lines):
-        if HEAD.match(line):
-            starts.append(number if above is None else above)
-            above = None
-        elif _ABOVE.match(line):
-            above = number if above is None else above
-        elif line.strip() and not line.startswith("#"):
-            above = None
-    starts = sorted({0, *starts}) if lines else []
-    ends = [*starts[1:], len(lines)]
-    return [Chunk(start, "\n".join(lines[start:end])) for start, end in zip(starts, ends, strict=True)]
-
-
-def parsed(source: Source, chunk: Chunk) -> tuple[s.Syntax, ...] | DplcError:
-    """Return the declarations of a chunk with their location in a source, or the error in it."""
-    lead = len(chunk.text) - len(chunk.text.lstrip("\n"))  # empty lines around it are not part of it
-    found = _parsed(source.name, chunk.text.strip("\n"))
-    if isinstance(found, DplcError):
-        return error_moved(found, source, chunk.start + lead)
-    return _placed(source.name, chunk.text.strip("\n"), chunk.start + lead)
+    text = "\n".join(text.splitlines())
+    starts = sorted({0, *(found.start() for found in _DECLARATION.finditer(text))})
+    parts = itertools.pairwise([*starts, len(text)])
+    return [Chunk(text.count("\n", 0, start), text[start:end].rstrip("\n")) for start, end in parts]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,22 +93,24 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...] | DplcError:
 
 
 @functools.lru_cache(maxsize=4096)
-def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
-    """Return the declarations of a text, moved down by a number of lines.
+def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcError:
+    """Return the declarations of a text that is moved down by a number of lines, or the error in it.
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
-    return _moved(_parsed(name, text), Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
+    found, source = _parsed(name, text), Source(name, "\n" * lines + text)
+    if isinstance(found, DplcError):
+        return _error_moved(found, source, lines)
+    return _moved(found, source, lines)  # type: ignore[no-any-return]
 
 
-def error_moved(error: E, source: Source, lines: int) -> E:
-    """Return an error moved down by a number of lines."""
-    if error.span is None:
+def _error_moved(error: DplcError, source: Source, lines: int) -> DplcError:
+    """Return an error moved down by a number of lines; itself if it is in another file."""
+    if error.span is None or error.span.source.name != source.name:
         return error
-    out = error.__class__.__new__(error.__class__)
-    out.__dict__.update(error.__dict__, span=_span(error.span, source, lines))
-    out.args = error.args
-    return out
+    moved = error.__class__.__new__(error.__class__, *error.args)
+    moved.__dict__.update(error.__dict__, span=_span_moved(error.span, source, lines))
+    return moved
 
 
 def _moved(value: Any, source: Source, lines: int) -> Any:
@@ -130,20 +120,14 @@ def _moved(value: Any, source: Source, lines: int) -> Any:
     if not isinstance(value, s.Syntax):
         return value
     fields = [_moved(part, source, lines) for part in children(value)]
-    return value.__class__(_span(value.span, source, lines), *fields)
+    return value.__class__(_span_moved(value.span, source, lines), *fields)
 
 
-def _span(span: Span, source: Source, lines: int) -> Span:
+def _span_moved(span: Span, source: Source, lines: int) -> Span:
     return Span(source, span.line + lines, span.column, span.end_line + lines, span.end_column)
 
 
-_RULE = re.compile(r"^(?:override +)?rule ", re.MULTILINE)
-_NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", re.MULTILINE)
-
-
-@functools.lru_cache(maxsize=8)
-def _read_examples(source: Source) -> tuple[s.Syntax, ...]:
-    return parse_rules(source)
+_examples_of = functools.lru_cache(maxsize=8)(parse_rules)
 
 
 @functools.lru_cache(maxsize=8)
@@ -154,29 +138,21 @@ def _others(place: int) -> RuleSet:
 
 
 class Document:
-    """Rule file together with the built-in ones. path: the file where it is, or will be, saved."""
+    """Rule file together with the built-in ones.
 
-    def __init__(self, path: Path):
+    path: the file where it is, or will be, saved. texts: unsaved texts of the other files that are open in the editor.
+    """
+
+    def __init__(self, path: Path, texts: Callable[[Path], str | None] = lambda path: None):
         load_facts()
-        self.path, self.text = path, ""
-        self.name = self._name()
+        self.path, self.texts, self.text = path, texts, ""
+        self.name = str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
         self.declarations: tuple[s.Syntax, ...] = ()
         self.file: RuleFile | None = None
         self.rules = RuleSet(built_in_files())
-        self.set_examples(None)
-        self._checked: dict[tuple[str, str, str], tuple[int, list[Finding]]] = {}  # with the line where its text began
+        # findings by the rule, its text and the other declarations, with the line where the text began
+        self._checked: dict[tuple[str, str, str], tuple[int, list[DplcError]]] = {}
         self._ordered: object = None
-
-    def _name(self) -> str:
-        root = BUILT_IN.parent
-        return str(self.path.relative_to(root)) if self.path.is_relative_to(root) else str(self.path)
-
-    def set_examples(self, text: str | None) -> None:
-        """Set the text of the file of examples as in the editor. None selects the saved file."""
-        if text is None:
-            self.further = further_of(self.path, self.name)
-        else:
-            self.further = Source(self.name.removesuffix(".rw") + FURTHER, text)
 
     def forget(self) -> None:
         """Drop all cached findings, because they do not depend on other rules that changed."""
@@ -185,93 +161,64 @@ class Document:
     def problems(self, text: str | None = None) -> list[DplcError]:
         """Return all errors of the text.
 
-        They are the parse errors of declarations, and the findings of static checks in the other rules.
+        They are the parse errors of declarations, and the findings of static checks in the other rules. A declaration
+        that invalidates the whole file is reported and left out. A reference to a declaration with an error is none.
         """
         self.text = self.text if text is None else text.removeprefix("\ufeff")
-        found: list[DplcError] = []
+        found: dict[Any, DplcError] = {}
         kept: list[s.Syntax] = []
-        unread: set[str] = set()
-        source = Source(self.name, self.text)
-        for chunk in chunks(self.text.replace("\t", "    ")):
-            read = parsed(source, chunk)
+        missing: set[str] = set()
+        texts = chunks(self.text.replace("\t", "    "))
+        for chunk in texts:
+            read = _placed(self.name, chunk.text, chunk.start)
             if isinstance(read, DplcError):
-                found.append(read)
-                unread.update(_NAMES.findall(chunk.text))
+                found[read.what, read.span] = read
+                missing.update(_NAMES.findall(chunk.text))
             else:
                 kept += read
         self.declarations = tuple(kept)
-        return [*found, *self._judged(source, unread)]
-
-    def _judged(self, source: Source, unread: set[str]) -> list[DplcError]:
-        """Return the findings of checks. A declaration that invalidates the whole file is reported and left out.
-
-        unread: names of declarations with parse errors. A reference to one of them is not an error.
-        """
-        found: list[DplcError] = []
         while True:
+            raised: tuple[DplcError, ...] = ()
             try:
-                return [*found, *(error for error in self._checks(source) if not _misses(error, unread))]
+                told = self._checks(texts)
             except DplcError as error:
-                raised = error.errors if isinstance(error, Diagnostics) else [error]
-            new = [one for one in raised if all((one.what, one.span) != (e.what, e.span) for e in found)]
-            found += [one for one in new if not _misses(one, unread)]
-            right = tuple(one for one in self.declarations if not any(_stands_in(error, one) for error in raised))
-            if len(right) == len(self.declarations):
-                return found
-            unread |= {getattr(one, "name", "") for one in self.declarations if one not in right}
-            self.declarations = right
+                told = raised = error.errors if isinstance(error, Diagnostics) else (error,)
+            # members of a family share their text
+            found |= {(error.what, error.span): error for error in told if not _misses(error, missing)}
+            wrong = [one for one in self.declarations if any(_stands_in(error, one) for error in raised)]
+            if not wrong:
+                return [*found.values()]
+            missing |= {getattr(one, "name", "") for one in wrong}
+            self.declarations = tuple(one for one in self.declarations if one not in wrong)
 
-    def _checks(self, source: Source) -> Iterable[DplcError]:
+    def _checks(self, texts: list[Chunk]) -> tuple[DplcError, ...]:
+        """Return the findings of checks. Raises DplcError for an error that invalidates the file."""
         if self.name.endswith(FURTHER):
-            return []
-        read = functools.partial(self._read, source)
-        file = self.file = read_rules(source, read, self.further)
-        ours = built_in_files()
-        named = [place for place, known in enumerate(ours) if known.source.name == self.name]
-        place = named[0] if named else place_of(file, ours, copies=True)
-        self.rules = _others(place).extended(file)
-        found: list[DplcError] = [
-            *unread_numbers(self.rules, {self.name}),
-            *kinds_of_facts(self.rules, {self.name}),
-        ]
-        texts = chunks(self.text)
-        others = [chunk.text.splitlines() for chunk in texts if not _RULE.search(chunk.text)]
-        context = "\n".join(line for lines in others for line in lines if line.strip() and not line.startswith("#"))
-        for rule in file.rules:
-            chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
-            found += self._check(self.rules.rules[rule.name], chunk, context)
-        self._order()
-        distinct = {(error.span, error.what): error for error in found}  # members of a family share their text
-        return distinct.values()
-
-    def _read(self, source: Source, asked: Source) -> tuple[s.Syntax, ...]:
-        """Return the declarations of the rule file, or those of the file of its examples."""
-        return elaborated(self.declarations) if asked is source else _read_examples(asked)
-
-    def _check(self, rule: Rule, chunk: Chunk, context: str) -> list[Finding]:
-        """Return the findings about a rule, cached by its text and by the other declarations except rules."""
-        key = (rule.name, chunk.text.strip("\n"), context)
-        known = self._checked.get(key)
-        if known is None:
-            if len(self._checked) > 2000:
-                self._checked.clear()
-            known = self._checked[key] = chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)]
-        start, found = known
-        source = rule.span.source
-        return [error_moved(one, source, chunk.start - start) if _own(one, source) else one for one in found]
-
-    def _order(self) -> None:
-        """Check that the passes can be ordered, again after a relevant declaration changed. Raises DplcError."""
-        assert self.file is not None
-        says = (
-            self.file.pipelines,
-            self.file.without,
-            [(rule.name, rule.level, rule.attributes) for rule in self.file.rules],
+            return ()
+        source, files = Source(self.name, self.text), built_in_files()
+        saved, unsaved = further_of(self.path, self.name), self.texts(self.path.with_name(self.path.stem + FURTHER))
+        further = saved if unsaved is None else Source(self.name.removesuffix(".rw") + FURTHER, unsaved)
+        file = self.file = read_rules(
+            source, lambda asked: elaborated(self.declarations) if asked is source else _examples_of(asked), further
         )
-        if says != self._ordered:
-            self._ordered = None
+        place = next((place for place, known in enumerate(files) if known.source.name == self.name), None)
+        self.rules = _others(place_of(file, files, copies=True) if place is None else place).extended(file)
+        found = [*unread_numbers(self.rules, {self.name}), *kinds_of_facts(self.rules, {self.name})]
+        others = (line for chunk in texts if not chunk.declares("rule") for line in chunk.text.splitlines())
+        context = "\n".join(line for line in others if line.strip() and not line.startswith("#"))
+        checked, self._checked = self._checked, {}
+        moved: list[DplcError] = []
+        for rule in (self.rules.rules[rule.name] for rule in file.rules):
+            chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
+            key = (rule.name, chunk.text, context)
+            known = checked.get(key) or (chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)])
+            self._checked[key] = known
+            moved += [_error_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
+        order = (file.pipelines, file.without, [(rule.name, rule.level, rule.attributes) for rule in file.rules])
+        if order != self._ordered:
             pipelines(self.rules)
-            self._ordered = says
+            self._ordered = order
+        return (*found, *moved)
 
 
 def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
@@ -282,97 +229,77 @@ def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
 def _misses(error: DplcError, names: set[str]) -> bool:
     """Return whether an error is at one of these names."""
     at = error.span
-    if at is None:
-        return False
-    word = re.match(r"\w*", at.source.line(at.line)[at.column :])
-    return word is not None and word[0] in names
-
-
-def _own(error: Finding, source: Source) -> bool:
-    """Return whether a finding is in the file itself, not in the file of its examples."""
-    return error.span is not None and error.span.source.name == source.name
+    return at is not None and re.split(r"\W", at.source.line(at.line)[at.column :])[0] in names
 
 
 # ---- Queries about a position in a rule file: meaning, completions, definition, references.
 
 WORD = re.compile(r"[A-Za-z_]\w*")
+# words that begin a line
+DECLARATIONS = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
 CLAUSES = (
-    "match",
-    "require",
-    "prefer",
-    "let",
-    "pick",
-    "split",
-    "join",
-    "rewrite",
-    "example",
-    "gives",
-    "else",
-    "because",
-)
+    "match", "require", "prefer", "let", "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
+)  # fmt: skip
 LOOP = "For"
-TOP = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
 
 
 class At:
     """Position in a document.
 
     word: the word there, "" for none; leading, before: the text of the line up to the word and up to the position;
-    rule: the rule there as it last parsed; level: read from the head of the rule, which may have errors below.
+    following: the text after the word; rule: the rule there as it last parsed; level: read from the head of the rule,
+    which may have errors below.
     """
 
     def __init__(self, document: Document, line: int, column: int) -> None:
-        lines = document.text.splitlines()
-        self.document, self.line = document, line
-        self.text = lines[line] if line < len(lines) else ""
-        self.before = self.text[:column]
-        found = (match for match in WORD.finditer(self.text) if match.start() <= column <= match.end())
-        match = next(found, None)
-        self.word, start = (match[0], match.start()) if match else ("", column)
-        self.leading, self.following = self.text[:start], self.text[start + len(self.word) :]
+        lines = document.text.splitlines()[: line + 1]
+        text = lines[line] if line < len(lines) else ""
+        words = (match.span() for match in WORD.finditer(text) if match.start() <= column <= match.end())
+        start, end = next(words, (column, column))
+        self.document, self.before = document, text[:column]
+        self.leading, self.word, self.following = text[:start], text[start:end], text[end:]
         rules = document.file.rules if document.file is not None else ()
         above = [rule for rule in rules if rule.span.line <= line + 1]
         self.rule = max(above, key=lambda rule: rule.span.line, default=None)
-        heads = (re.match(r"(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?\s*(?:#.*)?$", text) for text in
-                 reversed(lines[: line + 1]))  # fmt: skip
-        head = next(filter(None, heads), None)
-        self.level = head[1] if head and head[1] in LEVELS else None
+        head = r"^(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?[^\S\n]*(?:#.*)?$"
+        level = re.findall(head, "\n".join(lines), re.MULTILINE)[-1:]
+        self.level = level[0] if level and level[0] in LEVELS else None
 
-    @property
+    @functools.cached_property
     def subject(self) -> CheckedRule | None:
         """Rule as it was checked, None outside of a rule."""
-        return None if self.rule is None else subject_of(self.rule, self.document)
+        if self.rule is None:
+            return None
+        rules = self.document.rules
+        of_every_device = rules.rules.get(self.rule.name, self.rule)
+        return CheckedRule(of_every_device if self.rule.device is None else self.rule, rules)
 
     @property
     def variable(self) -> CheckedRule | None:
         """Rule in which the word is a variable, None if rule files share the word or nothing declares it."""
-        subject = self.subject
-        if self.rule is None or subject is None or shared(self.document, self.word, self.rule):
+        rules, subject = self.document.rules, self.subject
+        if subject is None or self.word in (subject.rule.name, *rules.numbers, *rules.facts):
             return None
         return subject if self.word in subject.scope | subject.made else None
 
-    def known(self) -> list[Word]:
-        """Return the facts, functions and nodes with the word as their name."""
-        return reference.find(_entries(self.level), self.word, self.level) if self.word else []
+    def known(self, name: str) -> list[Word]:
+        """Return the facts, functions, nodes and ops of a name on the level."""
+        return reference.find(_entries(), name, self.level) if name else []
+
+    def fields(self, owner: str) -> list[WordField]:
+        """Return the fields of a statement or an op."""
+        return [field for entry in self.known(owner) if entry.kind in ("statement", "op") for field in entry.fields]
 
 
-@functools.lru_cache(maxsize=64)
-def subject_of(rule: Rule, document: Document) -> CheckedRule:
-    of_every_device = document.rules.rules.get(rule.name, rule)
-    return CheckedRule(of_every_device if rule.device is None else rule, document.rules)
-
-
-@functools.lru_cache(maxsize=16)
-def _entries(level: str | None) -> tuple[Word, ...]:
-    return tuple(entry for entry in reference.known() if level is None or level in entry.levels)
+@functools.cache
+def _entries() -> tuple[Word, ...]:
+    return tuple(reference.known())
 
 
 def warm() -> None:
     """Fill the caches, so that the first answer is as fast as the others."""
-    document = Document(BUILT_IN / "new.rw")
-    document.problems("rule new on tile\nmatch\n    pass\nrewrite\n    pass\n")
-    for level in (None, *LEVELS):
-        _entries(level)
+    Document(BUILT_IN / "new.rw").problems("rule new on tile\nmatch\n    pass\nrewrite\n    pass\n")
+    _entries()
     schemas.names()
 
 
@@ -381,51 +308,37 @@ def warm() -> None:
 
 def completions(document: Document, line: int, column: int) -> list[Word]:
     """Return the completions at a position, by the text before it, with the text of each as its signature."""
-    at = At(document, line, column)
+    at, rules = At(document, line, column), document.rules
     before, level = at.before, at.level
-    if re.search(r"\btarget\.\w*$", before):
-        return [Word(name, "field", str(sort)) for name, sort in TARGET_FIELDS.items()]
-    if re.match(r"@\w*$", before):
-        return [Word(name, "keyword", says) for name, says in ATTRIBUTES.items()]
-    if re.match(r"(?:override +)?rule .*\bon +\w*$", before):
-        return [Word(name, "keyword", says) for name, says in LEVELS.items()]
-    if re.match(r"\s+(?:pass|one of)\b|\s*without ", before):
-        return [Word(name, "rule") for name in (*document.rules.passes, *document.rules.rules)]
-    if re.match(r"\w*$", before):
-        return [Word(word, "keyword") for word in (*TOP, *CLAUSES)]
-    value = re.search(r"=\w*$", before) is not None
-    if value and (closed := _closed(before)):
-        return closed
-    return [*([] if value else _fields(before, level)), *_bound(at), *_known(document, level)]
-
-
-def _closed(before: str) -> list[Word]:
-    """Return the names that a field with a fixed list, such as `via=`, `role` or `fn=`, accepts."""
-    field = re.search(r"(\w+)=\w*$", before)
-    kinds = {"via": "Via", "fn": "Fn", "atom": "AtomName", "dtype": "Dtype"}
-    name = field[1] if field else ""
-    if re.search(r":\s*\w+=\w*$", before):  # `i:32=THREAD`
-        return [Word(word, "constant", "role") for word in CLOSED["Role"] if word.isupper()]
-    return [Word(word, "constant", name) for word in CLOSED[kinds[name]]] if name in kinds else []
-
-
-def _fields(before: str, level: str | None) -> list[Word]:
-    """Return the fields of the open call, or of the loop whose head this is.
-
-    A loop offers only the fields that its head has no syntax for.
-    """
-    owner = owner_of(before)
-    return [
-        Word(name, "field", reference.field_text(sort, default))
-        for name, sort, default in _fields_of(owner, level)
-        if owner != LOOP or (default and name != "role")
+    offers: list[tuple[str, str, Mapping[str, object]]] = [
+        (r".*\btarget\.\w*", "field", TARGET_FIELDS),
+        (r"@\w*", "keyword", ATTRIBUTES),
+        (r"(?:override +)?rule .*\bon +\w*", "keyword", LEVELS),
+        (r"(?:\s+(?:pass|one of)\b|\s*without ).*", "rule", dict.fromkeys((*rules.passes, *rules.rules), "")),
+        (r"\w*", "keyword", dict.fromkeys((*DECLARATIONS, *CLAUSES), "")),
+        (r".*:\s*\w+=\w*", "constant", dict.fromkeys(filter(str.isupper, CLOSED["Role"]), "role")),  # `i:32=THREAD`
     ]
-
-
-def _fields_of(owner: str, level: str | None) -> list[tuple[str, str, str]]:
-    """Return (name, sort, default) of each field of a statement or an op."""
-    found = reference.find(_entries(level), owner, level) if owner else []
-    return [field for entry in found if entry.kind in ("statement", "op") for field in entry.fields]
+    for field, kind in (("via", "Via"), ("fn", "Fn"), ("atom", "AtomName"), ("dtype", "Dtype")):
+        offers.append((rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field)))
+    for pattern, kind, names in offers:
+        if re.fullmatch(pattern, before):
+            return [Word(name, kind, str(text)) for name, text in names.items()]
+    owner = "" if re.search(r"=\w*$", before) else owner_of(before)
+    found = [  # a loop offers only the fields that its head has no syntax for
+        Word(field.name, "field", field.text)
+        for field in at.fields(owner)
+        if owner != LOOP or (field.default and field.name != "role")
+    ]
+    if at.rule is not None and at.subject is not None:
+        parameters = {parameter.name: parameter.sort or "" for parameter in at.rule.parameters}
+        scope = {name: str(sort) for name, sort in at.subject.scope.items() if name not in parameters}
+        found += [Word(name, "variable", sort) for name, sort in scope.items()]
+        found += [Word(name, "parameter", sort) for name, sort in parameters.items()]
+    found += [entry for entry in _entries() if level is None or level in entry.levels]
+    found += [Word(name, "number", format_number(of.declared).strip()) for name, of in rules.numbers.items()]
+    found += [Word(fact.name, "fact", "", "\n".join(fact.docs)) for fact in rules.facts.values()]
+    found += [Word(name, "constant") for name in itertools.chain(*CLOSED.values(), CONSTANTS)]
+    return found + [Word(name, "op") for name in sorted(schemas.names()) if level == "torch"]
 
 
 def owner_of(before: str) -> str:
@@ -439,38 +352,15 @@ def open_call(before: str) -> str:
     for place in range(len(before) - 1, -1, -1):
         depth += (before[place] in ")]}") - (before[place] in "([{")
         if depth < 0:
-            word = re.search(r"(\w+)$", before[:place])
-            return word[1] if word and before[place] == "(" else ""
+            word = re.search(r"(\w+)\($", before[: place + 1])
+            return word[1] if word else ""
     return ""
 
 
 def signatures(document: Document, line: int, column: int) -> list[Word]:
     """Return the signatures of the call that is open at a position."""
     at = At(document, line, column)
-    name = open_call(at.before)
-    return reference.find(_entries(at.level), name, at.level) if name else []
-
-
-def _bound(at: At) -> Iterator[Word]:
-    if at.rule is None or at.subject is None:
-        return
-    parameters = {parameter.name: parameter.sort or "" for parameter in at.rule.parameters}
-    for name, sort in at.subject.scope.items():
-        if name not in parameters:
-            yield Word(name, "variable", str(sort))
-    yield from (Word(name, "parameter", sort) for name, sort in parameters.items())
-
-
-def _known(document: Document, level: str | None) -> Iterator[Word]:
-    yield from _entries(level)
-    for name, number in document.rules.numbers.items():
-        yield Word(name, "number", format_number(number.declared).strip())
-    for fact in document.rules.facts.values():
-        yield Word(fact.name, "fact", "", "\n".join(fact.docs))
-    yield from (Word(name, "constant") for names in CLOSED.values() for name in names)
-    yield from (Word(name, "constant") for name in CONSTANTS)
-    if level == "torch":
-        yield from (Word(name, "op") for name in sorted(schemas.names()))
+    return at.known(open_call(at.before))
 
 
 # ---- hover
@@ -484,14 +374,13 @@ def meaning(document: Document, line: int, column: int) -> str:
         return f"`target.{word}`: {TARGET_FIELDS[word]}"
     if word and re.match(r" *=(?!=)", at.following):
         owner = owner_of(at.leading)
-        for name, sort, default in _fields_of(owner, at.level):
-            if name == word:
-                return f"field `{word}` of `{owner}`: {reference.field_text(sort, default)}"
+        for field in at.fields(owner):
+            if field.name == word:
+                return f"field `{word}` of `{owner}`: {field.text}"
     found = []
-    for entry in at.known():
-        fields = "\n".join(f"- `{name}`: {reference.field_text(sort, default)}" for name, sort, default in entry.fields)
-        text = f"```\n{entry.signature}\n```\n{entry.kind} on {', '.join(entry.levels)}\n\n{entry.says}\n\n{fields}"
-        found.append(text.strip())
+    for entry in at.known(word):
+        levels = f"{entry.kind} on {', '.join(entry.levels)}"
+        found.append(f"```\n{entry.signature}\n```\n{levels}\n\n{entry.says}\n\n{entry.field_list}".strip())
     if word in rules.numbers:
         found.append(f"```\n{format_number(rules.numbers[word].declared).strip()}\n```")
     if word in rules.facts and not found:
@@ -499,7 +388,8 @@ def meaning(document: Document, line: int, column: int) -> str:
     if word in rules.rules:
         named = rules.rules[word]
         found.append(f"rule **{word}** on {named.level}, {named.location}\n\n" + "\n".join(named.docs))
-    found = found or _about_variable(at)
+    if not found and (variable := _about_variable(at)):
+        found.append(variable)
     if not found and word in (*LEVELS, *ATTRIBUTES):
         found.append(f"**{word}**: {LEVELS.get(word) or ATTRIBUTES[word]}")
     if not found:
@@ -507,27 +397,21 @@ def meaning(document: Document, line: int, column: int) -> str:
     return "\n\n---\n\n".join(found)
 
 
-def _about_variable(at: At) -> list[str]:
+def _about_variable(at: At) -> str:
     word, rule, subject = at.word, at.rule, at.subject
     if rule is None or subject is None:
-        return []
+        return ""
     for parameter in rule.parameters:
         if parameter.name == word:
             text = rule.span.source.line(parameter.span.line)
-            return [f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"]
+            return f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"
     if word in subject.lets:
-        return [f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"]
+        return f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"
     sort = subject.scope.get(word) or subject.made.get(word)
-    return [f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template")] if sort else []
+    return f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template") if sort else ""
 
 
 # ---- Definitions and references.
-
-
-ROOT = BUILT_IN.parent
-Texts = Callable[[Path], str | None]
-_BEFORE_A_RULE = re.compile(r"(?:^|[\s,(])(?:rule|examples|without) +$")
-_BEFORE_A_PASS = re.compile(r"\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b.*, *$")
 
 
 @dataclass(frozen=True)
@@ -540,162 +424,120 @@ class FilePlace:
     end: int
 
 
-def nothing_open(path: Path) -> None:
-    """Return None, as for an editor that has no other file open."""
-
-
-# ---- declared
-
-
-def definition(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
-    """Return the declarations of the word at a position. texts: see `references`."""
+def definition(document: Document, line: int, column: int) -> list[FilePlace]:
+    """Return the declarations of the word at a position."""
     at, rules = At(document, line, column), document.rules
-    word, rule, subject = at.word, at.rule, at.variable
-    if rule is not None and subject is not None and word in subject.scope:
-        places = [p.span for p in rule.parameters if p.name == word]
-        places += [c.span for c in rule.clauses if getattr(c, "name", None) == word]
-        places += [name.span for name, _ in subject.occurrences if name.text == word]
-        if places:
-            return [_of_span(min(places, key=lambda span: (span.line, span.column)))]
-    spans = [found.span for found in (rules.rules.get(word), rules.facts.get(word)) if found]
-    if word in rules.numbers:
-        spans.append(rules.numbers[word].declared.span)
-    if word in rules.passes and not spans:
-        spans.append(rules.passes[word][0].span)
-    return list(map(_of_span, spans)) or [*_declared_in_folder(document, word, texts)]
+    word, spans = at.word, list[Span]()
+    if at.rule is not None and (subject := at.variable) is not None:
+        named = (*at.rule.parameters, *at.rule.clauses)
+        spans = [one.span for one in named if getattr(one, "name", None) == word]
+        spans += [name.span for name, _ in subject.occurrences if name.text == word]
+        spans = sorted(spans, key=lambda span: (span.line, span.column))[:1]
+    if not spans:
+        number = rules.numbers[word].declared if word in rules.numbers else None
+        spans = [one.span for one in (rules.rules.get(word), rules.facts.get(word), number) if one]
+    spans = spans or [rule.span for rule in rules.passes.get(word, ())[:1]]
+    places = [FilePlace(path_of(one.source.name), one.line - 1, one.column, one.end_column) for one in spans]
+    return places or [*_declared_in_folder(document, word)]
 
 
-def _declared_in_folder(document: Document, word: str, texts: Texts) -> Iterator[FilePlace]:
+def _declared_in_folder(document: Document, word: str) -> Iterator[FilePlace]:
     """Yield the locations at which another rule file of the folder declares a name."""
     declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
-    for path, text in _rule_texts(document, texts) if word else ():
+    for path, text in _rule_texts(document, word) if word else ():
         for number, line in enumerate(text.splitlines()):
             if found := declared.match(line):
                 yield FilePlace(path, number, *found.span(1))
 
 
-# ---- read
-
-
-def references(document: Document, line: int, column: int, texts: Texts = nothing_open) -> list[FilePlace]:
+def references(document: Document, line: int, column: int) -> list[FilePlace]:
     """Return the declarations and uses of the word at a position.
 
     Those of a variable are in its rule, those of a parameter also in examples and pipelines that set it, and all others
-    in all rule files and their examples. texts: the unsaved texts of files that are open in the editor.
+    in all rule files and their examples.
     """
     at = At(document, line, column)
     word, rule = at.word, at.rule
     if not word:
         return []
     if rule is not None and at.variable is not None:
+        first, end = rule.span.line - 1, end_of(document, rule.span.line, "example ")
+        found = [one for one in _occurrences(document.path, document.text, word) if first <= one.line < end]
         named = any(parameter.name == word for parameter in rule.parameters)
-        return [*_words_of(document, rule, word), *(_settings_of(document, rule, word, texts) if named else ())]
-    names = any(n == line and start <= column <= end for n, start, end in _names_of_rules(document.text, word))
+        return [*found, *(_settings_of(document, rule, word) if named else ())]
+    named_here = _names_of_rules(document.path, document.text, word)
+    names = any(one.line == line and one.column <= column <= one.end for one in named_here)
     find = _names_of_rules if names else _occurrences
-    return [FilePlace(path, *place) for path, text in _rule_texts(document, texts) for place in find(text, word)]
+    return [place for path, text in _rule_texts(document, word) for place in find(path, text, word)]
 
 
-def shared(document: Document, word: str, rule: Rule | None = None) -> bool:
-    """Return whether all rule files share a name: a number, a fact, a rule, a pass.
-
-    rule: the rule that contains the name. There, names of other rules and passes may be variables.
-    """
-    rules = document.rules
-    known = (rules.numbers, rules.facts) if rule is not None and word != rule.name else (
-        rules.numbers, rules.facts, rules.rules, rules.passes,
-    )  # fmt: skip
-    return any(word in names for names in known)
-
-
-def ours(document: Document, line: int, column: int, texts: Texts = nothing_open) -> bool:
+def ours(document: Document, line: int, column: int) -> bool:
     """Return whether rule files declare the word at a position, so that it can be renamed."""
-    at = At(document, line, column)
-    if shared(document, at.word) or at.variable is not None:
-        return True
-    return any(_declared_in_folder(document, at.word, texts))
+    at, rules = At(document, line, column), document.rules
+    named = itertools.chain(rules.numbers, rules.facts, rules.rules, rules.passes)
+    return at.word in named or at.variable is not None or any(_declared_in_folder(document, at.word))
 
 
-def _rule_texts(document: Document, texts: Texts) -> Iterator[tuple[Path, str]]:
-    """Yield every rule file and file of examples: the built-in ones, and those in the folder of the document."""
-    known: dict[Path, str] = {}
-    for file in built_in_files():
-        known[path_of(file.source.name)] = file.source.text
-        if file.further is not None:
-            known[path_of(file.further.name)] = file.further.text
-    folder = document.path.parent
-    for path in sorted(folder.glob("*.rw")) if folder.is_dir() else ():
+def _rule_texts(document: Document, word: str) -> Iterator[tuple[Path, str]]:
+    """Yield rule files and files of examples with a word: built-in ones, and those in the folder of the document."""
+    sources = (source for file in built_in_files() for source in (file.source, file.further) if source is not None)
+    known = {path_of(source.name): source.text for source in sources}
+    for path in sorted(document.path.parent.glob("*.rw")):
         if path not in known:
             known[path] = path.read_text(encoding="utf-8", errors="replace")
     known[document.path] = document.text
-    for path, text in known.items():
-        open_text = texts(path)
-        yield path, text if open_text is None else open_text
+    for path, saved in known.items():
+        text = document.texts(path)
+        text = saved if text is None else text
+        if word in text:
+            yield path, text
 
 
-def _words_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
-    """Yield the occurrences of a word in a rule, from its head to its examples, or to the next declaration."""
+def end_of(document: Document, line: int, *more: str) -> int:
+    """Return the first line at or after `line` where another declaration, or a line that starts with `more`, begins."""
     lines = document.text.splitlines()
-    first = rule.span.line - 1
-    last = first + 1
-    while last < len(lines) and not (HEAD.match(lines[last]) or lines[last].startswith(("example ", "##", "@"))):
-        last += 1
-    for number, start, end in _occurrences("\n".join(lines[first:last]), word):
-        yield FilePlace(path_of(document.name), first + number, start, end)
+    starts = ("##", "@", *more)
+    ends = (n for n in range(line, len(lines)) if HEAD.match(lines[n]) or lines[n].startswith(starts))
+    return next(ends, len(lines))
 
 
-def _settings_of(document: Document, rule: Rule, word: str, texts: Texts) -> Iterator[FilePlace]:
+def _settings_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
     """Yield the locations that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
-    names = {rule.name, rule.family, rule.file} - {None}
-    set_to = re.compile(rf"[(,]\s*({re.escape(word)})\s*=(?!=)")
-    for path, text in _rule_texts(document, texts):
-        inside = None
-        for number, line in enumerate(text.splitlines()):
-            head = re.match(r"(?:override +)?rule +(\w+)|examples +(\w+)", line)
-            if head:
-                inside = head[1] or head[2]
-            elif HEAD.match(line):
-                inside = None
-            entry = re.match(r"\s+pass +(\w+)|\s+one of .*?\b(\w+)\(", line)
-            if (line.startswith("example ") and inside in names) or (entry and {entry[1], entry[2]} & names):
-                unquoted = re.sub(r'"[^"\n]*"', lambda quoted: " " * len(quoted[0]), line)
-                for found in set_to.finditer(unquoted):
-                    yield FilePlace(path, number, *found.span(1))
+    names = {rule.name, rule.family, rule.file}
+    set_to = re.compile(rf'"[^"\n]*"|[(,]\s*({re.escape(word)})\s*=(?!=)')
+    for path, text in _rule_texts(document, word):
+        for chunk in chunks(text):
+            head = re.search(r"^(?:(?:override +)?rule|examples) +(\w+)", chunk.text, re.MULTILINE)
+            for number, line in enumerate(chunk.text.splitlines(), chunk.start):
+                entry = re.match(r"\s+(?:pass +|one of .*?\b(?=\w+\())(\w+)", line)
+                of_rule = head if line.startswith("example ") else entry
+                if of_rule and of_rule[1] in names:
+                    yield from (FilePlace(path, number, *one.span(1)) for one in set_to.finditer(line) if one[1])
 
 
-def _occurrences(text: str, word: str) -> Iterator[tuple[int, int, int]]:
-    """Yield (line, column, end) of whole words outside of quoted texts, comments and documentation."""
+def _occurrences(path: Path, text: str, word: str) -> Iterator[FilePlace]:
+    """Yield the whole words outside of quoted texts, comments and documentation."""
     pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.])({re.escape(word)})(?!\w)')
     for number, line in enumerate(text.splitlines()):
-        for match in pattern.finditer(line):
-            if match[1]:
-                yield number, *match.span(1)
+        yield from (FilePlace(path, number, *match.span(1)) for match in pattern.finditer(line) if match[1])
 
 
-def _names_of_rules(text: str, word: str) -> Iterator[tuple[int, int, int]]:
+def _names_of_rules(path: Path, text: str, word: str) -> Iterator[FilePlace]:
     """Yield the occurrences of a word that name a rule or a pass. Elsewhere the word is a variable."""
-    lines, ordered = text.splitlines(), set()
-    inside = False
-    for number, line in enumerate(lines):
-        inside = line.startswith("pipeline ") if HEAD.match(line) else inside
-        if inside:
-            ordered.add(number)
-    for number, start, end in _occurrences(text, word):
-        before = _BEFORE_A_PASS if number in ordered else _BEFORE_A_RULE
-        if before.search(lines[number][:start]):
-            yield number, start, end
-
-
-# ---- files
+    lines, parts = text.splitlines(), chunks(text)
+    for place in _occurrences(path, text, word):
+        chunk = next(chunk for chunk in reversed(parts) if chunk.start <= place.line)
+        if chunk.declares("pipeline"):
+            before = r"\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b.*, *$"
+        else:
+            before = r"(?:^|[\s,(])(?:rule|examples|without) +$"
+        if re.search(before, lines[place.line][: place.column]):
+            yield place
 
 
 def path_of(name: str) -> Path:
     """Return the file of a source. The names of built-in sources are relative to the root."""
-    path = Path(name)
-    return path if path.is_absolute() else ROOT / path
-
-
-def _of_span(span: Span) -> FilePlace:
-    return FilePlace(path_of(span.source.name), span.line - 1, span.column, span.end_column)
+    return ROOT / name
 
 
 # ---- Runs for an editor: examples, a check of a rule by meaning, a count of its firings in a suite.
@@ -724,13 +566,40 @@ class Request:
     examples: str | None
     suite: Path | None
 
-    def document(self) -> Document:
-        """Return the document. Raises its first error."""
-        document = Document(self.path)
-        document.set_examples(self.examples)
+    def answer(self, tell: Tell) -> Answer:
+        """Run it. Raises the first error of the rule file."""
+        document = Document(self.path, lambda path: self.examples)
         for wrong in errors(document.problems(self.text)):  # type: ignore[arg-type]
             raise wrong
-        return document
+        if self.kind == "firings":
+            return self._firings(document, tell)
+        assert document.file is not None
+        listed = [document.rules.rules[rule.name] for rule in document.file.rules]
+        chosen = [rule for rule in listed if self.rule in (None, rule.name, rule.family)]
+        if not chosen:
+            raise document.rules.missing(self.rule or "")
+        return self._examples(document, chosen) if self.kind == "examples" else _check(document, chosen, tell)
+
+    def _examples(self, document: Document, chosen: list[Rule]) -> Answer:
+        """Run the examples of a rule, one of them, or all of the file."""
+        rule, title = self.rule, self.title
+        count, failures = run_examples(Engine(document.rules, check=True), chosen, only=title)
+        if not count and title is not None:
+            raise DplcError(f'`{rule}` has no example "{title}"')
+        held = count - len(failures)
+        label = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
+        what = f'example "{title}"' if title is not None else f"{count} examples"
+        return Answer(f"{what}{f' of `{rule}`' if rule else ''}: {label}", label, [one.error() for one in failures])
+
+    def _firings(self, document: Document, tell: Tell) -> Answer:
+        """Count where rules fire in the suite."""
+        from ..compiler import compiler_with
+        from ..view.records import fired_in
+
+        assert self.suite is not None
+        found = fired_in(self.suite, compiler_with(target(), document.rules), tell)
+        counts = {name: (sum(count for _, count, _ in cases), len(cases)) for name, cases in found.items()}
+        return Answer(f"{len(counts)} rules fire in {self.suite.name}", counts=counts)
 
 
 @dataclass(frozen=True)
@@ -739,69 +608,32 @@ class Answer:
 
     message: str
     label: str = ""
-    wrong: tuple[DplcError, ...] = ()
+    wrong: Sequence[DplcError] = ()
     counts: Counts | None = None
 
 
-def examples(request: Request, document: Document, tell: Tell) -> Answer:
-    """Run the examples of a rule, one of them, or all of the file."""
-    rule, title = request.rule, request.title
-    count, failures = run_examples(Engine(document.rules, check=True), _rules(document, rule), only=title)
-    if not count and title is not None:
-        raise DplcError(f'`{rule}` has no example "{title}"')
-    held = count - len(failures)
-    label = f"{held} of {count} hold" if title is None else "holds" if held else "fails"
-    what = f'example "{title}"' if title is not None else f"{count} examples"
-    return Answer(f"{what}{f' of `{rule}`' if rule else ''}: {label}", label, tuple(one.error() for one in failures))
-
-
-def check(request: Request, document: Document, tell: Tell) -> Answer:
-    """Check a rule on programs drawn from its own pattern, as `dplc check` does."""
+def _check(document: Document, chosen: list[Rule], tell: Tell) -> Answer:
+    """Check rules on programs drawn from their own patterns, as `dplc check` does."""
     from ..verify.run import CheckOptions, check_rules
 
-    chosen = _rules(document, request.rule)
     verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
-    said = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
-    label = said[0] if len(said) == 1 else f"{sum(one.result == 'ok' for one in verdicts)} ok"
+    said = {one.rule: f"{one.result}, fired on {one.reached} programs" for one in verdicts}
+    ok = sum(one.result == "ok" for one in verdicts)
     wrong = []
-    for wrong_one, name in ((one.wrong, one.rule) for one in verdicts if one.wrong is not None):
-        program = (f"  {line}" for line in wrong_one.subject.text.splitlines())
-        notes = ("on this program:", *program, *wrong_one.details)
-        span = document.rules.rules[name].span
-        wrong.append(DplcError(f"rule `{name}` is wrong: {wrong_one.problem}", span, notes))
-    lines = (f"rule `{one.rule}`: {text}" for one, text in zip(verdicts, said, strict=True))
-    return Answer("\n".join(lines), label, tuple(wrong))
-
-
-def firings(request: Request, document: Document, tell: Tell) -> Answer:
-    """Count where rules fire in a suite."""
-    from ..compiler import compiler_with
-    from ..view.records import fired_in
-
-    assert request.suite is not None
-    found = fired_in(request.suite, compiler_with(target(), document.rules), tell)
-    counts = {name: (sum(count for _, count, _ in cases), len(cases)) for name, cases in found.items()}
-    return Answer(f"{len(counts)} rules fire in {request.suite.name}", counts=counts)
-
-
-RUNS = {"examples": examples, "check": check, "firings": firings}
-
-
-def _rules(document: Document, name: str | None) -> list[Rule]:
-    """Return the rule of a name, the members of a family, or all rules of the file. Raises DplcError."""
-    assert document.file is not None
-    listed = [document.rules.rules[rule.name] for rule in document.file.rules]
-    chosen = [rule for rule in listed if name is None or name in (rule.name, rule.family)]
-    if not chosen:
-        raise document.rules.missing(name or "")
-    return chosen
+    for verdict in verdicts:
+        if (found := verdict.wrong) is not None:
+            program = (f"  {line}" for line in found.subject.text.splitlines())
+            what, span = f"rule `{verdict.rule}` is wrong: {found.problem}", document.rules.rules[verdict.rule].span
+            wrong.append(DplcError(what, span, ("on this program:", *program, *found.details)))
+    message = "\n".join(f"rule `{rule}`: {text}" for rule, text in said.items())
+    return Answer(message, f"{ok} ok" if len(said) != 1 else next(iter(said.values())), wrong)
 
 
 def serve(request: Request, pipe: Connection) -> None:
     """Execute a request in a process of its own. Send its progress, then the answer, or an error as text."""
     os.dup2(sys.stderr.fileno(), 1)  # the editor reads standard output
     try:
-        pipe.send(RUNS[request.kind](request, request.document(), lambda *progress: pipe.send(progress)))
+        pipe.send(request.answer(lambda *progress: pipe.send(progress)))
     except DplcError as error:
         pipe.send(error.render())
 

@@ -25,7 +25,7 @@ from ..language.rule_files import FURTHER
 from ..language.rule_scope import WARNING
 from ..language.spelling import block
 from . import document as queries
-from .document import HEAD, Answer, Counts, Document, Request, ask, path_of
+from .document import Answer, Counts, Document, Request, ask, end_of, path_of
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
@@ -108,15 +108,13 @@ class Server(LanguageServer):
         """Return the document and the position of a request."""
         return self.document(given), given.position.line, given.position.character
 
-    def check(self, uri: str, whole: bool = False) -> None:
-        """Check the text of a document, and publish its diagnostics.
-
-        whole: also check rules whose own text has not changed.
-        """
+    def check(self, uri: str) -> None:
+        """Check the text of a document, and publish its diagnostics."""
         text = self.workspace.get_text_document(uri).source
-        file = self.files.setdefault(uri, OpenFile(Document(path_of_uri(uri))))
-        if whole:
-            file.document.forget()
+        if uri not in self.files:
+            path = unquote(urlparse(uri).path) if uri.startswith("file:") else uri
+            self.files[uri] = OpenFile(Document(Path(path), self.text_of))
+        file = self.files[uri]
         if text != file.document.text:
             file.labels, file.wrong, file.stale = {}, {}, True
         file.problems = [diagnostic(one, file.document.name) for one in self._problems(file.document, text)]
@@ -131,59 +129,56 @@ class Server(LanguageServer):
 
     def _problems(self, document: Document, text: str) -> list[DplcError]:
         """Return the errors of a document. Examples are checked with their rules."""
-        document.set_examples(self.text_of(document.path.with_name(document.path.stem + FURTHER)))
         problems = document.problems(text)
         rules = rules_file(document.path)
-        if rules != document.path and not problems and rules.is_file():
-            whole = Document(rules)
-            whole.set_examples(text)
-            problems = whole.problems(self.text_of(rules) or rules.read_text(encoding="utf-8", errors="replace"))
-            problems = [one for one in problems if one.span is not None and one.span.source.name == document.name]
-        return problems
+        if rules == document.path or problems or not rules.is_file():
+            return problems
+        problems = Document(rules, self.text_of).problems(self._read(rules))
+        return [one for one in problems if one.span is not None and one.span.source.name == document.name]
 
     def text_of(self, path: Path) -> str | None:
         """Return the text of a file if it is open in the editor, else None."""
         return next((file.document.text for file in self.files.values() if file.document.path == path), None)
+
+    def _read(self, path: Path) -> str:
+        return self.text_of(path) or path.read_text(encoding="utf-8", errors="replace")
 
     async def run(self, uri: str, key: Key, aloud: bool = True) -> None:
         """Run something for a document with progress, then show a message, the diagnostics and new lenses.
 
         Nothing happens if the same run is in progress.
         """
-        file, text = self.files[uri], self.files[uri].document.text
         if (uri, key) in self.running:
             return
-        rules, whole, examples = rules_file(file.document.path), text, text
-        if rules == file.document.path:
-            examples = self.text_of(rules.with_name(rules.stem + FURTHER))  # type: ignore[assignment]
-        else:
-            whole = self.text_of(rules) or rules.read_text(encoding="utf-8")
+        file, text = self.files[uri], self.files[uri].document.text
+        rules = rules_file(file.document.path)
+        examples = self.text_of(rules.with_name(rules.stem + FURTHER))
+        request = Request(*key, rules, self._read(rules), examples, self.suite)
         self.running.add((uri, key))
         try:
             async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
-                answer = await ask(Request(*key, rules, whole, examples, self.suite), tell)
+                answer = await ask(request, tell)
         finally:
             self.running.discard((uri, key))
-        message = answer if isinstance(answer, str) else answer.message
-        if isinstance(answer, Answer) and file.document.text == text:
-            file.labels[key], file.wrong[key] = answer.label, []
-            for one in answer.wrong:
-                name = one.span.source.name if one.span is not None else ""
-                file.wrong[key].append((path_of(name).as_uri(), diagnostic(one, name, "", "dplc run")))
-        if isinstance(answer, Answer) and answer.counts is not None:
-            file.counts, file.stale = answer.counts, file.document.text != text
+        same = file.document.text == text
+        if isinstance(answer, str):
+            answer = Answer(answer)
+        elif same:
+            names = [one.span.source.name if one.span is not None else "" for one in answer.wrong]
+            file.labels[key] = answer.label
+            file.wrong[key] = [
+                (path_of(name).as_uri(), diagnostic(one, name, "", "dplc run"))
+                for name, one in zip(names, answer.wrong, strict=True)
+            ]
+        if answer.counts is not None:
+            file.counts, file.stale = answer.counts, not same
         for known in self.files:
             self.publish(known)
         if aloud:
-            self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, message))
+            self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, answer.message))
         asked = self.client_capabilities.workspace
         if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
             await self.workspace_code_lens_refresh_async(None)
-
-
-def path_of_uri(uri: str) -> Path:
-    """Return the path of a URI."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file:") else Path(uri)
 
 
 def diagnostic(error: DplcError, name: str, lead: str = "note: ", source: str = "dplc") -> lsp.Diagnostic:
@@ -198,16 +193,17 @@ def diagnostic(error: DplcError, name: str, lead: str = "note: ", source: str = 
     lines += [f"help: {error.hint}"] if error.hint else []
     warns = getattr(error, "severity", "") == WARNING
     severity = lsp.DiagnosticSeverity.Warning if warns else lsp.DiagnosticSeverity.Error
-    where = text_range(0, 0, 0, 1) if span is None or elsewhere else _range_of(span)
+    where = text_range(0, 0, 1) if span is None or elsewhere else _range_of(span)
     return lsp.Diagnostic(where, "\n".join(lines), severity, getattr(error, "check", None) or None, source=source)
 
 
 def _range_of(span: Span) -> lsp.Range:
-    return text_range(span.line - 1, span.column, span.end_line - 1, span.end_column)
+    return text_range(span.line - 1, span.column, span.end_column, span.end_line - 1)
 
 
-def text_range(line: int, column: int, end_line: int, end_column: int) -> lsp.Range:
-    return lsp.Range(lsp.Position(line, column), lsp.Position(end_line, end_column))
+def text_range(line: int, column: int, end: int, end_line: int | None = None) -> lsp.Range:
+    """Return a range on a line, or up to a column of another line. All count from 0."""
+    return lsp.Range(lsp.Position(line, column), lsp.Position(line if end_line is None else end_line, end))
 
 
 SERVER = Server()
@@ -219,12 +215,11 @@ SERVER = Server()
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
 def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
     uri, listed = given.text_document.uri, []
-    for line, title, key in SERVER.files[uri].lenses(SERVER.suite):
-        label = SERVER.files[uri].labels.get(key)
-        command = lsp.Command(
-            f"{label}: {title} again" if label else title, COMMANDS[key[0]], arguments=[uri, *key[1:]]
-        )
-        listed.append(lsp.CodeLens(text_range(line, 0, line, 0), command))
+    file = SERVER.files[uri]
+    for line, title, key in file.lenses(SERVER.suite):
+        title = f"{file.labels[key]}: {title} again" if file.labels.get(key) else title
+        command = lsp.Command(title, COMMANDS[key[0]], arguments=[uri, *key[1:]])
+        listed.append(lsp.CodeLens(text_range(line, 0, 0), command))
     return listed
 
 
@@ -243,32 +238,31 @@ for kind in COMMANDS:
 async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
     """Check the whole document again and run its examples."""
     uri = given.text_document.uri
-    SERVER.check(uri, whole=True)
-    file = SERVER.files[uri].document.file
+    document = SERVER.document(given)
+    document.forget()
+    SERVER.check(uri)
     right = all(problem.severity != lsp.DiagnosticSeverity.Error for problem in SERVER.files[uri].problems)
-    if right and file is not None and any(rule.examples for rule in file.rules):
+    if right and document.file is not None and any(rule.examples for rule in document.file.rules):
         await SERVER.run(uri, ("examples", None, None), aloud=False)
 
 
 @contextlib.asynccontextmanager
 async def _progress(title: str) -> Any:
     """Show progress in the editor if it supports that."""
-    window = SERVER.client_capabilities.window
+    window, shown = SERVER.client_capabilities.window, SERVER.work_done_progress
     if window is None or not window.work_done_progress:
         yield lambda what, number, of: None
         return
     name = f"dplc-{uuid.uuid4()}"
     with contextlib.suppress(PyglsError):
-        await SERVER.work_done_progress.create_async(name)
-    SERVER.work_done_progress.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
-
-    def tell(what: str, number: int, of: int) -> None:
-        SERVER.work_done_progress.report(name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of))
-
+        await shown.create_async(name)
+    shown.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
     try:
-        yield tell
+        yield lambda what, number, of: shown.report(
+            name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of)
+        )
     finally:
-        SERVER.work_done_progress.end(name, lsp.WorkDoneProgressEnd())
+        shown.end(name, lsp.WorkDoneProgressEnd())
 
 
 # ---- Code actions: the help line of a diagnostic as an edit.
@@ -279,18 +273,16 @@ Fix = tuple[str, lsp.TextEdit]  # what it does, and the edit
 
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
     """Yield the edits that fix a finding with this message at this position."""
-    lines = document.text.splitlines()
+    text = "".join(document.text.splitlines()[line : line + 1])
     meant = re.search(r"did you mean `([^`]+)`\?", message)
     wrong = re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
-    if meant and wrong and line < len(lines):
-        at = lines[line].find(wrong[1], column)
-        if at >= 0:
-            yield f"Change it to `{meant[1]}`", _edit(line, at, at + len(wrong[1]), meant[1])
+    if meant and wrong and (at := text.find(wrong[1], column)) >= 0:
+        yield f"Change it to `{meant[1]}`", _edit(line, at, at + len(wrong[1]), meant[1])
     unused = re.search(r"`(\w+)` is bound but never used; write `_`", message)
-    if unused and line < len(lines) and lines[line][column:].startswith(unused[1]):
+    if unused and text.startswith(unused[1], column):
         yield "Change it to `_`", _edit(line, column, column + len(unused[1]), "_")
-    if "a guard without a reason" in message and line < len(lines):
-        end = len(lines[line].rstrip())
+    if "a guard without a reason" in message and text:
+        end = len(text.rstrip())
         yield "Say what is wrong when it fails", _edit(line, end, end, ' else ""')
     refusal = re.search(r"help: add an example that `gives no \"(.*)\"`", message)
     if refusal or "no example shows it fire" in message:
@@ -298,7 +290,7 @@ def fixes(document: Document, message: str, line: int, column: int) -> Iterator[
 
 
 def _edit(line: int, column: int, end: int, text: str) -> lsp.TextEdit:
-    return lsp.TextEdit(text_range(line, column, line, end), text)
+    return lsp.TextEdit(text_range(line, column, end), text)
 
 
 def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]:
@@ -307,26 +299,30 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     if not rules:
         return
     rule = rules[-1]
-    lines = document.text.splitlines()
-    heads = (n for n, line in enumerate(lines) if HEAD.match(line) or line.startswith(("##", "@", "# ")))
-    end = next((n for n in heads if n >= rule.span.line), len(lines))
-    while end and not lines[end - 1].strip():
-        end -= 1
-    own = [one for one in rule.examples if isinstance(one, s.Example)]
-    match = next((clause.body for clause in rule.clauses if isinstance(clause, s.Match)), ())
-    program = "\n".join(block(own[0].before if own else match, 1))
+    end = end_of(document, rule.span.line, "# ")
+    end = len("\n".join(document.text.splitlines()[:end]).rstrip().splitlines())
+    programs = [one.before for one in rule.examples if isinstance(one, s.Example)]
+    programs += [clause.body for clause in rule.clauses if isinstance(clause, s.Match)]
+    program = "".join(f"{line}\n" for line in block(programs[0], 1))
     if reason is None:
-        text = f'example "it fires"\n{program}\ngives\n    pass\n'
-        yield "Add an example: `dplc rules test --accept` writes what it gives", _edit(end, 0, 0, text)
+        title = "Add an example: `dplc rules test --accept` writes what it gives"
+        text = f'example "it fires"\n{program}gives\n    pass\n'
     else:
-        text = f'example "{reason}"\n{program}\ngives no "{reason}"\n'
-        yield "Add a refusal example: edit it until the guard fails", _edit(end, 0, 0, text)
+        title = "Add a refusal example: edit it until the guard fails"
+        text = f'example "{reason}"\n{program}gives no "{reason}"\n'
+    yield title, _edit(end, 0, 0, text)
 
 
-KINDS = {  # icons of completions
-    "statement": "Class", "value": "Class", "op": "Class", "fact": "Function", "function": "Function", "field": "Field",
-    "variable": "Variable", "parameter": "TypeParameter", "keyword": "Keyword", "constant": "EnumMember",
-    "number": "Constant",
+# ---- Answers.
+
+
+ICONS = {  # of completions
+    kind: lsp.CompletionItemKind[name]
+    for kind, name in {
+        "statement": "Class", "value": "Class", "op": "Class", "fact": "Function", "function": "Function",
+        "field": "Field", "variable": "Variable", "parameter": "TypeParameter", "keyword": "Keyword",
+        "constant": "EnumMember", "number": "Constant",
+    }.items()
 }  # fmt: skip
 
 
@@ -360,11 +356,9 @@ def closed(given: lsp.DidCloseTextDocumentParams) -> None:
 @SERVER.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
 def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
     unique = {(choice.name, choice.kind): choice for choice in queries.completions(*SERVER.here(given))}
-    kinds = {choice.kind: KINDS.get(choice.kind) for choice in unique.values()}
-    icons = {kind: lsp.CompletionItemKind[name] for kind, name in kinds.items() if name}
     return [
-        lsp.CompletionItem(c.name, kind=icons.get(c.kind), detail=c.signature or None, documentation=c.says or None)
-        for c in unique.values()
+        lsp.CompletionItem(name, kind=ICONS.get(kind), detail=one.signature or None, documentation=one.says or None)
+        for (name, kind), one in unique.items()
     ]
 
 
@@ -383,17 +377,15 @@ def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DEFINITION)
 def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
-    return list(map(_location, queries.definition(*SERVER.here(given), SERVER.text_of)))
+    return list(map(_location, queries.definition(*SERVER.here(given))))
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_REFERENCES)
 def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
-    found = queries.references(*SERVER.here(given), SERVER.text_of)
-    if not given.context.include_declaration:
-        declares = queries.definition(*SERVER.here(given), SERVER.text_of)
-        declared = {(place.path, place.line) for place in declares}
-        found = [place for place in found if (place.path, place.line) not in declared]
-    return list(map(_location, found))
+    declares = () if given.context.include_declaration else queries.definition(*SERVER.here(given))
+    declared = {(place.path, place.line) for place in declares}
+    found = queries.references(*SERVER.here(given))
+    return [_location(place) for place in found if (place.path, place.line) not in declared]
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
@@ -407,7 +399,7 @@ def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
 
 
 def _location(place: queries.FilePlace) -> lsp.Location:
-    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.line, place.end))
+    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.end))
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_FORMATTING)
@@ -417,27 +409,27 @@ def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
         text = formatted(Source(document.name, document.text))
     except DplcError:
         return None  # its errors are shown already
-    return [lsp.TextEdit(text_range(0, 0, len(document.text.splitlines()) + 1, 0), text)]
+    return [lsp.TextEdit(text_range(0, 0, 0, len(document.text.splitlines()) + 1), text)]
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_RENAME)
 def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
     if not queries.WORD.fullmatch(given.new_name):
         raise JsonRpcInvalidParams(f"`{given.new_name}` is not a name")
-    if not queries.ours(*SERVER.here(given), SERVER.text_of):
+    if not queries.ours(*SERVER.here(given)):
         raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
     edits: dict[str, list[lsp.TextEdit]] = {}
-    for place in map(_location, queries.references(*SERVER.here(given), SERVER.text_of)):
+    for place in map(_location, queries.references(*SERVER.here(given))):
         edits.setdefault(place.uri, []).append(lsp.TextEdit(place.range, given.new_name))
     return lsp.WorkspaceEdit(changes=edits)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
 def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-    listed = []
+    document, listed = SERVER.document(given), []
     for found in given.context.diagnostics:
         start = found.range.start
-        for title, change in fixes(SERVER.document(given), found.message, start.line, start.character):
+        for title, change in fixes(document, found.message, start.line, start.character):
             edit = lsp.WorkspaceEdit(changes={given.text_document.uri: [change]})
             listed.append(lsp.CodeAction(title, lsp.CodeActionKind.QuickFix, [found], edit=edit))
     return listed

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import html
 import inspect
-import math
+import itertools
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...codegen import target as devices
 from ...ir import schemas, tensor
@@ -36,7 +37,7 @@ from ..language.core import FORMS
 from ..language.definitions import format_value
 from ..language.evaluate import FACTS
 from ..language.format import format_fact, format_number, format_rule
-from ..language.pipeline import PassStep, pipelines
+from ..language.pipeline import pipelines
 from ..language.rule import LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
 from ..language.spelling import statement
@@ -47,37 +48,48 @@ VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
 STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "kernel": ("kernel",)}
 
 
+class WordField(NamedTuple):
+    """Field of a statement, a value or an op. default: as it is written, "" for a required field."""
+
+    name: str
+    sort: str
+    default: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sort, with the default if there is one."""
+        return f"{self.sort}, else {self.default}" if self.default else self.sort
+
+
 @dataclass(frozen=True)
 class Word:
     """Name that a rule may use.
 
     kind: fact, function, statement, value, op, monoid, atom or target; signature: as it is written, with sorts; says:
-    its documentation, the first line a sentence; fields: (name, sort, default). The location of the definition is
-    `file:line`.
+    its documentation, the first line a sentence. The location of the definition is `file:line`.
     """
 
     name: str
     kind: str
     signature: str = ""
     says: str = ""
-    levels: tuple[str, ...] = ()
+    levels: tuple[str, ...] = tuple(LEVELS)
     place: str = ""
-    fields: tuple[tuple[str, str, str], ...] = ()
+    fields: tuple[WordField, ...] = ()
 
     @property
     def sentence(self) -> str:
         """First paragraph of the documentation, on one line."""
         return " ".join(self.says.split("\n\n")[0].split())
 
+    @property
+    def field_list(self) -> str:
+        """The fields as a list in Markdown."""
+        return "\n".join(f"- `{field.name}`: {field.text}" for field in self.fields)
+
     def record(self) -> dict[str, Any]:
         """Return the word as data for JSON."""
-        fields = [{"name": name, "sort": sort, "default": default} for name, sort, default in self.fields]
-        return {**vars(self), "fields": fields}
-
-
-def field_text(sort: str, default: str) -> str:
-    """Return the sort of a field, with its default if it has one."""
-    return f"{sort}, else {default}" if default else sort
+        return {**vars(self), "fields": [field._asdict() for field in self.fields]}
 
 
 # ---- queries
@@ -90,25 +102,23 @@ def facts(rules: RuleSet | None = None) -> list[Word]:
 
 
 def _facts(rules: RuleSet | None) -> Iterator[Word]:
-    for fact in {(fact.name, id(fact)): fact for fact in FACTS.values()}.values():
+    for fact in dict.fromkeys(FACTS.values()):
         text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
         levels = tuple(level for level in LEVELS if level in fact.levels)
         yield Word(fact.name, "fact", text, inspect.cleandoc(fact.doc), levels, _place(fact.ask))
     for declared in rules.facts.values() if rules is not None else ():
-        place = f"{declared.span.source.name}:{declared.span.line}"
         given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
-        text = f"{declared.name}({given}) -> {declared.result}"
-        yield Word(declared.name, "fact", text, "\n".join(declared.docs), tuple(LEVELS), place)
+        text, place = f"{declared.name}({given}) -> {declared.result}", declared.span.location.rpartition(":")[0]
+        yield Word(declared.name, "fact", text, "\n".join(declared.docs), place=place)
 
 
 def _functions() -> Iterator[Word]:
     for function in FUNCTIONS.values():
-        operands = ("x",) if function.arity == 1 else ("condition", "a", "b") if function.arity == 3 else ("a", "b")
+        operands = {1: "x", 3: "condition, a, b"}.get(function.arity, "a, b")
         algebra = " Commutative." if function.commutative else ""
         algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
         says = f"{function.meaning} ({function.kind}).{algebra}"
-        text = f"{function.name}({', '.join(operands)})"
-        yield Word(function.name, "function", text, says, tuple(LEVELS), "ir/functions.py")
+        yield Word(function.name, "function", f"{function.name}({operands})", says, place="ir/functions.py")
 
 
 # ---- the parts of programs
@@ -122,11 +132,10 @@ def nodes() -> tuple[Word, ...]:
 
 def _nodes() -> Iterator[Word]:
     for cls in (*owners().values(), *ADDRESSES):
-        module, fields = cls.__module__.rpartition(".")[2], tuple(map(_field, cls.fields))
-        named = ((name, default) for name, _, default in fields if name != "body")
-        written = ", ".join(f"{name}={default}" if default else name for name, default in named)
+        name, module, fields = cls.__name__, cls.__module__.rpartition(".")[2], tuple(map(_field, cls.fields))
+        named = (field for field in fields if field.name != "body")
+        written = ", ".join(f"{field.name}={field.default}" if field.default else field.name for field in named)
         levels, says = STATEMENTS.get(module, (module,)), inspect.cleandoc(cls.__doc__ or "")
-        name = cls.__name__
         yield Word(name, "statement", f"{name}({written})", says, levels, _place(cls), fields)
     for value in VALUES:
         name = "mat" if value is tensor.Mat else value.__name__
@@ -136,7 +145,7 @@ def _nodes() -> Iterator[Word]:
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
         says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
-        yield Word(name, "monoid", name, says, tuple(LEVELS), "ir/monoid_texts.py")
+        yield Word(name, "monoid", name, says, place="ir/monoid_texts.py")
     for atom in ATOMS.values():
         extents = f"{atom.m}x{atom.k} by {atom.k}x{atom.n}"
         who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
@@ -148,8 +157,8 @@ def machine() -> Word:
     """Describe the fields of `target` with units, and the devices for `for NAME` and `target.name`."""
     known = "\n".join(f'- {name}: "{devices.load_device(name).name}"' for name in devices.devices())
     says = f"{inspect.cleandoc(devices.Target.__doc__ or '')}\n\nDevices, and their `target.name`:\n\n{known}"
-    fields = tuple((name, sort.kind, "") for name, sort in TARGET_FIELDS.items())
-    return Word("target", "target", "target.FIELD", says, tuple(LEVELS), _place(devices.Target), fields)
+    fields = tuple(WordField(name, sort.kind) for name, sort in TARGET_FIELDS.items())
+    return Word("target", "target", "target.FIELD", says, place=_place(devices.Target), fields=fields)
 
 
 @functools.cache
@@ -159,19 +168,13 @@ def op(name: str) -> Word | None:
     if not overloads:
         return None
     forms = [f"{form.name}({', '.join(map(_argument, form.arguments))})" for form in overloads]
-    fields: dict[str, tuple[str, str, str]] = {}
+    fields: dict[str, WordField] = {}
     for argument in (argument for form in overloads for argument in form.arguments):
-        default = "" if argument.required else _default(argument.default)
-        fields.setdefault(argument.name, (argument.name, argument.kind, default))
+        fields.setdefault(argument.name, WordField(argument.name, argument.kind, _default(argument)))
     required = [argument.name for argument in overloads[0].arguments if argument.required]
     says = f"torch.ops.aten.{schemas.aten_name(name)}\n\n" + "\n".join(forms)
     text = f"{name}({', '.join(required)})"
     return Word(name, "op", text, says, ("torch",), "ir/aten.json", tuple(fields.values()))
-
-
-def _argument(argument: schemas.Argument) -> str:
-    default = "" if argument.required else f" = {_default(argument.default)}"
-    return f"{argument.name}: {argument.kind}{default}"
 
 
 # ---- by name
@@ -189,27 +192,32 @@ def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[W
     return [*found, ops] if ops is not None else found
 
 
-def _field(field: Field) -> tuple[str, str, str]:
-    default = "" if field.required else _default(field.default)
+def _field(field: Field) -> WordField:
     sort = field_sort(field.sort, field.many)
-    return field.name, f"[{sort.kind}]" if sort.many else sort.kind, default
+    return WordField(field.name, f"[{sort.kind}]" if sort.many else sort.kind, _default(field))
 
 
-def _default(value: Any) -> str:
+def _argument(argument: schemas.Argument, spelled: Callable[[Any], str] | None = None) -> str:
+    default = "" if argument.required else f" = {(spelled or _spelled)(argument.default)}"
+    return f"{argument.name}: {argument.kind}{default}"
+
+
+def _default(field: Field | schemas.Argument) -> str:
+    return "" if field.required else _spelled(field.default)
+
+
+def _spelled(value: Any) -> str:
     if value is None or isinstance(value, bool):
-        return {None: "none", True: "true", False: "false"}[value]
+        return str(value).lower()
     if isinstance(value, tuple):
-        return f"({', '.join(map(_default, value))})"
+        return f"({', '.join(map(_spelled, value))})"
     return str(getattr(value, "name", value))
 
 
 def _place(definition: Callable[..., Any] | type) -> str:
     """Return `file:line` of a definition, relative to the root of the tree."""
-    try:
-        path, line = inspect.getsourcefile(definition), inspect.getsourcelines(definition)[1]
-        return f"{Path(path or '').resolve().relative_to(ROOT)}:{line}"
-    except (OSError, TypeError, ValueError):
-        return definition.__module__
+    path = Path(inspect.getsourcefile(definition) or "").resolve()
+    return f"{path.relative_to(ROOT)}:{inspect.getsourcelines(definition)[1]}"
 
 
 # ---- Write all rules, statements, facts and constants as Markdown pages.
@@ -228,19 +236,49 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     fired: the firings of each rule in the cases of a suite, if it was compiled. suite: the name of that suite.
     """
     load_facts()
-    steps = pipelines(rules)
-    folders: dict[str, list[Rule]] = {}
+    index = [f"# Rules\n\n{len(rules.rules)} rules in the order of their pipelines."]
+    passes: dict[str, list[str]] = {}
+    for pipeline, steps in pipelines(rules).items():
+        index.append(f"\n## {pipeline}\n\n| pass | rules | reason for its position |\n|---|---|---|")
+        for number, step in enumerate(steps, 1):
+            name, reason = step.label or step.name, _text(step.reason or "")
+            linked = "<br>".join(f"{_link(rule)} {_text(_first_sentence(rule.docs))}" for rule in step.rules)
+            index.append(f"| `{name}` | {linked} | {reason} |")
+            because = f", because {reason}" if reason else ""
+            for rule in step.rules:
+                line = f"- Pass `{name}`, {number} of {len(steps)} of `{pipeline}`{because}."
+                passes.setdefault(rule.name, []).append(line)
+    made: dict[str, list[str]] = {}
+    readers: dict[str, list[Rule]] = {}
     for rule in rules.rules.values():
-        folders.setdefault(_page(rule), []).append(rule)
-    made = {
-        page: "\n".join([f"# Rules: {PurePosixPath(page).stem}", *_each(found, rules, steps, fired, suite)])
-        for page, found in folders.items()
-    }
-    made["index.md"] = "\n".join(_order(steps, len(rules.rules)))
-    made["statements.md"] = "\n".join(["# Statements and values", *_words(nodes())])
-    made["facts.md"] = "\n".join(_page_of_facts(rules))
-    made["constants.md"] = "\n".join(_constants(rules))
-    return {path: f"{MARK}\n\n{text.rstrip()}\n" for path, text in made.items()}
+        written, page = rules.written.get(rule.name, rule), _page(rule)
+        words = set(written.words)
+        body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
+        lines = made.setdefault(page, [f"# Rules: {PurePosixPath(page).stem}"])
+        lines.append(f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}")
+        lines.append(f"- Defined in `{rule.location}`, on {rule.level}.")
+        lines += passes.get(rule.name, ())
+        named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
+        for title, names in named.items():
+            if read := sorted(words & names):
+                lines.append(f"- {title}: " + ", ".join(f"[`{one}`](../{title.lower()}.md#{one})" for one in read))
+        for name in words & rules.numbers.keys():
+            readers.setdefault(name, []).append(rule)
+        if fired is not None:
+            lines.append(f"- {_firings(fired.get(rule.name, ()), _text(suite))}")
+    made["index.md"] = index
+    made["statements.md"] = ["# Statements and values", *_words(nodes())]
+    made["facts.md"] = ["# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"]
+    made["facts.md"] += [*_words(facts()), "\n## Facts in rule files"]
+    made["facts.md"] += [f"\n### {one.name}\n\n{_code(format_fact(one))}" for file in rules.files for one in file.facts]
+    override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
+    constants = made["constants.md"] = [f"# Constants\n\n{override}"]
+    for name, constant in rules.numbers.items():
+        value, declared = format_value(constant.value), _code(format_number(constant.declared))
+        constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
+        if name in readers:
+            constants.append(f"Read by {', '.join(map(_link, readers[name]))}.")
+    return {path: f"{MARK}\n\n" + "\n".join(lines).rstrip() + "\n" for path, lines in made.items()}
 
 
 def _page(rule: Rule) -> str:
@@ -249,6 +287,10 @@ def _page(rule: Rule) -> str:
     parts = path.parts
     inside = parts[parts.index("rules") + 1 : -1] if "rules" in parts else ("yours",)
     return f"groups/{'_'.join((*inside, *((path.stem,) if rule.level == 'torch' else ())))}.md"
+
+
+def _link(rule: Rule) -> str:
+    return f"[`{rule.name}`]({_page(rule)}#{rule.name})"
 
 
 def _text(text: str) -> str:
@@ -261,92 +303,31 @@ def _code(text: str) -> str:
     return f"{fence}dplc\n{text.rstrip()}\n{fence}\n"
 
 
-def first_sentence(docs: Iterable[str]) -> str:
-    """Return the first sentence of a comment."""
+def _first_sentence(docs: Iterable[str]) -> str:
     return re.split(r"(?<=\.)\s", " ".join(docs).strip(), maxsplit=1)[0]
-
-
-def _each(
-    found: Sequence[Rule], rules: RuleSet, steps: Mapping[str, Sequence[PassStep]], fired: Fired | None, suite: str
-) -> Iterator[str]:
-    for rule in found:
-        written = rules.written.get(rule.name, rule)
-        body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
-        yield f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}"
-        yield f"- Defined in `{rule.location}`, on {rule.level}."
-        for pipeline, listed in steps.items():
-            for number, step in enumerate(listed, 1):
-                if any(one.name == rule.name for one in step.rules):
-                    because = f", because {_text(step.reason)}" if step.reason else ""
-                    place = f"{number} of {len(listed)} of `{pipeline}`"
-                    yield f"- Pass `{step.label or step.name}`, {place}{because}."
-        words = set(written.words)
-        for title, page, names in (
-            ("Facts", "facts", words & (set(rules.facts) | {fact.name for fact in FACTS.values()})),
-            ("Constants", "constants", words & rules.numbers.keys()),
-        ):
-            if names:
-                yield f"- {title}: " + ", ".join(f"[`{name}`](../{page}.md#{name})" for name in sorted(names))
-        if fired is not None:
-            yield f"- {_firings(fired.get(rule.name, ()), suite)}"
 
 
 def _firings(cases: Sequence[tuple[str, int, float]], suite: str) -> str:
     if not cases:
-        return f"Does not fire in {_text(suite)}."
-    logs = [math.log(times) for _, _, times in cases if times != 1.0]
-    gain = ""
-    if logs:
-        factor = 1 / math.exp(math.fsum(logs) / len(logs))
+        return f"Does not fire in {suite}."
+    gain, gains = "", [times for _, _, times in cases if times != 1.0]
+    if gains:
+        factor = 1 / statistics.geometric_mean(gains)
         gain = f"; geometric mean of the predicted time, with over without the firing: {factor:.2f}"
     each = ", ".join(
         f"{_text(name)} ({count}{f', {times:.2f}x' if times != 1.0 else ''})"
         for name, count, times in sorted(cases, key=lambda one: -one[2])
     )
-    return f"Fires in {len(cases)} cases of {_text(suite)}{gain}: {each}."
-
-
-def _order(steps: Mapping[str, Sequence[PassStep]], count: int) -> Iterator[str]:
-    yield f"# Rules\n\n{count} rules in the order of their pipelines."
-    for name, listed in steps.items():
-        yield f"\n## {name}\n\n| pass | rules | reason for its position |\n|---|---|---|"
-        for step in listed:
-            linked = "<br>".join(
-                f"[`{rule.name}`]({_page(rule)}#{rule.name}) {_text(first_sentence(rule.docs))}" for rule in step.rules
-            )
-            yield f"| `{step.label or step.name}` | {linked} | {_text(step.reason or '')} |"
+    return f"Fires in {len(cases)} cases of {suite}{gain}: {each}."
 
 
 def _words(entries: Iterable[Word]) -> Iterator[str]:
-    previous = ""
-    for entry in entries:
-        if entry.name != previous:  # one name may have several signatures, for different levels
-            yield f"\n### {entry.name}"
-        previous = entry.name
-        yield f"\n`{entry.signature}` on {', '.join(entry.levels)}\n\n{_text(entry.says)}\n"
-        yield from (f"- `{name}`: {field_text(sort, default)}" for name, sort, default in entry.fields)
-
-
-def _page_of_facts(rules: RuleSet) -> Iterator[str]:
-    yield "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"
-    yield from _words(facts())
-    yield "\n## Facts in rule files"
-    for file in rules.files:
-        for written in file.facts:
-            yield f"\n### {written.name}\n\n{_code(format_fact(written))}"
-
-
-def _constants(rules: RuleSet) -> Iterator[str]:
-    readers: dict[str, list[Rule]] = {}
-    for rule in rules.rules.values():
-        for word in set(rules.written.get(rule.name, rule).words) & rules.numbers.keys():
-            readers.setdefault(word, []).append(rule)
-    yield "# Constants\n\nOverride a constant in a file for `--rules`: `override number NAME = VALUE`."
-    for name, number in rules.numbers.items():
-        yield f"\n## {name}\n\nValue: `{format_value(number.value)}`\n\n{_code(format_number(number.declared))}"
-        if name in readers:
-            links = (f"[`{rule.name}`]({_page(rule)}#{rule.name})" for rule in readers[name])
-            yield "Read by " + ", ".join(links) + "."
+    for name, group in itertools.groupby(entries, lambda entry: entry.name):
+        yield f"\n### {name}"
+        for entry in group:  # one name may have several signatures, for different levels
+            yield f"\n`{entry.signature}` on {', '.join(entry.levels)}\n\n{_text(entry.says)}\n"
+            if entry.fields:
+                yield entry.field_list
 
 
 # ---- Skeleton of a rule: its pattern is a part of a program, and its template the same part, for the author to change.
@@ -355,36 +336,26 @@ def _constants(rules: RuleSet) -> Iterator[str]:
 
 AXES = "ijkmnpqrstuv"
 REASON = "say what is wrong where this fails"
-TENSOR_RULE = """\
-## Say what becomes cheaper, and why both sides mean the same. @approx if it rounds differently.
-rule {name} on tensor
-match
-{pattern}
-rewrite
-{template}
-# A guard stands before `rewrite`:
-#   require known(x)                               else "{reason}"
-# and needs an example that is refused:
-#   example "refused" .. gives no "{reason}"
-example "{title}"
-{program}
-gives
-{program}
-"""
-STATEMENT_RULE = """\
-## Say what becomes cheaper, and why both sides mean the same.
+RULE = """\
+## Say what becomes cheaper, and why both sides mean the same.{says}
 rule {name} on {level}
 match
 {pattern}
 {guard}rewrite
-{template}
-example "{title}"
+{pattern}
+{remark}example "{title}"
 {program}
 gives
 {program}
 {refusal}"""
+REMARK = f"""\
+# A guard stands before `rewrite`:
+#   require known(x)                               else "{REASON}"
+# and needs an example that is refused:
+#   example "refused" .. gives no "{REASON}"
+"""
 TORCH_RULE = """\
-## Say what the op means. {fields}
+## Say what the op means. Its fields: {fields}.
 rule {name} on torch
 match
     {pattern}
@@ -392,7 +363,7 @@ rewrite
     {template}
 """
 TORCH_EXAMPLE = """\
-example "{title}"
+example "a {op}"
 {program}
 gives
     pass
@@ -408,74 +379,75 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
     units = list(every(parse(source), s.Unit))
     file = source.name.rpartition("/")[2]
     title = "as it is" if file.startswith("--") else f"lines {first} to {last} of {file}"
-    if level == "tensor":
-        return _on_tensor(name, units, first, last, title)
     if level == "torch":
         raise DplcError("a rule on torch is of one op", hint="dplc rules new NAME --op OP -c EXPR")
-    lines = source.text.splitlines()[first - 1 : last]
-    while lines and (not lines[0].strip() or lines[0].startswith("#")):
-        lines.pop(0)
-    if not "".join(lines).strip():
-        raise DplcError(f"there is nothing in lines {first} to {last} of {source.name}")
-    lead = len(lines[0]) - len(lines[0].lstrip())
-    if cut := [line for line in lines if line.strip() and line[:lead].strip()]:
-        what = f"lines {first} to {last} of {source.name} are not a block: `{cut[0].strip()}` stands further out"
-        raise DplcError(what, hint="give whole statements, from their first line to their last")
-    return _on_statements(name, [line[lead:].rstrip() for line in lines if line.strip()], level, title)
+    lines = source.text.splitlines()
+    slots = {"says": "", "guard": "", "remark": "", "refusal": ""}
+    if level == "tensor":
+        unit = next((u for u in units if any(first <= one.span.line <= last for one in u.body)), None)
+        if unit is None:
+            raise DplcError(f"lines {first} to {last} hold no value of a graph")
+        pattern = _values(line for line in unit.body if first <= line.span.line <= last)
+        program = lines[unit.span.line - 1 : max(one.span.line for one in unit.body)]
+        slots |= {"says": " @approx if it rounds differently.", "remark": REMARK}
+    else:
+        program = lines[first - 1 : last]
+        while program and (not program[0].strip() or program[0].startswith("#")):
+            program.pop(0)
+        if not program:
+            raise DplcError(f"there is nothing in lines {first} to {last} of {source.name}")
+        lead = len(program[0]) - len(program[0].lstrip())
+        if cut := [line for line in program if line[:lead].strip()]:
+            what = f"lines {first} to {last} of {source.name} are not a block: `{cut[0].strip()}` stands further out"
+            raise DplcError(what, hint="give whole statements, from their first line to their last")
+        program = [line[lead:] for line in program]
+        pattern, further = _statements([line.rstrip() for line in program if line.strip()])
+        slots |= further
+        level = "module" if program[0].startswith("kernel ") else level
+    return RULE.format(
+        name=name, level=level, title=title, pattern=_indented(pattern), program=_indented(program), **slots
+    )
 
 
-def _on_statements(name: str, lines: Sequence[str], level: str, title: str) -> str:
-    """Return a rule in which extents are variables and the rest of the program is unchanged."""
-    if lines[0].startswith("kernel "):
-        level = "module"
+def _indented(lines: Iterable[str]) -> str:
+    return "\n".join(f"    {line.rstrip()}" for line in lines if line.strip())
+
+
+def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return a pattern in which extents are variables, with a guard of the first one and an example that it refuses."""
     extents: dict[str, str] = {}  # variable -> its number
 
-    def variable(axis: str, number: str) -> str:
-        taken = f"{axis.upper()}" if axis.upper() != axis else f"{axis}_size"
-        extents.setdefault(taken, number)
-        return taken if extents[taken] == number else number
+    def sized(found: re.Match[str]) -> str:
+        before, axis, number = found.groups()
+        variable = axis.upper() if axis.upper() != axis else f"{axis}_size"
+        same = extents.setdefault(variable, number) == number
+        return before + (variable if same else number)
 
     pattern = []
     for line in lines:
-        line = re.sub(r"(for (\w+) in 0\.\.)(\d+)", lambda m: m[1] + variable(m[2], m[3]), line)
-        if line.lstrip().startswith("Tile("):
-            line = re.sub(r"(\w+):(\d+)(?==)", lambda m: f"{m[1]}:{variable(m[1], m[2])}", line)
-        pattern.append(line)
-    guard = refusal = ""
-    if extents:
-        extent, number = next(iter(extents.items()))
-        axis = re.compile(rf"(for {extent.lower()} in 0\.\.|\b{extent.lower()}:){number}\b", re.IGNORECASE)
-        small = [axis.sub(r"\g<1>1", line) for line in lines]
-        guard = f'require {extent} > 1                                    else "{REASON}"\n'
-        if small != list(lines):
-            refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n'
-    slots = {"name": name, "level": level, "title": title, "guard": guard, "refusal": refusal}
-    body = _indented(pattern)
-    return STATEMENT_RULE.format(pattern=body, template=body, program=_indented(lines), **slots)
+        axes = r"((\w+):)(\d+)(?==)" if line.lstrip().startswith("Tile(") else r"(for (\w+) in 0\.\.)(\d+)"
+        pattern.append(re.sub(axes, sized, line))
+    if not extents:
+        return pattern, {}
+    extent, number = next(iter(extents.items()))
+    axis = re.compile(rf"(for {extent} in 0\.\.|\b{extent}:){number}\b", re.IGNORECASE)
+    small = [axis.sub(r"\g<1>1", line) for line in lines]
+    refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n' if small != lines else ""
+    guard = f'require {extent} > 1                                    else "{REASON}"\n'
+    return pattern, {"guard": guard, "refusal": refusal}
 
 
-def _indented(lines: Sequence[str]) -> str:
-    return "\n".join(f"    {line}" for line in lines)
-
-
-# ---- values
-
-
-def _on_tensor(name: str, units: Sequence[s.Unit], first: int, last: int, title: str) -> str:
-    unit = next((u for u in units if any(first <= one.span.line <= last for one in u.body)), None)
-    if unit is None:
-        raise DplcError(f"lines {first} to {last} hold no value of a graph")
-    chosen = []
-    for node in unit.body:  # values by name if they are read at their own axes
-        if first <= node.span.line <= last and isinstance(node, s.Assign):
-            target = node.target.base if isinstance(node.target, s.Subscript) else node.target
-            chosen.append(replace(node, target=target, value=_plain_reads(node.value), types=()))
-    kept = _reached(chosen)
-    lines = unit.span.source.text.splitlines()
-    end = max(one.span.line for one in unit.body)
-    program = _indented([line.rstrip() for line in lines[unit.span.line - 1 : end] if line.strip()])
-    pattern = "\n".join(line for one in kept for line in statement(one, 1))
-    return TENSOR_RULE.format(name=name, pattern=pattern, template=pattern, program=program, title=title, reason=REASON)
+def _values(lines: Iterable[s.Syntax]) -> list[str]:
+    """Return the last value and those that it is computed from, by name if they are read at their own axes."""
+    kept: list[str] = []
+    wanted: set[str] | None = None
+    for line in reversed([line for line in lines if isinstance(line, s.Assign)]):
+        target = line.target.base if isinstance(line.target, s.Subscript) else line.target
+        if wanted is None or names_in(target) & wanted:
+            line = replace(line, target=target, value=_plain_reads(line.value), types=())
+            wanted = (wanted or set()) | names_in(line.value)
+            kept = [*statement(line, 0), *kept]
+    return kept
 
 
 def _plain_reads(node: Any) -> Any:
@@ -486,16 +458,6 @@ def _plain_reads(node: Any) -> Any:
     return rebuilt(node, _plain_reads)
 
 
-def _reached(lines: Sequence[s.Assign]) -> list[s.Assign]:
-    """Return the last value and those that it is computed from."""
-    wanted, kept = names_in(lines[-1].value), [lines[-1]]
-    for line in reversed(lines[:-1]):
-        if names_in(line.target) & wanted:
-            kept.append(line)
-            wanted |= names_in(line.value)
-    return kept[::-1]
-
-
 # ---- an op of torch
 
 
@@ -504,38 +466,34 @@ def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
 
     graph: a program that calls the op, for the pattern and the example.
     """
-    found = next((one for one in graph.body if one.op == op), None) if graph is not None else None
-    if graph is not None and found is None:
+    arguments = schemas.overloads(op)[0].arguments
+    fields = ", ".join(_argument(argument, str) for argument in arguments)
+    if graph is None:
+        given = [_variable(argument.name) for argument in arguments if argument.required]
+        template = f"y[is..] = {given[0] if given else 'x'}[is..]"
+        return TORCH_RULE.format(name=name, fields=fields, pattern=f"y = {op}({', '.join(given)})", template=template)
+    found = next((one for one in graph.body if one.op == op), None)
+    if found is None:
         ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
         raise DplcError(f"the program has no `{op}`", notes=(f"it has {ops}",))
-    fields = f"Its fields: {', '.join(map(_op_field, schemas.overloads(op)[0].arguments))}."
-    if found is None:
-        given = [a.name for a in schemas.overloads(op)[0].arguments if a.required]
-        pattern = f"y = {op}({', '.join(_variable(n) for n in given)})"
-        read = next((_variable(n) for n in given), "x")
-        return TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=f"y[is..] = {read}[is..]")
-    assert graph is not None
     alone = _alone(graph, found)
     pattern = re.sub(r"^(\w+): .*? = ", r"\1 = ", print_torch_op(alone.body[0]))
     head = TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=_comprehension(alone))
     program = _indented(print_torch_graph(alone).splitlines())
-    return head + TORCH_EXAMPLE.format(title=f"a {schemas.aten_name(op)}", program=program)
+    return head + TORCH_EXAMPLE.format(op=schemas.aten_name(op), program=program)
 
 
 def _comprehension(alone: TorchGraph) -> str:
     """Return a template of the right rank: the first operand, summed over its further axes."""
-    rank, read = len(alone.outs[0].shape), alone.ins[0] if alone.ins else None
-    made = AXES[:rank]
-    if read is None:
-        return f"y[{', '.join(made)}] = 0.0"
-    more = AXES[rank : max(rank, len(read.shape))]
-    axes = [*more, *made][-len(read.shape) or len(AXES) :]
-    value = f"{read.name}[{', '.join(axes)}]"
-    return f"y[{', '.join(made)}] = " + (f"Reduce(add, {', '.join(more)}, {value})" if more else value)
-
-
-def _op_field(argument: schemas.Argument) -> str:
-    return f"{argument.name}: {argument.kind}" + ("" if argument.required else f" = {argument.default}")
+    made = ", ".join(AXES[: (rank := len(alone.outs[0].shape))])
+    if not alone.ins:
+        return f"y[{made}] = 0.0"
+    read = alone.ins[0]
+    ranks = len(read.shape)
+    more = AXES[rank : max(rank, ranks)]
+    axes = [*more, *AXES[:rank]]
+    value = f"{read.name}[{', '.join(axes[len(axes) - ranks :])}]"
+    return f"y[{made}] = " + (f"Reduce(add, {', '.join(more)}, {value})" if more else value)
 
 
 def _variable(field: str) -> str:
