@@ -102,10 +102,9 @@ class LiveProgram:
     def _compiled(self, switches: Switches) -> Compilation:
         if self._last is not None:
             return self.compiler(switches).compile(self.captured)
-        progress = self._progress  # the page shows each text of the first compile as soon as it exists
+        progress, shown = self._progress, list[Column]()  # the page shows each text of the first compile when it exists
         progress.begin("rules")
         compiler = self.compiler(switches)
-        shown: list[Column] = []
 
         def add(stage: str, units: Any) -> None:
             """Show the result of a stage, without its links."""
@@ -149,25 +148,26 @@ class LiveProgram:
         A fusion rule decides at no single site. It has a value alone.
         """
         last = self._last
-        if last is None or (trace := last.trace) is None:
+        firings = [event for event in (last.events if last else ()) if isinstance(event, Firing) and event.rule == rule]
+        if last is None or not firings:
             return []
-        firings = [event for event in trace.firings if event.rule == rule]
-        chosen = next((event for event in firings if event.parameters), None)
-        if chosen is not None:
-            return [_values(chosen, name, last.compiler) for name in chosen.parameters]
-        bound = firings[0].record()["bound"] if firings else {}
-        names = (parameter.name for parameter in last.compiler.tools.rules.rule(rule).parameters) if firings else ()
+        for fired in firings:
+            if fired.parameters:
+                return [_values(fired, name, last.compiler) for name in fired.parameters]
+        bound = firings[0].record()["bound"]
+        names = (parameter.name for parameter in last.compiler.tools.rules.rule(rule).parameters)
         return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
 
     # ---- rules and their files
     def compiler(self, switches: Switches) -> Compiler:
         """Return a compiler with a trace: it reads the rule files, without the rules that are off, and the settings."""
         rules = toolchain(self.paths).rules
-        unknown = sorted(switches.without - rules.rules.keys())
-        if unknown:
-            raise rules.missing(unknown[0])
-        if switches.without:
-            text = "".join(f"without {name}\n" for name in sorted(switches.without))
+        without = sorted(switches.without)
+        for name in without:
+            if name not in rules.rules:
+                raise rules.missing(name)
+        if without:
+            text = "".join(f"without {name}\n" for name in without)
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
         return compiler_with(self.target, rules, (*self.given, *switches.settings), self.exact, Trace())
 
@@ -193,12 +193,10 @@ class LiveProgram:
 def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
     others = {key: value for key, value in fired.parameters.items() if key != name}
     sites = compiler.tools.engine.sites(fired.rule, fired.before, compiler.target, others, search=True)
-    found: list[str] = []
-    if not isinstance(fired.parameters[name], Iterable):
-        values = {match.env[name] for match in itertools.islice(sites, MOST) if name in match.env}
-        plain = [value for value in values if isinstance(value, int)]
-        found = [show(value) for value in sorted(plain)]
-    return {"name": name, "now": show(fired.parameters[name]), "values": found}
+    now = fired.parameters[name]
+    bound = (match.env.get(name) for match in itertools.islice(sites, 0 if isinstance(now, Iterable) else MOST))
+    values = sorted({value for value in bound if isinstance(value, int)})
+    return {"name": name, "now": show(now), "values": [*map(show, values)]}
 
 
 def cuda_diff(before: str, after: str) -> str:
@@ -234,10 +232,9 @@ class Turns:
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
-            self.turn()
-            work()
-        except Ended:
-            pass
+            with contextlib.suppress(Ended):
+                self.turn()
+                work()
         finally:
             with self._changed:
                 self._idle = self._over = True
@@ -293,13 +290,20 @@ class BackgroundJobs:
     updated: float = 0.0
 
     def work(self) -> None:
-        """Do everything, one step after the other."""
-        self._predict_effects()
+        """Predict each firing, and show the effects so far every EVERY seconds. Then measure and search."""
+        found: Record = {}
+        self.updated = time.monotonic()
+        for number, effect in Effects(self.made).of_all(self.made.events):
+            self.turns.turn()
+            found[str(number)] = effect
+            if self._due():
+                self._show(effects=dict(found))
+        self._show(effects=found)
         self.measure_and_search()
 
     def measure_and_search(self) -> None:
         """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
-        kernels = [dict(kernel) for kernel in self.shown.record["kernels"]]
+        kernels = list(self.shown.record["kernels"])
         for number, found in enumerate(measured_registers(self.made)):
             self.turns.turn()
             kernels[number] = kernels[number] | {"assembled": found}
@@ -317,24 +321,11 @@ class BackgroundJobs:
     def _show(self, **parts: Any) -> None:
         self.turns.do(lambda: self.shown.show(**parts))
 
-    def _predict_effects(self) -> None:
-        """Predict each firing, and show the effects so far every EVERY seconds."""
-        found: Record = {}
-        self.updated = time.monotonic()
-        for number, effect in Effects(self.made).of_all(self.made.events):
-            self.turns.turn()
-            found[str(number)] = effect
-            if self._due():
-                self._show(effects=dict(found))
-        self._show(effects=found)
-
     def _due(self) -> bool:
-        now = time.monotonic()
-        due = now - self.updated > EVERY
-        self.updated = now if due else self.updated
+        if due := time.monotonic() - self.updated > EVERY:
+            self.updated = time.monotonic()
         return due
 
-    # ---- searches
     def _searched(self, search: Callable[[], Record]) -> Record:
         try:
             return search()
@@ -396,8 +387,7 @@ def effect(cell: str, text: str) -> Html:
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     machine, captured = default_target(), capture_text(text)
-    compilers = (compiler_with(machine, given, trace=Trace()) for given in (None, rules))
-    before, after = (compiler.compile(captured) for compiler in compilers)
+    before, after = (compiler_with(machine, given, trace=Trace()).compile(captured) for given in (None, rules))
     return _shown(file, before, after)
 
 
@@ -410,13 +400,13 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     pieces = [html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}")]
     pieces += [html.folded(event.line(), html.difference("\n".join(event.diff())), True) for event in fired[:SHOWN]]
     if not fired:
-        pieces += [html.line(event.line()) for event in refused[:SHOWN]]
-        if not refused:
-            pieces.append(html.line("No pass contains the rule: check its level, and `dplc rules list --rules FILE`."))
+        unasked = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
+        pieces += map(html.line, [event.line() for event in refused[:SHOWN]] or [unasked])
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))
-    diff = cuda_diff(before.cuda, after.cuda)
-    changed = html.folded("what it changes in the CUDA", html.difference(diff))
-    pieces.append(changed if diff else html.line("The CUDA is the same."))
+    if diff := cuda_diff(before.cuda, after.cuda):
+        pieces.append(html.folded("what it changes in the CUDA", html.difference(diff)))
+    else:
+        pieces.append(html.line("The CUDA is the same."))
     return html.together(*pieces)
