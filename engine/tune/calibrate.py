@@ -291,8 +291,10 @@ def fit(points: Sequence[FitPoint], base: Target) -> Fit:
             rows.append(("the rest", f"fitted to {name}", other, moved))
     whole = fitted(points, base)
     rows.append(("all", "fitted to all", points, whole))
-    agreements = (agreement(point.variant(target) for point in some) for _, _, some, target in rows)
-    return Fit(whole, tuple((name, constants, found) for (name, constants, *_), found in zip(rows, agreements)))
+    return Fit(
+        whole,
+        tuple((name, constants, agreement(p.variant(target) for p in some)) for name, constants, some, target in rows),
+    )
 
 
 def fitted(points: Sequence[FitPoint], base: Target) -> Target:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
@@ -41,7 +41,6 @@ ELSEWHERE = 1 / 4  # how often a search leaves the fusion variant of its best sc
 NEAR = 0.2  # largest difference in reward of a fusion variant that may still win: 2.2 times as slow
 
 T = TypeVar("T")
-Scored = tuple[tuple[ScheduleCandidate, int, Score], ...]  # schedules of kernels, how often each is launched, its score
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ class Tried:
 
     candidate: ProgramCandidate
     score: Score
-    reward: float
-    parts: Scored = ()
+    reward: float = 0.0
+    parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
 
 
 def reward(score: Score, default: float | None) -> float:
@@ -456,11 +455,11 @@ class SearchRun:
 
     def run(self) -> SearchRun:
         """Search until the budget ends. Ctrl-C ends the search too, and the results are kept."""
-        first, ahead = self.space.default(), AHEAD if self.options.assemble else 1
-        self.default, parts = self._scored(first)
+        first, ahead = self._scored(self.space.default()), AHEAD if self.options.assemble else 1
+        self.default = first.score
         try:
             with ThreadPoolExecutor(ahead) as pool:
-                self._hear(first, self.default, parts)
+                self._hear(first)
                 while not self._spent() and self._round(ahead, pool.map if ahead > 1 else map):
                     pass
         except KeyboardInterrupt:
@@ -469,12 +468,12 @@ class SearchRun:
         self._hand_on(0)
         return self
 
-    def _round(self, ahead: int, each: Callable[..., Iterable[Any]]) -> bool:
+    def _round(self, ahead: int, each: Callable[..., Iterable[Tried]]) -> bool:
         """Evaluate some proposals together. Return False if the search has no more."""
         left = ahead if self.limit is None else min(ahead, self.limit - self.tries)
         proposals = list(islice(iter(self.search.propose, None), left))
-        for candidate, (score, parts) in zip(proposals, each(self._scored, proposals), strict=True):
-            self._hear(candidate, score, parts)
+        for tried in each(self._scored, proposals):
+            self._hear(tried)
         return bool(proposals)
 
     def _spent(self) -> bool:
@@ -498,16 +497,17 @@ class SearchRun:
         why = refusal(candidate.tile, candidate.target, candidate.space.granted)
         return Score(None, self.evaluator.basis, "refused", why) if why else self.evaluator(candidate)
 
-    def _scored(self, whole: ProgramCandidate) -> tuple[Score, Scored]:
-        """Return the score of a program, its times summed over the launches, and the scores of its kernels."""
+    def _scored(self, whole: ProgramCandidate) -> Tried:
+        """Return a program with its time, summed over the launches, and the scores of its kernels."""
         if whole.problem:
-            return Score(None, self.evaluator.basis, "refused", whole.problem), ()
+            return Tried(whole, Score(None, self.evaluator.basis, "refused", whole.problem))
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
-        return together([(score, count) for _, count, score in parts]), parts
+        return Tried(whole, together([(score, count) for _, count, score in parts]), 0.0, parts)
 
-    def _hear(self, candidate: ProgramCandidate, score: Score, parts: Scored) -> None:
+    def _hear(self, tried: Tried) -> None:
         self.tries += 1
-        for part, _, own in parts:
+        score = tried.score
+        for part, _, own in tried.parts:
             if part.key in self._scores:
                 continue
             self._scores[part.key] = own
@@ -515,7 +515,7 @@ class SearchRun:
             if own.seconds is not None:
                 leaders = *self.fastest.get(part.loops, ()), (own.seconds, part)
                 self.fastest[part.loops] = sorted(leaders, key=itemgetter(0))[:LEADERS]
-        if (key := candidate.key) in self._known:
+        if (key := tried.candidate.key) in self._known:
             self.repeated += 1
         else:
             self._known.add(key)
@@ -524,11 +524,11 @@ class SearchRun:
             self.refused += score.status == "refused"
             self.failed += score.status not in ("ok", "refused")
             if score.seconds is not None and (self.best is None or score.seconds < self.best[0]):
-                self.since, self.best = 0, (score.seconds, candidate)
+                self.since, self.best = 0, (score.seconds, tried.candidate)
                 self.curve.append((self.tries, self.programs, score.seconds))
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
         reference = self.default.seconds or (self.curve[0][2] if self.curve else None)
-        tried = Tried(candidate, score, reward(score, reference), parts)
+        tried = replace(tried, reward=reward(score, reference))
         self.search.observe(tried)
         self._hand_on(REPORTED)
         if self.store is not None and self.options.check:
@@ -675,7 +675,8 @@ class SearchLog:
     def __init__(self) -> None:
         self.root = SharedPrefix()
         self.kernels: dict[Program, tuple[float | None, int]] = {}
-        self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]] = {}
+        self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]]
+        self.effects = defaultdict(lambda: defaultdict(CandidateTimes))
         self._nodes = 0
 
     def observe(self, run: SearchRun, tried: Tried) -> None:
@@ -705,8 +706,7 @@ class SearchLog:
                 if token != DEFAULT
             ]
             for step, rule, name, value in effects:
-                times = self.effects.setdefault((candidate.loops[0].name, step, rule, name), {})
-                times.setdefault(value, CandidateTimes()).add(score.seconds)
+                self.effects[candidate.loops[0].name, step, rule, name][value].add(score.seconds)
 
 
 def show(token: Token) -> str:
