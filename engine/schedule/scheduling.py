@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby, takewhile, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,7 +18,8 @@ from ...codegen.materialise import materialise
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size, Var
-from ...ir.node import Node, contents, nodes
+from ...ir.facts.layout import thread_count
+from ...ir.node import Node, contents
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding
 from ...ir.substitute import substitute, with_hints, with_sizes
@@ -172,7 +173,7 @@ def placed(made: Program, before: Program, taken: set[str]) -> Program:
 
 def cuda_of(kernels: Program, shaped: Shaped | None = None, sizes: Binding = AT_HINTS) -> tuple[CudaKernel, ...]:
     """Return the CUDA of kernels. shaped: the rules that a comment names; sizes: the numbers of the kernels' sizes."""
-    named: Mapping[str, list[str]] = shaped or {}
+    named = shaped or {}
     return tuple(print_cuda(kernel, tuple(dict.fromkeys(named.get(kernel.name, ()))), sizes) for kernel in kernels)
 
 
@@ -199,13 +200,6 @@ MOST_REGISTERS = 255  # of one thread
 REGISTER_GRAIN = 8
 
 
-def register_budget(tile: Tile, target: Target) -> int:
-    """Return the registers that the compiler may give to a thread of a block."""
-    threads = -(-_extent(tile, "THREAD") // 32) * 32
-    share = target.registers // threads
-    return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
-
-
 def predicted_registers(program: Program, number: int, target: Target) -> int:
     """Return the registers of a thread, predicted from Tile IR.
 
@@ -213,14 +207,25 @@ def predicted_registers(program: Program, number: int, target: Target) -> int:
     convolution of 3 channels), in 11 kernels on sm_80.
     """
     site = Site(program, (number,), target)
-    tile: Any = site.tile
-    return min(int(registers(site, tile.axes, tile.body)), register_budget(tile, target))
+    return min(_estimate(site), _register_budget(site))
 
 
 def estimated_registers(program: Program, target: Target) -> int:
     """Return the largest estimate of a thread's registers among the kernels, regardless of the budget."""
     sites = (Site(program, (number,), target) for number in range(len(program)))
-    return max((int(registers(site, site.tile.axes, site.tile.body)) for site in sites if site.tile), default=0)
+    return max((_estimate(site) for site in sites if site.tile), default=0)
+
+
+def _estimate(site: Site) -> int:
+    tile: Any = site.tile
+    return int(registers(site, tile.axes, tile.body))
+
+
+def _register_budget(site: Site) -> int:
+    """Return the registers that the compiler may give to a thread of a block."""
+    tile: Any = site.tile
+    share: int = site.target.registers // (-(-thread_count(tile) // 32) * 32)
+    return min(MOST_REGISTERS, share // REGISTER_GRAIN * REGISTER_GRAIN)
 
 
 def refusal(program: Program, target: Target, granted: float = 0) -> str | None:
@@ -230,33 +235,22 @@ def refusal(program: Program, target: Target, granted: float = 0) -> str | None:
     others. It is infinite if no program is refused for its registers.
     """
     for number, kernel in enumerate(program):
-        site, tile = Site(program, (number,), target), next(iter(nodes(kernel, Tile)), None)
-        if tile is None:
+        site = Site(program, (number,), target)
+        if (tile := site.tile) is None:
             return f"kernel `{kernel.name}` has no tile"
-        unknown = next((axis for axis in tile.axes if axis.role != "BLOCK" and axis.extent.__class__ is not int), None)
-        if unknown is not None:
-            extent = print_expr(unknown.extent)
-            return f"axis `{unknown.name}` of a block is as long as `{extent}`, known at a call only"
-        threads = _extent(tile, "THREAD")
-        if threads > MAX_THREADS_PER_BLOCK:
+        for axis in tile.axes:
+            if axis.role != "BLOCK" and axis.extent.__class__ is not int:
+                extent = print_expr(axis.extent)
+                return f"axis `{axis.name}` of a block is as long as `{extent}`, known at a call only"
+        if (threads := thread_count(tile)) > MAX_THREADS_PER_BLOCK:
             return f"{threads} threads per block; {MAX_THREADS_PER_BLOCK} are possible"
         if (left := smem_left(site)) < 0:
             return f"{target.smem - left} bytes of shared memory; {target.smem} are possible"
         if granted < math.inf:
-            wanted, budget = registers(site, tile.axes, tile.body), register_budget(tile, target)
+            wanted, budget = _estimate(site), _register_budget(site)
             if wanted > max(budget + policy(target).register_slack, granted):
                 return f"about {wanted} registers per thread; {budget} are possible"
     return None
-
-
-def _extent(tile: Tile, role: str) -> int:
-    return math.prod(int(axis.extent) for axis in tile.axes if axis.role == role)
-
-
-# ---- Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
-#
-# One look-up takes tens of microseconds. A schedule of other sizes is used only if the model does not predict that it
-# is slower than the default order; that is found out once for each kernel and process.
 
 
 # ---- Replay a schedule at the sizes it was found for, or at others where that is legal.
@@ -297,11 +291,13 @@ def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision
 
 def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
     """Return a spot with the values of a stored decision; None if one is not there or not legal."""
-    found: RuleSite | None = spot
-    while found is not None and found.open is not None:
-        wanted = values.get(found.open.name)
-        value = next((v for v in found.open.values if written(v, numbers) == wanted), None)
-        found = None if value is None else found.choose(value)
+
+    def recorded(site: RuleSite) -> Iterator[Any]:
+        assert site.open is not None
+        wanted = values.get(site.open.name)
+        return (value for value in site.open.values if written(value, numbers) == wanted)
+
+    found = spot.filled(recorded)
     if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
         return None
     return found
@@ -317,70 +313,48 @@ def replay(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Sha
 
     shaped: as of `run_pipeline`. Raises DplcError for a decision that is not legal any more.
     """
-    numbers = numbers_of((kernel,))
-    waiting = list(reversed(schedule))
-
-    def as_written(step: PassStep, program: Program) -> Program:
-        while waiting and waiting[-1].step == step.label:
-            program = carried_out(scheduler, step, program, waiting.pop(), numbers)
-        return program
-
-    program = _walked(scheduler, kernel, as_written, shaped)
-    if waiting:
-        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{waiting[-1].step}`, which does not run")
+    program, done = _replayed(scheduler, kernel, schedule, shaped, False)
+    if done < len(schedule):
+        step = schedule[done].step
+        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{step}`, which does not run")
     return program
 
 
-def replay_nearest(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped) -> tuple[Program, int]:
-    """Replay a schedule that was found for other sizes: each firing where it is legal, else the default of its pass.
+def _replayed(
+    scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None, other_sizes: bool
+) -> tuple[Program, int]:
+    """Return a kernel of Loop IR as kernels of Tile IR, and how many of the recorded firings were carried out.
 
-    Return the kernels of Tile IR, and how many of the recorded firings were carried out. A pass without a firing there
-    has none here.
+    Each pass has the recorded firings, once the kernel has its Tile. A firing that is not legal is an error; at sizes
+    other than those that the schedule was found for, another site will do, and then the default for the rest of the
+    pass.
     """
-    numbers = numbers_of((kernel,))
-    kept = 0
+    numbers, engine, target = numbers_of((kernel,)), scheduler.tools.engine, scheduler.target
+    done = 0
 
-    def where_legal(step: PassStep, program: Program) -> Program:
-        """Carry out the recorded firings as long as they are legal, then the default for the rest of the pass."""
-        nonlocal kept
-        wanted = [decision for decision in schedule if decision.step == step.label]
-        for place, decision in enumerate(wanted):
-            made = None
-            with contextlib.suppress(DplcError):
-                made = carried_out(scheduler, step, program, decision, numbers)
-            sites = spots(scheduler.tools.engine, step, program, scheduler.target) if made is None else ()
-            for spot in (spot for spot in sites if spot.rule == decision.rule):  # the first legal one
-                if (found := chosen(spot, decision.parameters, numbers)) is not None:
-                    made = fired(step, found.choice, scheduler.trace)
-                    break
-            if made is None:
-                if place and not any("repeat" in rule.attributes for rule in step.rules):
-                    return program
-                return scheduler.tools.engine.fire(step, program, scheduler.target, trace=scheduler.trace)
-            program, kept = made, kept + 1
+    def decide(step: PassStep, program: Program) -> Program | None:
+        nonlocal done
+        if untiled(program):
+            return None
+        waiting = schedule if other_sizes else takewhile(lambda one: one.step == step.label, schedule[done:])
+        for place, decision in enumerate(one for one in waiting if one.step == step.label):
+            own = spot_at(engine, step, decision.rule, program, target, decision.site)
+            others = spots(engine, step, program, target) if other_sizes else ()
+            sites = (spot for spot in chain((own,), others) if spot is not None and spot.rule == decision.rule)
+            legal = (found for spot in sites if (found := chosen(spot, decision.parameters, numbers)) is not None)
+            if (found := next(legal, None)) is not None:
+                program, done = fired(step, found.choice, scheduler.trace), done + 1
+            elif not other_sizes:
+                what = f"the remembered schedule does not fit: `{decision.rule}` cannot fire at {decision.site}"
+                raise DplcError(what, notes=(f"parameters {decision.parameters}",), hint="tune the kernel again")
+            elif place and not any("repeat" in rule.attributes for rule in step.rules):
+                break
+            else:
+                return engine.fire(step, program, target, trace=scheduler.trace)
         return program
 
-    return _walked(scheduler, kernel, where_legal, shaped), kept
-
-
-def _walked(
-    scheduler: Scheduler, kernel: Kernel, decide: Callable[[PassStep, Program], Program], shaped: Shaped | None
-) -> Program:
-    """Return a kernel of Loop IR after all passes of the schedule, decided once it has its Tile."""
     program = scheduler.passes("loop", (kernel,), shaped)
-    return scheduler.passes(
-        "tile", program, shaped, lambda step, program: None if untiled(program) else decide(step, program)
-    )
-
-
-def carried_out(scheduler: Scheduler, step: PassStep, program: Program, wanted: Decision, numbers: Numbers) -> Program:
-    """Return a program after a decision. Raises DplcError if it is not legal."""
-    spot = spot_at(scheduler.tools.engine, step, wanted.rule, program, scheduler.target, wanted.site)
-    found = None if spot is None else chosen(spot, wanted.parameters, numbers)
-    if found is None:
-        what = f"the remembered schedule does not fit: `{wanted.rule}` cannot fire at {wanted.site}"
-        raise DplcError(what, notes=(f"parameters {wanted.parameters}",), hint="tune the kernel again")
-    return fired(step, found.choice, scheduler.trace)
+    return scheduler.passes("tile", program, shaped, decide), done
 
 
 def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
@@ -393,6 +367,12 @@ def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
         where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
         trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
     return made
+
+
+# ---- Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.
+#
+# One look-up takes tens of microseconds. A schedule of other sizes is used only if the model does not predict that it
+# is slower than the default order; that is found out once for each kernel and process.
 
 
 SWITCH = "DPLC_NO_DB"  # in the environment: no compile looks into the user's own store
@@ -430,67 +410,68 @@ class StoredSchedules:
 
     def __call__(self, kernel: Kernel, scheduler: Scheduler, shaped: Shaped) -> tuple[Program | None, Origin]:
         """Return the kernel under the best schedule that there is, None for the default order; and its origin."""
-        key, trace = key_of(kernel, scheduler.target, scheduler.tools.rules), scheduler.trace
+        key = key_of(kernel, scheduler.target, scheduler.tools.rules)
         entries = self.store.exact(key)
-        held = self.store.valid(entries, key)
-        refused = ""
-        for entry in held:
-            own, mark = Shaped(), len(trace.events) if trace is not None else 0
+        if not entries:
+            return self._nearest(key, kernel, scheduler, shaped)
+        refused = f"the rules have changed since `{kernel.name}` was tuned"
+        for entry in self.store.valid(entries, key):
             try:
-                program = replay(scheduler, kernel, entry.tuned.schedule, own)
-                refused = refusal(program, scheduler.target, math.inf) or ""
+                with _attempt(scheduler, shaped) as own:
+                    program = replay(scheduler, kernel, entry.tuned.schedule, own)
+                    if why := refusal(program, scheduler.target, math.inf):
+                        raise DplcError(why)
             except DplcError as error:
                 refused = error.what
-            if not refused:
-                shaped.update(own)
-                brief = f"{entry.tuned.basis} for {entry.key.device}"
-                if not entry.current(key):
-                    brief += f" with other tools ({entry.key.tools})"
-                if entry.key.rules != key.rules:
-                    brief += ", before rules were changed that it does not use"
-                return program, _origin(kernel, "store", entry, brief)
-            if trace is not None:
-                del trace.events[mark:]
-            self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
-            refused = f"default order: {refused}"
-        if entries and not held:
-            refused = f"default order: the rules have changed since `{kernel.name}` was tuned"
-        if entries:
-            return None, Origin(kernel.name, "default", refused)
-        return self._nearest(key, kernel, scheduler, shaped)
+                self.store.say_once(f"note: the remembered schedule of kernel `{kernel.name}` is not taken: {refused}")
+                continue
+            brief = f"{entry.tuned.basis} for {entry.key.device}"
+            if not entry.current(key):
+                brief += f" with other tools ({entry.key.tools})"
+            if entry.key.rules != key.rules:
+                brief += ", before rules were changed that it does not use"
+            return program, _origin(kernel, "store", entry, brief)
+        return None, Origin(kernel.name, "default", f"default order: {refused}")
 
     # ---- other sizes
     def _nearest(
         self, key: TuningKey, kernel: Kernel, scheduler: Scheduler, shaped: Shaped
     ) -> tuple[Program | None, Origin]:
-        farthest, near = policy(scheduler.target).farthest_octaves, dict[tuple[int, ...], float]()
-        for one in (family := self.store.family(key)):
-            near[one.key.extents] = distance(key.extents, one.key.extents, farthest)
+        farthest, family = policy(scheduler.target).farthest_octaves, self.store.family(key)
+        near = {one.key.extents: distance(key.extents, one.key.extents, farthest) for one in family}
         held = self.store.valid((one for one in family if near[one.key.extents] < math.inf), key)
         entry = min(held, key=lambda one: (near[one.key.extents], one.key.extents), default=None)
         if entry is None:
             return None, Origin(kernel.name, "default", "default order: never tuned, nor at sizes near these")
-        trace, own = scheduler.trace, Shaped()
-        mark = len(trace.events) if trace is not None else 0
+        schedule, at = entry.tuned.schedule, f"at the nearest sizes ({sizes(entry)})"
         try:
-            program, kept = replay_nearest(scheduler, kernel, entry.tuned.schedule, own)
-            known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
-            if known not in self._slower:
-                quiet = replace(scheduler, trace=None)
-                self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
-            slower = self._slower[known]  # by the model, than the default order
+            with _attempt(scheduler, shaped) as own:
+                program, kept = _replayed(scheduler, kernel, schedule, own, True)
+                known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
+                if known not in self._slower:
+                    quiet = scheduler.untraced
+                    self._slower[known] = _seconds(program, quiet) > _seconds(quiet.by_default((kernel,)), quiet)
+                if self._slower[known]:  # by the model, than the default order
+                    raise DplcError("slower")
         except DplcError:
-            slower = True
-        if slower:
-            if trace is not None:
-                del trace.events[mark:]
-            said = f"default order: the schedule at the nearest sizes ({sizes(entry)}) is predicted to be slower here"
+            said = f"default order: the schedule {at} is predicted to be slower here"
             return None, Origin(kernel.name, "default", said)
-        shaped.update(own)
-        brief = (
-            f"{entry.tuned.basis} at the nearest sizes ({sizes(entry)}), {kept} of {len(entry.tuned.schedule)} choices"
+        return program, _origin(
+            kernel, "nearest", entry, f"{entry.tuned.basis} {at}, {kept} of {len(schedule)} choices"
         )
-        return program, _origin(kernel, "nearest", entry, brief)
+
+
+@contextlib.contextmanager
+def _attempt(scheduler: Scheduler, shaped: Shaped) -> Iterator[Shaped]:
+    """Yield what receives the passes of a replay. An error leaves nothing of it in the trace and in `shaped`."""
+    own, events = Shaped(), scheduler.trace.events if scheduler.trace is not None else []
+    mark = len(events)
+    try:
+        yield own
+    except DplcError:
+        del events[mark:]
+        raise
+    shaped.update(own)
 
 
 def _seconds(program: Program, scheduler: Scheduler) -> float:
@@ -546,22 +527,19 @@ def tuned_ranges(
 
 def _part(kernel: Kernel, entry: Entry) -> tuple[Dim, ...]:
     """Return the sizes as an entry has them; () if they are not a part of a kernel's."""
-    sizes = sizes_of(kernel)
-    written, extents = written_extents(kernel), entry.key.extents
-    if len(written) != len(extents) or len(entry.key.ranges) not in (0, len(sizes)):
+    sizes, ranges, extents = sizes_of(kernel), entry.key.ranges, entry.key.extents
+    written = written_extents(kernel)
+    if len(written) != len(extents) or len(ranges) not in (0, len(sizes)):
         return ()
     # the sizes at which the kernel has such extents, from its dimensions or loops that are sizes
     usual = {size.name: extent for size, extent in zip(written, extents, strict=True) if isinstance(size, Size)}
-    if len(usual) != len(sizes):
+    if len(usual) != len(sizes) or ranges == tuple((size.low, size.high, size.multiple) for size in sizes):
         return ()
-    if not entry.key.ranges:
-        held = all(Dim.of(size).admits(usual[size.name]) for size in sizes)
-        return tuple(Dim(name, n, n) for name, n in usual.items()) if held else ()
     found = list[Dim]()
-    for size, (low, high, multiple) in zip(sizes, entry.key.ranges, strict=True):
+    for size, given in zip_longest(sizes, ranges):
         hint = usual[size.name]
+        low, high, multiple = given or (hint, hint, size.multiple)
         if not size.low <= low <= hint <= high <= size.high or multiple % size.multiple or hint % multiple:
             return ()
-        found.append(Dim(size.name, low, high, multiple, hint))
-    whole = all(entry.key.ranges[n] == (size.low, size.high, size.multiple) for n, size in enumerate(sizes))
-    return () if whole else tuple(found)
+        found.append(Dim(size.name, low, high, multiple, hint) if given else Dim(size.name, hint, hint))
+    return tuple(found)
