@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from ..language.definitions import format_value
 from ..language.format import format_fact, format_number, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
-from ..language.rule_files import read_text
+from ..language.rule_files import rule_source
 from ..language.rule_scope import Finding
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
@@ -34,7 +37,7 @@ from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import all_rule_files
 from ..workbench import reference
 from .options import Flags
-from .output import bars, print_json, print_note, print_remark, print_text, write, write_file, writing
+from .output import bars, print_json, print_note, print_remark, print_text, write, write_file
 
 
 def list_rules(flags: Flags) -> None:
@@ -72,33 +75,36 @@ def _record(step: PassStep) -> dict[str, Any]:
 def show_rule(flags: Flags) -> None:
     """Print a rule, a whole pass, the members of a family, a number or a fact."""
     rules = load(flags.rules or ())
-    name, devices = rules.plain(flags.name), list(for_every_device(rules))
+    name, devices = rules.plain(flags.name), [*for_every_device(rules)]
+    every, facts = rules.rules.values(), [fact for file in rules.files for fact in file.facts]
     if name in rules.rules:
-        found = list(dict.fromkeys(each.rules[name] for each in devices))
+        found = [*dict.fromkeys(each.rules[name] for each in devices)]
     else:
-        found = list(rules.passes.get(name, ())) or [r for r in rules.rules.values() if name in (r.family, r.file)]
-    if flags.python and not found and (name in rules.numbers or name in rules.facts):
-        raise UsageError(f"`{name}` is not a rule, so no function is generated for it", hint="leave --python out")
+        found = [*rules.passes.get(name, ())] or [rule for rule in every if name in (rule.family, rule.file)]
     for rule in found:
         text = generated_matcher(rule) if flags.python else format_rule(rules.written.get(rule.name, rule))
         print_text(f"# {rule.location}\n{text}\n", "python" if flags.python else "rw")
-    readers = [rule.name for rule in rules.rules.values() if name in rule.words]
-    readers += [fact.name for file in rules.files for fact in file.facts if name in words_in(fact.value)]
-    if not found and name in rules.numbers:
-        readers += [other.name for other in rules.numbers.values() if name in words_in(other.declared.value)]
-        read = f"# read by {', '.join(readers)}\n" if readers else "# read by facts and searches only\n"
-        for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
-            old = number.overrides
-            over = "" if old is None else f"# overrides {format_value(old.value)}, {old.location}\n"
-            print_text(f"# {number.location}\n{format_number(number.declared).rstrip()}\n{over}{read}", "rw")
-    elif not found and name in rules.facts:
-        for fact in [fact for file in rules.files for fact in file.facts if fact.name == name]:
-            read = f"# asked by {', '.join(readers)}\n"
-            print_text(f"# {_location(fact.span)}\n{format_fact(fact)}{read}", "rw")
-    elif not found:
-        files = (rule.file for rule in rules.rules.values())
-        known = (*rules.numbers, *rules.facts, *rules.rules, *rules.passes, *files)
+    if found:
+        return
+    if name not in {**rules.numbers, **rules.facts}:
+        known = (*rules.numbers, *rules.facts, *rules.rules, *rules.passes, *(rule.file for rule in every))
         raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, known))
+    if flags.python:
+        raise UsageError(f"`{name}` is not a rule, so no function is generated for it", hint="leave --python out")
+    readers = [rule.name for rule in every if name in rule.words]
+    readers += [fact.name for fact in facts if name in words_in(fact.value)]
+    if name not in rules.numbers:
+        for fact in facts:
+            if fact.name == name:
+                asked = f"# asked by {', '.join(readers)}\n"
+                print_text(f"# {_location(fact.span)}\n{format_fact(fact)}{asked}", "rw")
+        return
+    readers += [other.name for other in rules.numbers.values() if name in words_in(other.declared.value)]
+    for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
+        old = number.overrides
+        over = "" if old is None else f"# overrides {format_value(old.value)}, {old.location}\n"
+        read = f"# read by {', '.join(readers) or 'facts and searches only'}\n"
+        print_text(f"# {number.location}\n{format_number(number.declared).rstrip()}\n{over}{read}", "rw")
 
 
 def generated_matcher(rule: Rule) -> str:
@@ -119,52 +125,32 @@ def generated_matcher(rule: Rule) -> str:
     return "\n".join([*(f"# {line}" for line in shown), text])
 
 
-def accept_examples(paths: list[Path]) -> None:
-    """Write the results of the rules of some files into their examples. Raises UsageError without a file.
-
-    An error restores all files, byte for byte.
-    """
-    if not paths:
-        raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
-    load_facts()
-    before = {file: file.read_bytes() for file in all_rule_files(paths) if file.is_file()}
-    try:
-        missing = {place: span for file in before for place, span in fill(file).items()}
-        ran = _examples(load(paths, copies=True), set(map(str, before)), set())
-        failures = [failure for _, _, failed in ran for failure in failed]
-        print_remark(f"{accept(failures, missing)} examples rewritten: read what they say now")
-    except BaseException:
-        for file, text in before.items():
-            if file.read_bytes() != text:
-                with writing(file, ANY_FILE) as whole:
-                    whole.write(text)
-        raise
-
-
 def test_rules(flags: Flags) -> None:
     """Run static checks and examples of the given files, or of all built-in rules.
 
     A file may be an edited built-in one.
     """
-    paths = [*(flags.files or []), *(flags.rules or [])]
+    paths = [*(flags.files or ()), *(flags.rules or ())]
     if flags.accept:
         accept_examples(paths)
     rules = load(paths, copies=True)
     pipelines(rules)  # a line that names no pass is an error of the file
-    for file in {file.source.name for file in built_in_files()} - {file.source.name for file in rules.files}:
-        print_remark(f"tested in the place of {file}")
+    kept = {file.source.name for file in rules.files}
+    for name in (file.source.name for file in built_in_files()):
+        if name not in kept:
+            print_remark(f"tested in the place of {name}")
     sources = set(map(str, all_rule_files(paths)))
     found = check(rules, sources or None)
     doubtful, wrong = warnings(found), errors(found)
+    broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
     for told in (*doubtful, *wrong):  # errors last: they are right above the prompt
         print_note(told.render())
-    broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
-    ran = list(_examples(rules, sources, broken))
-    failures = [failure for _, _, unmet in ran for failure in unmet]
+    counts, examples, unmet = zip(*_examples(rules, sources, broken), strict=True)
+    failures = [*itertools.chain.from_iterable(unmet)]
     for failure in failures:
         print_note(failure.render())
     failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
-    write(f"{sum(n for n, _, _ in ran)} rules, {sum(n for _, n, _ in ran)} examples, {failed}\n")
+    write(f"{sum(counts)} rules, {sum(examples)} examples, {failed}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")
 
@@ -203,8 +189,8 @@ def show_nodes(flags: Flags) -> None:
 
     Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
     """
-    names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level == "torch" else []
-    ops = [reference.op(name) for name in names if flags.level in (None, "torch")]
+    names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level else ()
+    ops = map(reference.op, names if flags.level in (None, "torch") else ())
     _show([*reference.nodes(), *filter(None, ops)], flags, "node")
 
 
@@ -222,24 +208,24 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     elif name:
         print_text("\n\n".join(map(_whole, listed)), "rw")
     else:
-        groups: dict[str, list[str]] = {}
+        groups = defaultdict[str, str](str)
         for entry in listed:
             where = "every level" if set(entry.levels) == set(LEVELS) else ", ".join(entry.levels)
-            group = groups.setdefault(f"# {entry.kind}s on {where}\n", [])
-            group.append(f"{entry.signature:{WIDTH}} {entry.sentence}".rstrip() + "\n")
-        print_text("\n".join(title + "".join(lines) for title, lines in groups.items()), "rw")
+            line = f"{entry.signature:{WIDTH}} {entry.sentence}".rstrip()
+            groups[f"# {entry.kind}s on {where}\n"] += f"{line}\n"
+        print_text("\n".join(title + lines for title, lines in groups.items()), "rw")
 
 
 def _whole(entry: reference.Word) -> str:
-    lines = [f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""]
-    lines += [f"    {line}".rstrip() for line in entry.says.splitlines()]
+    lines = [*entry.says.splitlines(), *([""] if entry.fields else ())]
     width = max((len(name) for name, _, _ in entry.fields), default=0)
-    lines += [""] if entry.fields else []
     for name, sort, default in entry.fields:
-        one = READABLE.get(sort.strip("[]"), sort.strip("[]"))
+        plain = sort.strip("[]")
+        one = READABLE.get(plain, plain)
         told = f"a list ({one} each)" if sort.startswith("[") else one
-        lines.append(f"    {name:{width}}  {told}{f', else {default}' if default else ''}")
-    return "\n".join(lines)
+        lines.append(f"{name:{width}}  {reference.field_text(told, default)}")
+    head = f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""
+    return "\n".join((*head, *(f"    {line}".rstrip() for line in lines)))
 
 
 # ---- lint
@@ -249,24 +235,25 @@ def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     paths = flags.files or []
-    rules, names = load(paths, copies=True), {str(path) for path in all_rule_files(paths)}
+    rules, names = load(paths, copies=True), set(map(str, all_rule_files(paths)))
     chosen = [rule for rule in rules.rules.values() if not names or rule.span.source.name in names]
     if names and (wrong := errors(check(rules, names))):
         raise DplcError(wrong[0].what, wrong[0].span, wrong[0].notes, wrong[0].hint)
-    found = list(_findings(rules, names))
+    found = _findings(rules, names)
     if flags.subjects:
-        from ..rewrite.statements.driver import Engine
         from ..verify.mutants import unviolated
 
         found += unviolated(Engine(rules), chosen, target_named())
     if flags.as_json:
         print_json(
             [
-                {"place": one.span.location if one.span is not None else "", "check": one.check, "what": one.what}
-                | {"notes": list(one.notes), "help": one.hint}
+                {
+                    "place": one.span.location if one.span else "", "check": one.check, "what": one.what,
+                    "notes": one.notes, "help": one.hint,
+                }
                 for one in found
             ]
-        )
+        )  # fmt: skip
     else:
         for finding in found:
             print_note(finding.render())
@@ -281,10 +268,9 @@ def _findings(rules: RuleSet, names: set[str]) -> list[Finding]:
     for each in for_every_device(rules):
         for declared in (one for file in each.files if not names or file.source.name in names for one in file.rules):
             rule = each.rules.get(declared.name)
-            if rule is not None and rule.span == declared.span:
-                for finding in lint_rule(rule, each):
-                    found.setdefault((finding.check, finding.span), finding)
-    return list(found.values())
+            for finding in lint_rule(rule, each) if rule and rule.span == declared.span else ():
+                found.setdefault((finding.check, finding.span), finding)
+    return [*found.values()]
 
 
 # ---- fmt
@@ -299,18 +285,19 @@ def format_files(flags: Flags) -> None:
     Raises UsageError for a missing file.
     """
     paths, check, diff = flags.files or [], flags.check, flags.diff
-    if [str(path) for path in paths] == ["-"]:
+    if paths == [Path("-")]:
         if check or diff:
             raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
         write(formatted(Source("standard input", sys.stdin.read())))
         return
-    wrong, broken, files = [], [], list(all_rule_files(paths))
-    if missing := [path for path in paths if not path.exists()]:
-        raise UsageError(f"no such file or folder: {missing[0]}")
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"no such file or folder: {path}")
+    wrong, broken, files = [], [], [*all_rule_files(paths)]
     for path in files:
         try:
-            before = read_text(path)
-            after = formatted(Source(str(path), before))
+            source = rule_source(path)
+            before, after = source.text, formatted(source)
         except DplcError as error:
             broken.append(error)
             continue
@@ -345,23 +332,29 @@ _EXAMPLE = re.compile(  # an example with indented or empty lines, and a `gives`
 )
 
 
-Place = tuple[Path, int]  # a file, and the line of an example in it
+Place = tuple[str, int]  # a file, and the line of an example in it
 
 
-def accept(failures: Iterable[Failure], missing: Mapping[Place, Span]) -> int:
-    """Write the results of rules into the `gives` of failed examples. Returns how many were written.
+def accept_examples(paths: list[Path]) -> None:
+    """Write the results of the rules of some files into their examples. Raises UsageError without a file.
 
-    An example that several rules of a family share is written only if all of them give the same program. Raises
-    DplcError for an example of `missing` that has no result, or several.
+    An example that several rules of a family share is written only if all of them give the same program. Nothing is
+    written before every text is known. Raises DplcError for an example without a program in its `gives` that has no
+    result, or several.
     """
+    if not paths:
+        raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
+    load_facts()
+    missing: dict[Place, Span] = {}
+    rules = load(paths, copies=True, edit=partial(awaiting, missing=missing))
     found: dict[Place, tuple[s.Example, set[str]]] = {}
-    for failure in failures:
-        example = failure.example
-        place = Path(example.span.source.name), example.span.line
-        if failure.got and isinstance(example.gives, tuple):
-            found.setdefault(place, (example, set()))[1].add(failure.got)
-        elif place in missing:
-            raise DplcError(failure.error().what, missing[place], failure.details)
+    for _, _, failures in _examples(rules, set(map(str, all_rule_files(paths))), set()):
+        for failure in failures:
+            example, place = failure.example, (failure.example.span.source.name, failure.example.span.line)
+            if failure.got and isinstance(example.gives, tuple):
+                found.setdefault(place, (example, set()))[1].add(failure.got)
+            elif place in missing:
+                raise DplcError(failure.error().what, missing[place], failure.details)
     for place, (example, texts) in [*found.items()]:
         if len(texts) > 1:
             what = f'example "{example.title}" is of several rules, which give different programs'
@@ -369,21 +362,21 @@ def accept(failures: Iterable[Failure], missing: Mapping[Place, Span]) -> int:
                 raise DplcError(what, missing[place])
             print_remark(what)
             del found[place]
-    for path in sorted({path for path, _ in found}):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for _, (example, texts) in sorted((one for one in found.items() if one[0][0] == path), reverse=True):
-            lines = _replaced(lines, example, *texts)
-        write_file(path, formatted(Source(str(path), "\n".join(lines) + "\n")), ANY_FILE)
-    return len(found)
+    changed: dict[str, list[str]] = {}
+    for (name, _), (example, texts) in sorted(found.items(), reverse=True):  # from the end, so that line numbers stay
+        lines = changed.get(name) or example.span.source.text.splitlines()
+        changed[name] = _replaced(lines, example, *texts)
+    laid_out = {name: formatted(Source(name, "\n".join(lines) + "\n")) for name, lines in changed.items()}
+    for name, text in laid_out.items():
+        write_file(Path(name), text, ANY_FILE)
+    print_remark(f"{len(found)} examples rewritten: read what they say now")
 
 
-def fill(path: Path) -> dict[Place, Span]:
-    """Write `pass` where an example has no program in its `gives`, which `accept` replaces.
+def awaiting(source: Source, missing: dict[Place, Span]) -> Source:
+    """Return a source with `pass` where an example has no program in its `gives`.
 
-    Returns the original locations of these examples. Raises DplcError if the file has other errors.
+    The original places of these examples are added to `missing`, under their places in the result.
     """
-    source = Source(str(path), path.read_text(encoding="utf-8-sig"))
-    missing: dict[Place, Span] = {}
     added = 0
 
     def filled(found: re.Match[str]) -> str:
@@ -392,7 +385,7 @@ def fill(path: Path) -> dict[Place, Span]:
         if refusal or not found["program"].strip() or (found["given"] or "").strip():
             return found[0]
         line = source.text.count("\n", 0, found.start()) + 1
-        missing[path, line + added] = Span(source, line, 0, line, len(source.line(line)))
+        missing[source.name, line + added] = Span(source, line, 0, line, len(source.line(line)))
         example = found[0][: found.end("program") - found.start()].rstrip()
         space = found[0][len(found[0].rstrip()) + 1 :]
         text = f"{example}\ngives\n{AWAITED}\n{space}"
@@ -400,9 +393,7 @@ def fill(path: Path) -> dict[Place, Span]:
         return text
 
     text = _EXAMPLE.sub(filled, source.text.rstrip() + "\n")
-    if missing:
-        write_file(path, text, ANY_FILE)
-    return missing
+    return Source(source.name, text) if added else source
 
 
 def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:

@@ -211,10 +211,8 @@ class RuleSet:
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The names of the targets that some declaration is for, sorted."""
-        found = [d.device for file in self.files for d in file.numbers]
-        found += [d.device for file in self.files for d in file.facts]
-        found += [d.device for file in self.files for d in file.rules]
-        return tuple(sorted({device_named(device) for device in found if device is not None}))
+        declared = (d for file in self.files for d in (*file.numbers, *file.facts, *file.rules))
+        return tuple(sorted({device_named(d.device) for d in declared if d.device is not None}))
 
     def on(self, target: Target) -> RuleSet:
         """Return the set with the declarations for a target in force; itself if there are none."""
@@ -462,16 +460,22 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
 
 
-def load(paths: Iterable[Path | str] = (), built_in: bool = True, copies: bool = False) -> RuleSet:
+def load(
+    paths: Iterable[Path | str] = (),
+    built_in: bool = True,
+    copies: bool = False,
+    edit: Callable[[Source], Source] = lambda source: source,
+) -> RuleSet:
     """Load the built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
 
     A given file that is built in replaces the built-in file. copies: a given file also replaces a built-in file if both
-    declare a rule of the same name without `override`, as an edited copy does.
+    declare a rule of the same name without `override`, as an edited copy does. edit: a change of given files.
     """
     files = list(built_in_files()) if built_in else []
     for given in paths:
         for path in rule_paths(Path(given)):
-            file = read_rules(rule_source(path), further=further_of(path))
+            further = further_of(path)
+            file = read_rules(edit(rule_source(path)), further=further and edit(further))
             place = place_of(file, files, copies)
             if file.further is None and place < len(files):  # an edited copy: the examples of what it is a copy of
                 file = read_rules(file.source, further=files[place].further)
@@ -538,7 +542,7 @@ def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | No
 def shown(rule: Rule, name: str) -> str:
     """Return the domain of a parameter as text: the first dozen of its values."""
     every = _domain(rule, name) or ()
-    return "{" + ", ".join(map(str, every[:12])) + (", ..." if len(every) > 12 else "") + "}"
+    return f"{{{', '.join(map(str, every[:12]))}{', ...' * (len(every) > 12)}}}"
 
 
 def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
