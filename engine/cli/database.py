@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import msgspec
-
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ruleset import toolchain
 from ..store.store import (
@@ -42,55 +40,57 @@ def _opened(flags: Flags, rules: list[Path] | None = None) -> SqliteStore:
     return SqliteStore(file, None if rules is None else toolchain(rules).rules, _refuse)
 
 
-def _of_device(flags: Flags) -> list[Entry]:
+def _entries(flags: Flags) -> list[Entry]:
     """Return the entries in order, only those of one device if its name or a part of it is given."""
     with _opened(flags) as store:
-        entries = store.select()
-    kept = [entry for entry in entries if flags.device is None or flags.device.lower() in entry.key.device.lower()]
+        entries = sorted(store.select(), key=lambda entry: entry.place)
+    device = (flags.device or "").lower()
+    kept = [entry for entry in entries if device in entry.key.device.lower()]
     if entries and not kept:
         print_remark(f"nothing in the store is for {flags.device}")
-    return sorted(kept, key=lambda entry: entry.place)
+    return kept
 
 
 def stats(flags: Flags) -> None:
     """Run `dplc db stats`."""
     with _opened(flags) as store:
         entries, counts = store.select(), store.counts()
-    devices = Counter((entry.key.device, entry.tuned.basis) for entry in entries)
-    rows = [{"device": device, "basis": basis, "entries": n} for (device, basis), n in sorted(devices.items())]
+    devices = sorted(Counter((entry.key.device, entry.tuned.basis) for entry in entries).items())
     size = store.path.stat().st_size
     if flags.as_json:
+        rows = [{"device": device, "basis": basis, "entries": count} for (device, basis), count in devices]
         print_json({"file": str(store.path), "bytes": size, "version": VERSION, **counts, "devices": rows})
         return
     write_lines(
         f"{store.path}: {size} bytes, version {VERSION}",
         f"{counts['kernels']} kernels, {counts['entries']} schedules, {counts['attempts']} attempts",
-        *(f"  {row['device']}: {row['entries']} {row['basis']}" for row in rows),
+        *(f"  {device}: {count} {basis}" for (device, basis), count in devices),
     )
 
 
 def list_entries(flags: Flags) -> None:
     """Run `dplc db list`."""
-    pairs = [(entry.key, entry.tuned) for entry in _of_device(flags)]
+    entries = _entries(flags)
     if flags.as_json:
-        print_json(
-            [
-                {"kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device}
-                | {"arch": key.arch, "basis": tuned.basis, "microseconds": tuned.seconds * 1e6}
-                | {"default_microseconds": tuned.default_seconds * 1e6, "search": tuned.search, "tries": tuned.tries}
-                | {"checked": tuned.checked, "tools": key.tools}
-                for key, tuned in pairs
-            ]
-        )
+        print_json([
+            {
+                "kernel": key.kernel, "extents": key.extents, "ranges": key.ranges, "device": key.device,
+                "arch": key.arch, "basis": tuned.basis, "microseconds": tuned.seconds * 1e6,
+                "default_microseconds": tuned.default_seconds * 1e6, "search": tuned.search, "tries": tuned.tries,
+                "checked": tuned.checked, "tools": key.tools,
+            }
+            for key, tuned in ((entry.key, entry.tuned) for entry in entries)
+        ])  # fmt: skip
         return
-    rows = []
-    for key, tuned in pairs:
-        gain = f"{tuned.default_seconds / tuned.seconds:5.2f}x of default"
-        sizes = ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key)
-        found_by = f"{tuned.search}, {tuned.tries} tries"
-        rows.append(
-            (key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us {tuned.basis}", gain, sizes, found_by)
+    rows = (
+        (
+            key.kernel[:SHOWN], key.device, f"{tuned.seconds * 1e6:9.4g} us {tuned.basis}",
+            f"{tuned.default_seconds / tuned.seconds:5.2f}x of default",
+            ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key),
+            f"{tuned.search}, {tuned.tries} tries",
         )
+        for key, tuned in ((entry.key, entry.tuned) for entry in entries)
+    )  # fmt: skip
     print_rows(("",) * 6, rows)
 
 
@@ -102,17 +102,15 @@ def _lengths(key: TuningKey) -> str:
 
 def show(flags: Flags) -> None:
     """Run `dplc db show`."""
-    kernel = flags.name
-    with _opened(flags) as store:
-        every = store.select()
-    found = sorted((entry for entry in every if entry.key.kernel.startswith(kernel)), key=lambda entry: entry.place)
+    kernel, entries = flags.name, _entries(flags)
+    found = [entry for entry in entries if entry.key.kernel.startswith(kernel)]
     if not found:
-        keys = {entry.key.kernel[:SHOWN] for entry in every}
+        keys = {entry.key.kernel[:SHOWN] for entry in entries}
         raise UsageError(f"no kernel of the store begins with `{kernel}`", hint=did_you_mean(kernel[:SHOWN], keys))
     if flags.as_json:
-        print_json([msgspec.to_builtins(entry) for entry in found])
-        return
-    write("\n".join(_text(entry) for entry in found))
+        print_json(found)
+    else:
+        write("\n".join(map(_text, found)))
 
 
 def _text(entry: Entry) -> str:
@@ -122,8 +120,8 @@ def _text(entry: Entry) -> str:
         f"  {key.device} ({key.arch}), {key.tools}",
         f"  {tuned.seconds * 1e6:.4g} us {tuned.basis}; default order {tuned.default_seconds * 1e6:.4g} us",
         f"  found by {tuned.search}, seed {tuned.seed}, {tuned.tries} tries; checked: {tuned.checked or 'no'}",
+        *(f"  {name}: {value}" for name, value in sorted(tuned.details.items())),
     ]
-    lines += [f"  {name}: {value}" for name, value in sorted(tuned.details.items())]
     for decision in tuned.schedule:
         texts = ((name, str(value)) for name, value in decision.parameters.items())
         values = ", ".join(f"{name}={text[:LONGEST]}{'..' * (len(text) > LONGEST)}" for name, text in texts)
@@ -137,7 +135,7 @@ def export(flags: Flags) -> None:
         with _opened(flags) as store:
             text = export_attempts(store.measurements())
     else:
-        text = export_lines(_of_device(flags))
+        text = export_lines(_entries(flags))
     if flags.file is None:
         write(text)
     else:
