@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import os
 import platform
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -82,10 +82,10 @@ def bench(
             say(f"measuring {one.record.name}")
             tensors = {name: tensor.cuda() for name, tensor in one.subject.inputs().items()}
             one.record.measured = measured(one, tensors, Callee(one.compilation, "cuda"), CudaClock())
-    records, head = [one.record for one in compiled], provenance(steps.command, made.target, made.tools)
+    records = [one.record for one in compiled]
     return BenchRecord(
         suite=str(path), about=suite.about, published=suite.published, totals=totals(records, *times), cases=records,
-        **head,
+        **provenance(steps.command, made.target, made.tools),
     )  # fmt: skip
 
 
@@ -109,8 +109,11 @@ def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]
 
 
 def totals(records: list[CaseRecord], wall: float, cpu: float, rules_ms: float) -> Totals:
-    """Return the totals under the table. wall, cpu, rules_ms: as in `CompileTimes`."""
-    spills = [record.spills for record in records if record.spills is not None]
+    """Return the totals under the table.
+
+    wall, cpu, rules_ms: wall-clock and processor seconds of all compiles, and milliseconds of loading the rules.
+    """
+    spills = [k.spill_bytes for record in records for k in record.kernels if k.spill_bytes is not None]
     runs = [record.run for record in records if record.run is not None]
     return Totals(
         cases=len(records),
@@ -121,7 +124,7 @@ def totals(records: list[CaseRecord], wall: float, cpu: float, rules_ms: float) 
         rules_ms=rules_ms,
         spill_bytes=sum(spills) if spills else None,
         wrong=sum(not run.ok for run in runs) if runs else None,
-        predicted_geomean_us=geomean(record.predicted_us for record in records if record.predicted_us is not None),
+        predicted_geomean_us=geomean(record.predicted_us for record in records),
     )
 
 
@@ -218,10 +221,21 @@ def summary(record: BenchRecord) -> str:
 # ---- Tables of a benchmark: for a terminal, and as a Markdown page.
 
 MISSING = "-"
-Column = tuple[str, str | Callable[[CaseRecord], Any], str]  # title; a field of a case, or a function of it; format
+Figure = Callable[[CaseRecord], Any]  # None where it is not known
+Column = tuple[str, str | Figure, str]  # title; a field of a case, or a function of it; format
 
 
-def median(field: str) -> Callable[[CaseRecord], Any]:
+def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
+    """Return a function of the values that are known of a field of the kernels: their sum, or the worst."""
+
+    def read(case: CaseRecord) -> Any:
+        found = [value for kernel in case.kernels if (value := getattr(kernel, field)) is not None]
+        return choose(found) if found else None
+
+    return read
+
+
+def median(field: str) -> Figure:
     return lambda case: getattr(getattr(case.measured, field, None), "median_us", None)
 
 
@@ -235,17 +249,17 @@ def _result(case: CaseRecord) -> str:
     return f"{case.run.relative_error:.0e}" + ("" if case.run.extent == "whole" else " *")
 
 
-REGISTERS: Column = ("registers", "registers", "{}")
-SPILLS: Column = ("spills B", "spills", "{}")
-SHARED: Column = ("smem KB", "smem_kb", "{:.1f}")
-FFMA: Column = ("FFMA", "ffma_share", "{:.3f}")
+REGISTERS: Column = ("registers", over(max, "registers"), "{}")
+SPILLS: Column = ("spills B", over(sum, "spill_bytes"), "{}")
+SHARED: Column = ("smem KB", lambda case: max((kernel.smem / 1024 for kernel in case.kernels), default=None), "{:.1f}")
+FFMA: Column = ("FFMA", lambda case: case.main.ffma_share if case.main and case.main.has_loop else None, "{:.3f}")
 ACCESSES: tuple[Column, ...] = (
-    ("sector eff.", "sector_efficiency", "{:.2f}"),
-    ("wavefronts", "wavefront_ratio", "{:.2f}"),
+    ("sector eff.", over(min, "sector_efficiency"), "{:.2f}"),
+    ("wavefronts", over(max, "wavefront_ratio"), "{:.2f}"),
 )
 TIMES: tuple[Column, ...] = (
     ("predicted us", "predicted_us", "{:.1f}"),
-    ("bound", "bound", "{}"),
+    ("bound", lambda case: case.main and case.main.predicted_bound, "{}"),
     ("x limit", "times_limit", "{:.1f}"),
 )
 COLUMNS: tuple[Column, ...] = (
@@ -261,10 +275,9 @@ COLUMNS: tuple[Column, ...] = (
     *TIMES,
     ("error", _result, "{}"),
 )
-MEASURED: tuple[Column, ...] = (
-    ("measured us", median("dplc"), "{:.1f}"),
-    ("eager us", median("eager"), "{:.1f}"),
-    ("torch.compile us", median("torch_compile"), "{:.1f}"),
+MEASURED: tuple[Column, ...] = tuple(
+    (f"{who} us", median(field), "{:.1f}")
+    for who, field in (("measured", "dplc"), ("eager", "eager"), ("torch.compile", "torch_compile"))
 )
 
 LEGEND = (
@@ -316,14 +329,14 @@ SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
 def table_cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
     """Return a row of texts for each case."""
 
-    def cell(case: CaseRecord, read: str | Callable[[CaseRecord], Any], form: str) -> str:
+    def cell(case: CaseRecord, read: str | Figure, form: str) -> str:
         value = getattr(case, read) if isinstance(read, str) else read(case)
         return MISSING if value is None else form.format(value)
 
     return [[cell(case, read, form) for _, read, form in shown] for case in record.cases]
 
 
-def markdown(record: BenchRecord, layout: TableLayout = SUITE) -> str:
+def markdown(record: BenchRecord, layout: TableLayout) -> str:
     """Return the page: its origin, the totals, the table."""
     shown = layout.columns(record)
     lines = [
@@ -354,25 +367,28 @@ WHOLE = "end to end"
 
 def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
     """Return the row of a kernel with the sum of all its launches."""
-    case = CaseRecord(name=record.name, operation="kernel", sizes={"launches": launches}, dtype=dtype, kernels=[record])
-    case.compulsory_bytes, case.predicted_us = record.dram_bytes * launches, record.predicted_us * launches
-    return case
+    return CaseRecord(
+        name=record.name, operation="kernel", sizes={"launches": launches}, dtype=dtype, kernels=[record],
+        compulsory_bytes=record.dram_bytes * launches, predicted_us=record.predicted_us * launches,
+    )  # fmt: skip
 
 
 def rows(records: Iterable[KernelRecord], dtype: str) -> list[CaseRecord]:
     """Return a row for each distinct kernel. records: one for every launch."""
-    launched = list(records)
-    counts = Counter(record.name for record in launched)
-    return [row(record, counts[record.name], dtype) for record in {r.name: r for r in launched}.values()]
+    launched: dict[str, list[KernelRecord]] = {}
+    for record in records:
+        launched.setdefault(record.name, []).append(record)
+    return [row(same[-1], len(same), dtype) for same in launched.values()]
 
 
 def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseRecord:
     """Return the last row: the sum of all kernels."""
     launches = sum(case.sizes["launches"] for case in kernels)
-    made = CaseRecord(name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype)
-    made.compulsory_bytes = sum(case.compulsory_bytes for case in kernels)
-    made.predicted_us = sum(case.predicted_us or 0.0 for case in kernels)
-    return made
+    return CaseRecord(
+        name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype,
+        compulsory_bytes=sum(case.compulsory_bytes for case in kernels),
+        predicted_us=sum(case.predicted_us or 0.0 for case in kernels),
+    )  # fmt: skip
 
 
 def note_limits(
@@ -392,40 +408,27 @@ def time_kernels(
 
     launch: a function that launches one kernel of a program that has run.
     """
-    places: dict[str, int] = {}
-    for place, kernel in enumerate(program.kernels):
-        places.setdefault(kernel.name, place)
+    names = [kernel.name for kernel in program.kernels]
     for case in cases:
-        one, count = timing(lambda place=places[case.name]: launch(place), clock), case.sizes["launches"]  # type: ignore[misc]
         case.measured = nothing_measured()
-        case.measured.dplc = msgspec.structs.replace(
-            one, median_us=one.median_us * count, low_us=one.low_us * count, high_us=one.high_us * count
-        )
+        first, count = names.index(case.name), case.sizes["launches"]
+        case.measured.dplc = timing(functools.partial(launch, first), clock, times=count)
 
 
 # ---- the table
 
 
-def _of_kernel(field: str) -> Callable[[CaseRecord], Any]:
-    return lambda case: getattr(case.kernels[0], field) if case.kernels else None
-
-
-def _share(read: Callable[[KernelRecord], float | None]) -> Callable[[CaseRecord], Any]:
-    """Return a function that divides some microseconds of a kernel by its measured time, else by its predicted time."""
+def _share(title: str, read: Callable[[KernelRecord], float | None]) -> Column:
+    """Return the column of some microseconds of a kernel over its measured time, else over its predicted time."""
 
     def share(case: CaseRecord) -> float | None:
-        taken = read(case.kernels[0]) if case.kernels else None
+        taken, timed = read(case.kernels[0]) if case.kernels else None, median("dplc")(case)
         if taken is None:
             return None
-        timed = median("dplc")(case)
         alone = timed / case.sizes["launches"] if timed is not None else case.kernels[0].predicted_us
         return taken / alone  # type: ignore[no-any-return]
 
-    return share
-
-
-def _busy(resource: str) -> Column:
-    return resource, _share(lambda kernel: kernel.busy_us[resource]), "{:.1%}"
+    return title, share, "{:.1%}"
 
 
 NAMED: tuple[Column, ...] = (("kernel", "name", "{}"), ("launches", lambda case: case.sizes["launches"], "{}"))
@@ -434,13 +437,13 @@ KERNEL_COLUMNS: tuple[Column, ...] = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, M
 PROFILE: tuple[Column, ...] = (
     *NAMED,
     MEGABYTES,
-    *map(_busy, RESOURCES),
-    ("busiest", _share(lambda kernel: kernel.busiest_us), "{:.1%}"),
-    ("fixed", _share(lambda kernel: kernel.fixed_us), "{:.1%}"),
+    *(_share(name, lambda kernel, name=name: kernel.busy_us[name]) for name in RESOURCES),  # type: ignore[misc]
+    _share("busiest", lambda kernel: kernel.busiest_us),
+    _share("fixed", lambda kernel: kernel.fixed_us),
     *ACCESSES,
     REGISTERS,
-    ("occupancy", _of_kernel("occupancy"), "{:.0%}"),
-    ("held by", _of_kernel("held_by"), "{}"),
+    ("occupancy", over(max, "occupancy"), "{:.0%}"),
+    ("held by", over(max, "held_by"), "{}"),
     *TIMES,
 )
 
@@ -554,6 +557,7 @@ class Subjects:
 
     def __init__(self, path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]):
         suite = read_suite(path)
+        self.given = path, only, compiler, fired  # for other processes: each captures the suite again
         self.cases = {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
         self.compiler, self.fired = compiler, fired
 
@@ -578,14 +582,15 @@ class Subjects:
         files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
         changed = replace(self.compiler, tools=toolchain(RuleSet(files), tools.settings))
         for name, us in before.items():
-            if not variant.rules or not self.fired[name].isdisjoint(variant.rules):
-                try:
-                    time = self.microseconds(name, changed)
-                except Exception as error:  # the rules that are left may build what none of them expects
-                    found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-                else:
-                    if abs(time / us - 1) > NOTICEABLE:
-                        found[name] = time
+            if variant.rules and self.fired[name].isdisjoint(variant.rules):
+                continue
+            try:
+                time = self.microseconds(name, changed)
+            except Exception as error:  # the rules that are left may build what none of them expects
+                found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+            else:
+                if abs(time / us - 1) > NOTICEABLE:
+                    found[name] = time
         return found
 
 
@@ -613,7 +618,7 @@ def ablate(
             raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
         record.effects = found.effects
     left = [variant for variant in asked if variant.name not in record.effects]
-    for variant, effect in _effects(left, subjects, record.predicted_us, (path, only)):
+    for variant, effect in _effects(left, subjects, record.predicted_us):
         record.effects[variant.name] = effect
         say(f"{len(record.effects)}: {variant.name}")
         if kept is not None:
@@ -622,15 +627,12 @@ def ablate(
     return record
 
 
-def _effects(
-    left: Sequence[Variant], subjects: Subjects, before: dict[str, float], given: tuple[Path, str | None]
-) -> Iterator[tuple[Variant, Effect]]:
-    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # every process captures the suite again
+def _effects(left: Sequence[Variant], subjects: Subjects, before: dict[str, float]) -> Iterator[tuple[Variant, Effect]]:
+    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # fewer cost less than their captures
     if count <= 1:
         yield from ((variant, subjects.effect(variant, before)) for variant in left)
         return
-    arguments = (*given, subjects.compiler, subjects.fired)
-    with ProcessPoolExecutor(count, processes(), here(_begin), arguments) as pool:
+    with ProcessPoolExecutor(count, processes(), here(_begin), subjects.given) as pool:
         made = {pool.submit(_effect, variant, before): variant for variant in left}
         yield from ((made[one], one.result()) for one in as_completed(made))
 
@@ -638,8 +640,8 @@ def _effects(
 _OF_PROCESS: list[Subjects] = []
 
 
-def _begin(path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]) -> None:
-    _OF_PROCESS.append(Subjects(path, only, compiler, fired))
+def _begin(*given: Any) -> None:
+    _OF_PROCESS.append(Subjects(*given))
 
 
 def _effect(variant: Variant, before: dict[str, float]) -> Effect:

@@ -7,6 +7,7 @@ import fnmatch
 import functools
 import gc
 import importlib.util
+import itertools
 import keyword
 import math
 import statistics
@@ -87,26 +88,15 @@ def limits(
     loops: the launches of a program before scheduling; scheduled: every distinct kernel after it; seconds: the
     predicted time of each of these.
     """
-    sharing = share(loops)
-    kernels = sharing.kernels
-    owners = [_owner(kernels, scheduled, place) for place in range(len(scheduled))]
-    least = [least_seconds(kernel, target) for kernel in kernels]
-    took = [sum(taken for owner, taken in zip(owners, seconds, strict=True) if owner == n) for n in range(len(kernels))]
-    return [Limit(k.name, took[n], least[n]) for n, k in enumerate(kernels)]
-
-
-def _owner(kernels: Sequence[Kernel], scheduled: Sequence[Kernel], place: int) -> int:
-    """Return the index of the kernel of Loop IR to which a scheduled kernel belongs.
-
-    It is the last one whose results the scheduled kernel stores, else the one of its consumer.
-    """
-    outs = {p.name for p in scheduled[place].outs}
-    stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
-    if stored:
-        return stored[-1]
-    later = range(place + 1, len(scheduled))
-    reader = next(other for other in later if not outs.isdisjoint(p.name for p in scheduled[other].ins))
-    return _owner(kernels, scheduled, reader)
+    kernels, later = share(loops).kernels, range(len(scheduled))
+    owners: dict[int, int] = {}  # the last one whose results a kernel stores, else the one of its first consumer
+    for place in reversed(later):
+        outs = {p.name for p in scheduled[place].outs}
+        stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
+        readers = (other for other in later[place + 1 :] if not outs.isdisjoint(p.name for p in scheduled[other].ins))
+        owners[place] = stored[-1] if stored else owners[next(readers)]
+    took = [sum(seconds[place] for place in later if owners[place] == number) for number in range(len(kernels))]
+    return [Limit(kernel.name, took[n], least_seconds(kernel, target)) for n, kernel in enumerate(kernels)]
 
 
 @dataclass
@@ -118,9 +108,6 @@ class CompiledCase:
     record: CaseRecord
 
 
-CompileTimes = tuple[float, float, float]  # wall-clock and processor seconds; milliseconds of loading rules
-
-
 def import_everything() -> None:
     """Import all modules that the first call of torch.export imports, so that no compile time includes them."""
     capture(lambda x: torch.relu(x), [torch.empty(8)])
@@ -130,8 +117,11 @@ def import_everything() -> None:
 
 def compile_all(
     subjects: Sequence[BenchSubject], compiler: Callable[[], Compiler], say: Callable[[str], None]
-) -> tuple[list[CompiledCase], CompileTimes]:
-    """Compile every case, one after the other. An error of a case is recorded and does not stop the others."""
+) -> tuple[list[CompiledCase], tuple[float, float, float]]:
+    """Compile every case, one after the other. An error of a case is recorded and does not stop the others.
+
+    Returns the cases, and the wall-clock and processor seconds with the milliseconds of loading rules.
+    """
     import_everything()
     wall, cpu = time.perf_counter(), time.process_time()
     made = compiler()
@@ -152,17 +142,16 @@ def _compile(subject: BenchSubject, compiler: Compiler) -> CompiledCase:
     record = CaseRecord(
         name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
     )
-    start = time.perf_counter()
+    one, start = CompiledCase(subject, None, record), time.perf_counter()
     try:
         captured = subject.capture()
         capture_ms = (time.perf_counter() - start) * 1e3
-        compilation = with_rules(compiler, case.rules).compile(captured, capture_ms)
+        one.compilation = with_rules(compiler, case.rules).compile(captured, capture_ms)
     except DplcError as error:
         record.error = error.render()
-        return CompiledCase(subject, None, record)
-    record.compile_ms = (time.perf_counter() - start) * 1e3
-    record.stages = compilation.timings
-    return CompiledCase(subject, compilation, record)
+    else:
+        record.compile_ms, record.stages = (time.perf_counter() - start) * 1e3, one.compilation.timings
+    return one
 
 
 def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
@@ -170,27 +159,29 @@ def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
     return replace(compiler, tools=extended(compiler.tools, paths)) if paths else compiler
 
 
-def describe(compiled: CompiledCase, registers: dict[str, int] | None = None) -> None:
+def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError] | None = None) -> None:
     """Fill in the figures of the launch plan and the model.
 
-    registers: {kernel text: registers of a thread}, if known.
+    images: {kernel text: its assembled form, or why the assembler rejects it, which is an error of the case}.
     """
     compilation, record = compiled.compilation, compiled.record
     if compilation is None:
         return
-    program, target = compilation.program, compilation.target
-    once = [
-        kernel_record(kernel, text, target, (registers or {}).get(text.text))
-        for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True)
-    ]
-    kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
-    record.kernels = kernels
+    program, target, once = compilation.program, compilation.target, []
+    for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
+        image = images[text.text] if images else None
+        if isinstance(image, DplcError):
+            record.error, image = image.render(), None
+        once.append(kernel_record(kernel, text, target, None if image is None else image.registers))
+        if image is not None:
+            note_assembled(once[-1], image)
+    record.kernels = kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
     record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
-    seconds = [kernel.predicted_us * 1e-6 for kernel in once]
-    found = limits(compilation.plan.kernels, compilation.kernels, seconds, target)
-    record.least_us = 1e6 * program_seconds(compilation.plan.kernels, record.compulsory_bytes, len(kernels), target)
+    loops, seconds = compilation.plan.kernels, [kernel.predicted_us * 1e-6 for kernel in once]
+    record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
+    found = limits(loops, compilation.kernels, seconds, target)
     record.times_limit = max((limit.times for limit in found), default=None)
 
 
@@ -225,23 +216,12 @@ def assembler() -> str:
 
 
 def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Callable[[str], None]) -> None:
-    """Assemble every distinct kernel, two at a time, and predict again with its registers.
-
-    A kernel that the assembler rejects is an error of its cases.
-    """
+    """Assemble every distinct kernel, two at a time, and predict again with its registers."""
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
-    found = dict(each_assembled(kernels, arch))
-    registers = {text: one.registers for text, one in found.items() if isinstance(one, Assembled)}
+    images = dict(each_assembled(kernels, arch))
     for compiled in suite:
-        if compiled.compilation is not None:
-            describe(compiled, registers)
-            for kernel, record in zip(compiled.compilation.program.kernels, compiled.record.kernels, strict=True):
-                one = found[kernel.text]
-                if isinstance(one, Assembled):
-                    note_assembled(record, one)
-                else:
-                    compiled.record.error = one.render()
+        describe(compiled, images)
 
 
 def each_assembled(
@@ -308,14 +288,14 @@ def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None
     kernels = distinct_kernels(suite)
     say(f"building {len(kernels)} kernels for the emulator")
     build_runtime()
-    tasks = [(kernel, checked) for kernel in kernels.values() for checked in (False, True)]
 
     def build(task: tuple[CudaKernel, bool]) -> None:
+        kernel, checked = task
         with contextlib.suppress(BuildError):  # running the kernel will report it
-            build_host(host_text([task[0]]), task[1])
+            build_host(host_text([kernel]), checked)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(build, tasks))
+        list(pool.map(build, itertools.product(kernels.values(), (False, True))))
 
 
 def run_case(compiled: CompiledCase) -> None:
@@ -324,34 +304,46 @@ def run_case(compiled: CompiledCase) -> None:
     if compilation is None:
         return
     start = time.perf_counter()
-    total, blocks = sum(kernel.blocks for kernel in compilation.program.kernels), None
+    total, blocks, extent = sum(kernel.blocks for kernel in compilation.program.kernels), None, "whole"
     # several kernels depend on each other and so run whole
     if len(compilation.launched) == 1 and work_of(compilation.kernels[0]) > WHOLE and total > BLOCKS:
         blocks = sampled(total)
-    extent = "whole" if blocks is None else f"{len(blocks)} of {total} blocks: whole would take minutes"
-    record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
+        extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
+    run = record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
     try:
-        values = compiled.subject.inputs()
-        inputs = dict(zip(compilation.captured.inputs, values.values(), strict=True))
-        run, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
-        run.executor = checker
-        results = run.run(inputs)
+        captured = compilation.captured
+        inputs = dict(zip(captured.inputs, compiled.subject.inputs().values(), strict=True))
+        callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
+        callee.executor = checker
+        results = callee.run(inputs)
         for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
             kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
-        references = run_reference(compilation.captured, {**compilation.captured.tensors, **inputs})
-        eager = _leaves(compiled.subject.function(*values.values()))
-        if blocks is not None:  # only elements that a block wrote are compared
-            stored = [is_written(result) for result in results]
-            results, references, eager = (
-                [output[where] for output, where in zip(outputs, stored, strict=True)]
-                for outputs in (results, references, eager)
-            )
-        found = judge(results, references, eager)
-        record.run.relative_error, record.run.ok = found.relative, found.ok
-        record.run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
+        found = _judged(captured, compiled.subject.function, inputs, results, blocks is not None)
+        run.relative_error, run.ok = found.relative, found.ok
+        run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
     except DplcError as problem:
-        record.run.finding = problem.render()
-    record.run.seconds = time.perf_counter() - start
+        run.finding = problem.render()
+    run.seconds = time.perf_counter() - start
+
+
+def _judged(
+    captured: Capture, function: Callable[..., Any], inputs: Mapping[str, Any], results: list[Any], partly: bool = False
+) -> Judgement:
+    """Compare results with float64 and with eager mode, on the device of the inputs.
+
+    partly: whether only elements that a block wrote are compared.
+    """
+    device = [*inputs.values(), *results][0].device
+    constants = {name: tensor.to(device) for name, tensor in captured.tensors.items() if name not in inputs}
+    leaves = torch.utils._pytree.tree_leaves(function(*inputs.values()))
+    eager = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    references = run_reference(captured, {**constants, **inputs})
+    if partly:
+        stored = [is_written(result) for result in results]
+        results, references, eager = (
+            [value[where] for value, where in zip(each, stored, strict=True)] for each in (results, references, eager)
+        )
+    return judge(results, references, eager)
 
 
 def work_of(kernel: Kernel) -> float:
@@ -380,10 +372,6 @@ def ratios(checker: CheckingExecutor) -> Iterator[tuple[float | None, float | No
         # lanes that read the same bytes take less than their bytes
         efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4) if cost else None
         yield efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
-
-
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 # ---- on a GPU
@@ -437,14 +425,15 @@ def can_measure() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def timing(run: Callable[[], Any], clock: CudaClock, warm_up: int = WARM_UP, runs: int = RUNS) -> TimingRecord:
-    """Return the median and the quartiles of some runs, after some warm-up runs."""
+def timing(
+    run: Callable[[], Any], clock: CudaClock, warm_up: int = WARM_UP, runs: int = RUNS, times: int = 1
+) -> TimingRecord:
+    """Return the median and the quartiles of some runs, after some warm-up runs. times: what they are multiplied by."""
     replay = clock.graph(run)
-    timed = replay or run
     microseconds = []
     for _ in range(warm_up + runs):
         clock.prepare()
-        microseconds.append(clock.seconds(timed) * 1e6)
+        microseconds.append(clock.seconds(replay or run) * 1e6 * times)
     low, middle, high = statistics.quantiles(microseconds[warm_up:], n=4, method="inclusive")
     how = "CUDA graph" if replay else "one by one"
     return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=runs, launched=how)
@@ -453,16 +442,13 @@ def timing(run: Callable[[], Any], clock: CudaClock, warm_up: int = WARM_UP, run
 def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: CudaClock) -> MeasuredRecord:
     """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
     assert compiled.compilation is not None
-    captured, function, inputs = compiled.compilation.captured, compiled.subject.function, tuple(tensors.values())
-    named = dict(zip(captured.inputs, inputs, strict=True))
-    device = inputs[0].device if inputs else torch.device(callee.device)
-    constants = {name: tensor.to(device) for name, tensor in captured.tensors.items() if name not in named}
+    captured, function = compiled.compilation.captured, compiled.subject.function
+    inputs = dict(zip(captured.inputs, tensors.values(), strict=True))
 
     def judged(results: list[Any]) -> Judgement:
-        references = run_reference(captured, {**constants, **named})
-        return judge(results, references, _leaves(function(*inputs)))
+        return _judged(captured, function, inputs, results)
 
-    return measured_run(lambda: callee.run(named), judged, function, inputs, clock)
+    return measured_run(lambda: callee.run(inputs), judged, function, tuple(inputs.values()), clock)
 
 
 def nothing_measured() -> MeasuredRecord:
@@ -570,11 +556,6 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         inputs = self.operations[case.operation].inputs
         return {name: tuple(_extent(part, case.sizes) for part in text.split()) for name, text in inputs.items()}
 
-    def spread(self, case: BenchCase, name: str) -> float:
-        """Return the standard deviation of the values of an input."""
-        terms = self.operations[case.operation].fan_in.get(name, "1")
-        return 1.0 / math.sqrt(_extent(terms, case.sizes))
-
     def select(self, pattern: str | None) -> list[BenchCase]:
         """Return the cases whose names contain a text, or match a pattern with `*`. Raises UsageError if none does."""
         if pattern is None:
@@ -594,21 +575,17 @@ def _extent(part: str, sizes: dict[str, int]) -> int:
 def read_suite(path: Path) -> Suite:
     """Read the suite in a file. Raises UsageError for an unreadable file, DplcError with all errors in it."""
     try:
-        data = path.read_bytes()
+        suite = msgspec.json.decode(path.read_bytes(), type=Suite)
     except OSError as error:
         raise UsageError(f"cannot read the suite {path}: {error.strerror}") from None
-    try:
-        suite = msgspec.json.decode(data, type=Suite)
     except msgspec.ValidationError as error:
         raise DplcError(f"{path}: {error}", hint="engine/bench/cases.py shows a suite") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
-    wrong = list(_mistakes(suite))
-    if wrong:
-        found = [DplcError(f"{path}: {what}", hint=hint) for what, hint in wrong]
-        raise found[0] if len(found) == 1 else Diagnostics(found)
+    if wrong := [DplcError(f"{path}: {what}", hint=hint) for what, hint in _mistakes(suite)]:
+        raise wrong[0] if len(wrong) == 1 else Diagnostics(wrong)
     replace = msgspec.structs.replace
-    placed = [replace(c, rules=tuple(str(path.parent / rule) for rule in c.rules)) for c in suite.cases]
+    placed = [replace(case, rules=tuple(str(path.parent / rule) for rule in case.rules)) for case in suite.cases]
     return replace(suite, cases=placed)
 
 
@@ -729,5 +706,5 @@ def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
     operation = suite.operations[case.operation]
     parse(operation.expression)
     function = function_of(operation.expression, tuple(operation.inputs))
-    spreads = {name: suite.spread(case, name) for name in operation.fan_in}
+    spreads = {name: 1.0 / math.sqrt(_extent(terms, case.sizes)) for name, terms in operation.fan_in.items()}
     return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)

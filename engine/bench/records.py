@@ -121,45 +121,10 @@ class CaseRecord(msgspec.Struct, kw_only=True):
         ran = self.run is None or self.run.ok
         return bool(self.error) or not ran or (self.measured is not None and bool(self.measured.wrong))
 
-    def known(self, field: str) -> list[Any]:
-        """Return the values of a field of the kernels that have one."""
-        return [value for kernel in self.kernels if (value := getattr(kernel, field)) is not None]
-
-    @property
-    def registers(self) -> int | None:
-        return max(self.known("registers"), default=None)
-
-    @property
-    def spills(self) -> int | None:
-        found = self.known("spill_bytes")
-        return sum(found) if found else None
-
-    @property
-    def smem_kb(self) -> float | None:
-        return max((kernel.smem / 1024 for kernel in self.kernels), default=None)
-
     @property
     def main(self) -> KernelRecord | None:
         """Kernel with the longest predicted time."""
         return max(self.kernels, key=lambda k: k.predicted_us, default=None)
-
-    @property
-    def bound(self) -> str | None:
-        """Resource that bounds the longest kernel."""
-        return None if self.main is None else self.main.predicted_bound
-
-    @property
-    def ffma_share(self) -> float | None:
-        """Share of FFMA in the longest kernel, if it has a loop."""
-        return self.main.ffma_share if self.main and self.main.has_loop else None
-
-    @property
-    def sector_efficiency(self) -> float | None:
-        return min(self.known("sector_efficiency"), default=None)
-
-    @property
-    def wavefront_ratio(self) -> float | None:
-        return max(self.known("wavefront_ratio"), default=None)
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -193,9 +158,9 @@ class BenchRecord(msgspec.Struct, kw_only=True):
     cases: list[CaseRecord]
 
 
-def geomean(values: Iterable[float]) -> float | None:
-    """Return the geometric mean, None without values."""
-    logs = [math.log(value) for value in values]
+def geomean(values: Iterable[float | None]) -> float | None:
+    """Return the geometric mean of the values that are known, None without any."""
+    logs = [math.log(value) for value in values if value is not None]
     return math.exp(sum(logs) / len(logs)) if logs else None
 
 
@@ -223,24 +188,17 @@ class PackedResult(msgspec.Struct, kw_only=True):
     suite: str
     name: str
     dtype: str
-    rules: tuple[str, ...]
     same: str
     candidate: int | None
     predicted_us: float
     least_us: float
     launches: list[dict[str, Any]]
-    texts: str
     status: str = ""
     detail: str = ""
     error: float | None = None
-    repeatable: bool | None = None
-    registers: list[int] = []
-    local_bytes: list[int] = []
     dplc: PackTiming | None = None
     eager: PackTiming | None = None
     torch_compile: PackTiming | None = None
-    torch_compile_failed: str = ""
-    clocks: dict[str, float] = {}
 
 
 class PackResults(msgspec.Struct, kw_only=True):
@@ -249,7 +207,6 @@ class PackResults(msgspec.Struct, kw_only=True):
     format: str
     pack: dict[str, Any]
     device: dict[str, Any]
-    seconds: float
     left: int
     faults: list[str]
     sanitizer: list[dict[str, Any]]
@@ -321,26 +278,30 @@ def comparison(results: PackResults) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(one: PackedResult) -> list[str]:
-    def time(timed: PackTiming | None) -> str:
-        return "-" if timed is None else f"{timed.median_us:.1f}"
+def _us(timed: PackTiming | None) -> float | None:
+    return None if timed is None else timed.median_us
 
-    own, eager = one.dplc, one.eager
-    ratio = "-" if own is None else f"{one.predicted_us / own.median_us:.2f}"
-    gain = "-" if own is None or eager is None else f"{eager.median_us / own.median_us:.2f}"
+
+def _gain(one: PackedResult, numerator: float | None) -> float | None:
+    """Return a time divided by that of dplc, None if one of them is unknown."""
+    return None if numerator is None or one.dplc is None else numerator / one.dplc.median_us
+
+
+def _row(one: PackedResult) -> list[str]:
+    eager, predicted = _us(one.eager), one.predicted_us
+    times = predicted, _us(one.dplc), _gain(one, predicted), eager, _us(one.torch_compile), _gain(one, eager)
+    cells = ["-" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (1, 1, 2, 1, 1, 2), strict=True)]
     error = f"{one.error:.0e}" if one.status == "ok" and one.error is not None else one.status.upper()
-    return [one.name, f"{one.predicted_us:.1f}", time(own), ratio, time(eager), time(one.torch_compile), gain, error]
+    return [one.name, *cells, error]
 
 
 def _means(cases: list[PackedResult]) -> str:
     """Return the geometric means over the cases that have both times."""
     right = sum(one.status == "ok" for one in cases)
-    parts = [f"{right} of {len(cases)} right"]
-    timed = [(one, one.dplc.median_us) for one in cases if one.dplc]
     means = {
-        "eager / dplc": geomean(one.eager.median_us / own for one, own in timed if one.eager),
-        "torch.compile / dplc": geomean(one.torch_compile.median_us / own for one, own in timed if one.torch_compile),
-        "predicted / measured": geomean(one.predicted_us / own for one, own in timed),
+        "eager / dplc": geomean(_gain(one, _us(one.eager)) for one in cases),
+        "torch.compile / dplc": geomean(_gain(one, _us(one.torch_compile)) for one in cases),
+        "predicted / measured": geomean(_gain(one, one.predicted_us) for one in cases),
     }
-    parts += [f"{title} {found:.2f}" for title, found in means.items() if found is not None]
-    return "; ".join(parts) + " (geometric means)."
+    told = [f"{title} {mean:.2f}" for title, mean in means.items() if mean is not None]
+    return "; ".join((f"{right} of {len(cases)} right", *told)) + " (geometric means)."
