@@ -218,12 +218,12 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
 
 def _whole(entry: reference.Word) -> str:
     lines = [*entry.says.splitlines(), *([""] if entry.fields else ())]
-    width = max((len(name) for name, _, _ in entry.fields), default=0)
-    for name, sort, default in entry.fields:
-        plain = sort.strip("[]")
+    width = max((len(field.name) for field in entry.fields), default=0)
+    for field in entry.fields:
+        plain = field.sort.strip("[]")
         one = READABLE.get(plain, plain)
-        told = f"a list ({one} each)" if sort.startswith("[") else one
-        lines.append(f"{name:{width}}  {reference.field_text(told, default)}")
+        told = f"a list ({one} each)" if field.sort.startswith("[") else one
+        lines.append(f"{field.name:{width}}  {field._replace(sort=told).text}")
     head = f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""
     return "\n".join((*head, *(f"    {line}".rstrip() for line in lines)))
 

@@ -211,8 +211,9 @@ class RuleSet:
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The names of the targets that some declaration is for, sorted."""
-        declared = (d for file in self.files for d in (*file.numbers, *file.facts, *file.rules))
-        return tuple(sorted({device_named(d.device) for d in declared if d.device is not None}))
+        files = self.files
+        declared = [d.device for file in files for each in (file.numbers, file.facts, file.rules) for d in each]
+        return tuple(sorted({device_named(device) for device in declared if device is not None}))
 
     def on(self, target: Target) -> RuleSet:
         """Return the set with the declarations for a target in force; itself if there are none."""
