@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from ...codegen.target import target
-from ...ir.diagnostic import UsageError
+from ...ir.diagnostic import DplcError, UsageError
 
 REQUIRED = ...
 
@@ -493,12 +493,16 @@ def _read(parameter: str, value: Any, kinds: set[str]) -> Subject:
 
 
 def _kind(name: str, kinds: set[str]) -> str:
-    """Return the kind of a path or an id. Raises UsageError.
+    """Return the kind of a path or an id. Raises DplcError.
 
     If nothing exists there, return a kind that the command accepts.
     """
-    path = Path(name)
-    exists = _exists(path)
+    path, exists = Path(name), False
+    try:
+        exists = path.exists()
+    except (OSError, ValueError) as error:  # no file can have such a name, an expression can
+        if "(" not in name:
+            raise DplcError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
     if "(" in name and not exists:
         raise UsageError(f"there is no file `{name}`", hint="an expression needs the option -c in front of it")
     if name.endswith(".ir") or kinds.isdisjoint(("model", "artefact", "suite")):
@@ -506,7 +510,7 @@ def _kind(name: str, kinds: set[str]) -> str:
     from ..models.plan_file import MANIFEST  # not before: what they import takes longer than `--help`
     from ..models.sources import is_model
 
-    if _exists(path / MANIFEST):
+    if (path / MANIFEST).exists():
         return "artefact"
     if is_model(name):
         return "model"
@@ -514,14 +518,6 @@ def _kind(name: str, kinds: set[str]) -> str:
     if exists:
         found = ["artefact", "model"] if path.is_dir() else ["suite", "model"]
     return next((kind for kind in found if kind in kinds), found[0])
-
-
-def _exists(path: Path) -> bool:
-    """Return whether a path exists. A name that is too long does not."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _level(path: Path) -> str:

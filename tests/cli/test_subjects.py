@@ -207,6 +207,13 @@ def test_an_option_that_changes_nothing_is_an_error(dplc: Command, line: str, sa
     assert (done.code, done.out) == (2, "") and said in done.err
 
 
+@pytest.mark.parametrize("command", ["compile", "run", "rewrite", "check --subject"])
+def test_no_file_has_such_a_name(dplc: Command, command: str) -> None:
+    name = "a" * 300
+    done = dplc(*command.split(), name)
+    assert done.code == 1 and f"cannot read {name}: File name too long" in done.err
+
+
 def test_a_dump_may_have_any_name_where_only_dumps_are_taken(ok: Command, dplc: Command, tmp_path: Path) -> None:
     (tmp_path / "scaled.txt").write_text(DUMP.read_text())
     assert "graph scaled" in ok("rewrite", str(tmp_path / "scaled.txt")).out
