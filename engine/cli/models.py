@@ -323,10 +323,8 @@ def generate(flags: Flags) -> None:
         calls = {"prompt": generation.prompt, "token": generation.token}
         for call in calls.values():
             print_schedules(call.compilation)
-        if flags.weights is None:
-            values = sources.make(generation.weights, flags.seed)
-        else:
-            values = sources.load(flags.weights, generation.weights, tell)
+        asked = generation.weights
+        values = sources.make(asked, flags.seed) if flags.weights is None else sources.load(flags.weights, asked, tell)
         runner = emulator() if device == "emulator" else executor(device)
         tell(f"placing weights on {device}", 0, 1)
         generator = Generator(generation, runner, values, memory_of(device), len(prompt))
@@ -334,12 +332,10 @@ def generate(flags: Flags) -> None:
         print_remark(f"no weights were given (--weights DIR): they are made up, seed {flags.seed}")
     if flags.count > maximum - len(prompt):
         print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
-    stops = stops_of(model)
-    stops = generation.stops if stops is None else stops
+    stops = generation.stops if (own := stops_of(model)) is None else own
     tokens, seconds, text, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
     first = seconds[0] if tokens else 0.0
-    later = seconds[-1] - first if tokens else 0.0
-    rate = (len(tokens) - 1) / later if later > 0 else None  # measured, after the first token
+    rate = (len(tokens) - 1) / (seconds[-1] - first) if tokens and seconds[-1] > first else None  # after the first
     memory, chunk = generation.memory, generation.chunk
     if flags.as_json:
         print_json(
