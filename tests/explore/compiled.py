@@ -15,7 +15,7 @@ from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import exploration
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.kernels.kernels import Candidate
-from dplc.engine.run.calls import GATE, errors, run_reference
+from dplc.engine.run.calls import GATE, Original, errors, run_reference
 
 
 def fewest_kernels(found: Sequence[Candidate]) -> Candidate:
@@ -43,7 +43,8 @@ def checked(
         return chosen[0]
 
     captured = capture(program, tensors)
-    made = Compiled(Compiler(tools(), H100, explore=explore).compile(captured), "emulator", program)
+    compilation = Compiler(tools(), H100, explore=explore).compile(captured)
+    made = Compiled(compilation, "emulator", Original(program, captured, compilation.captured))
     checker = made.executor = CheckingExecutor(blocks)  # type: ignore[misc]
     results = made.run(made.compilation.captured.tensors)
     assert errors(results, run_reference(captured, captured.tensors))[1] <= GATE
