@@ -13,6 +13,7 @@ from typing import Any
 from ...ir import compose, sizes
 from ...ir.expr import Axis, Call, Undecided, Var, multiple_of
 from ...ir.facts.dataflow import common_key, places_of_fold
+from ...ir.functions import DTYPES
 from ...ir.sizes import at_hint, hinted, known_at_launch, lowest
 from ...ir.tensor import (
     Const,
@@ -39,18 +40,20 @@ def axes_of(x: Term) -> tuple[Axis, ...]:
 
 HALF = 0.5  # what `frexp` gives for a power of two
 EXPONENTS = 100  # of f32, well inside its range: the reciprocal of such a power of two is exact
+_DTYPES = {name: Var(name) for name in DTYPES}
 
 
 @tensor_fact
 def beyond(x: Term, y: Term) -> tuple[Axis, ...]:
     """Return the axes of x that y lacks."""
-    return tuple(axis for axis in axes(x) if axis not in axes(y))
+    own = axes(y)
+    return tuple(axis for axis in axes(x) if axis not in own)
 
 
 @fact("dtype(term) -> dtype", levels="tensor")
 def dtype_of(x: Term) -> Var:
     """Return the dtype of a value."""
-    return Var(dtype(x))
+    return _DTYPES[dtype(x)]
 
 
 @tensor_fact

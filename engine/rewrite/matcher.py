@@ -220,8 +220,9 @@ class Matcher(Writer, abc.ABC):
         differs = f"{x} != {self.constant(value)} or {x}.__class__ {truth} {self.constant(bool)}"
         if not isinstance(value, float) or value != 0:
             return differs
-        minus, negative = self.constant("-"), self.constant(math.copysign(1.0, value) < 0)
-        return f"{differs} or repr({x}).startswith({minus}) is not {negative}"  # two zeros; `0` is both
+        sign = f"{x}.__class__ is {self.constant(float)} and {self.constant(math.copysign)}(1, {x}) < 0"
+        negative = self.constant(math.copysign(1, value) < 0)
+        return f"{differs} or ({sign}) is not {negative}"  # two zeros; `0` is both
 
     # ---- index expressions
     @abc.abstractmethod
