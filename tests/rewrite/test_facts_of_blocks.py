@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from dplc.engine.facts.fragments import asynchronous_mma_copies, masked
+from dplc.engine.facts.shared_memory import leaves
 from dplc.engine.language.check import load_facts
 from dplc.engine.language.evaluate import SITE
 from dplc.engine.language.rule import built_in_files
 from dplc.engine.rewrite.torch_rules.template import Numbers
-from dplc.ir.expr import Axis, Var
+from dplc.ir.expr import Axis, Binary, Var, add, subtract
 from dplc.ir.facts.structure import matmul_loops, team_loops
 from dplc.ir.loop import If
 from dplc.ir.node import nodes
@@ -122,3 +123,13 @@ def test_what_a_reduction_keeps_has_one_element() -> None:
 def test_loops_that_threads_share_out_have_their_own_names(other: str, acc: str, shared: tuple[str, ...]) -> None:
     """An accumulator that two loops feed would be combined twice, and one name of two loops stands for either."""
     assert tuple(loop.var for loop in team_loops(kernel(SUMS.format(other=other, acc=acc)).body)) == shared
+
+
+@pytest.mark.parametrize(("place", "beyond"), [(add(Var("i"), Var("k")), True), (subtract(Var("i"), Var("k")), False)])
+def test_every_place_has_to_be_beyond_the_end_where_a_guard_fails(place: Any, beyond: bool) -> None:
+    """From row 8 on `i - k` may still be inside of 8 elements."""
+    text = (
+        "## level: loop\nkernel f(x: f32[8]) -> y: f32[12]:\n    for i in 0..12 free:\n        for k in 0..4 reduce:\n"
+    )
+    (kernel,) = read_program(f"{text}            a = load x[i]\n            s <- add(s, a)\n        y[i] = s\n")[1]
+    assert leaves(kernel, "x", (place,), Binary("<", Var("i"), 8)) is beyond
