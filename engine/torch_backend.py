@@ -518,8 +518,8 @@ class GraphPart:
     ) -> Function:
         """Compile a graph whose results are all computed, for such arguments, and count it. Raises DplcError.
 
-        Where the counts are for compiles that do not run, it is the graph in eager. tried: whether it only is asked
-        whether the graph compiles.
+        tried: it is not counted, since the caller only wants to know whether the graph compiles. If `shares` counts
+        compiles that do not run, the result is the graph in eager.
         """
         with torch.no_grad():
             made = compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)

@@ -128,7 +128,8 @@ class Record(TorchFunctionMode):  # type: ignore[misc]
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
     """Mode that marks the FX nodes of a torch call with its location.
 
-    outermost: the code that starts the trace. note: is told the arguments of each call, before it without its location.
+    outermost: the code that starts the trace. note: receives the arguments of each call twice: before it without a
+    location, after it with its own.
     """
 
     def __init__(self, places: SourcePlaces, outermost: CodeType, note: Callable[[Any, int | None], None]):

@@ -293,7 +293,7 @@ def eager_peak(graph: TorchGraph) -> int:
     greatest value.
     """
     owner, last = dict[str, str](), dict[str, int]()
-    held: dict[str, tuple[int, int]] = {}  # {result that is no view: (the place of its op, bytes)}
+    held: dict[str, tuple[int, int]] = {}  # {result that is not a view: (the place of its op, bytes)}
     for place, op in enumerate(graph.body):
         last |= {owner.get(name, name): place for name in (op.dst, *free_names(op.args))}
         fields: dict[str, Any] = dict(op.args)

@@ -131,7 +131,7 @@ def _tokens(model: Any, length: Dim) -> tuple[Any, dict[str, Any]]:
 def _outputs(model: Any, cache: _Cache, input_ids: Any, positions: Any) -> tuple[Any, ...]:
     """Return the token of the largest logit after the last one given: i64[1]; then what the cache holds.
 
-    That are the keys, then the values of every layer, a row of all heads for each position.
+    Of every layer it holds the keys, then the values: for each position a row of all heads.
     """
     (logits, *_) = model(
         input_ids=input_ids, position_ids=positions, past_key_values=cache, use_cache=True, return_dict=False,
