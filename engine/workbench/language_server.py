@@ -57,7 +57,10 @@ class OpenFile:
             if isinstance(declared, s.Rule):
                 line, name = declared.span.line - 1, declared.name
                 members = [rule for rule in rules if name in (rule.name, rule.family)]
-                if count := len(members[0].examples if members else declared.examples):
+                count = len(declared.examples)
+                with contextlib.suppress(DplcError):  # an error in the file of further examples is reported there
+                    count = len(members[0].examples) if members else count
+                if count:
                     yield line, f"run {_count(count, 'example')}", ("examples", name, None)
                 yield line, "check this rule", ("check", name, None)
                 if suite is not None:

@@ -156,3 +156,15 @@ async def test_firings_are_counted_in_the_suite_of_the_user(client: LanguageClie
     typed(client, uri, RULES + "\n")
     lens = (await lenses(client, uri))[1, "dplc.countFirings"]
     assert lens.command.title == "fired 2 times in 2 cases of sums.json, before this edit"
+
+
+@pytest.mark.asyncio
+async def test_a_renamed_rule_keeps_its_lenses(client: LanguageClient, tmp_path: Path) -> None:
+    beside = tmp_path / "mine.examples.rw"
+    beside.write_text(
+        'examples twice\nexample "beside" as "one value"\n    "i:8" => "i:9"\ngives no "the pattern matches nowhere"\n'
+    )
+    uri = await opened(client, tmp_path / "mine.rw", RULES.replace("rule twice", "rule double"))
+    listed = await lenses(client, uri)
+    assert sorted(line for line, _ in listed) == [1, 1, 1, 6, 12]
+    assert listed[1, "dplc.runExamples"].command.title == "run 2 examples"
