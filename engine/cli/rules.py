@@ -338,9 +338,9 @@ Place = tuple[str, int]  # a file, and the line of an example in it
 def accept_examples(paths: list[Path]) -> None:
     """Write the results of the rules of some files into their examples. Raises UsageError without a file.
 
-    An example that several rules of a family share is written only if all of them give the same program. Nothing is
-    written before every text is known. Raises DplcError for an example without a program in its `gives` that has no
-    result, or several.
+    An example that several rules of a family share is written only if all of them give the same program, one that is
+    written as edits of another is not. Nothing is written before every text is known. Raises DplcError for an example
+    without a program in its `gives` that has no result, or several.
     """
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
@@ -356,12 +356,15 @@ def accept_examples(paths: list[Path]) -> None:
             elif place in missing:
                 raise DplcError(failure.error().what, missing[place], failure.details)
     for place, (example, texts) in [*found.items()]:
-        if len(texts) > 1:
-            what = f'example "{example.title}" is of several rules, which give different programs'
-            if place in missing:
-                raise DplcError(what, missing[place])
-            print_remark(what)
-            del found[place]
+        what = f'example "{example.title}" is of several rules, which give different programs'
+        if next(walk(example.gives)).span == example.span:
+            what = f'example "{example.title}" is written as edits of another one: edit what it gives'
+        elif len(texts) == 1:
+            continue
+        elif place in missing:
+            raise DplcError(what, missing[place])
+        print_remark(what)
+        del found[place]
     changed: dict[str, list[str]] = {}
     for (name, _), (example, texts) in sorted(found.items(), reverse=True):  # from the end, so that line numbers stay
         lines = changed.get(name) or example.span.source.text.splitlines()

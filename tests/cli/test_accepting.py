@@ -60,3 +60,38 @@ def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command
     done = dplc("rules", "test", "--accept", *map(str, files))
     assert done.code == 1 and "other.rw:" in done.err
     assert [file.read_text() for file in files] == texts
+
+
+DOUBLE = """\
+## A sum with itself is a double.
+rule twice on tensor
+match
+    y = add(x, x)
+rewrite
+    y = multiply(x, 2.0)
+example "eight"
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = add(x[i], x[i])
+gives
+    graph f(x: f32[8]) -> y: f32[8]:
+        y[i:8] = multiply(x[i], 3.0)
+"""
+NINE = """\
+examples twice
+example "nine" as "eight"
+    "i:8" => "i:9"
+    "f32[8]" => "f32[9]"
+gives
+    "i:8" => "i:9"
+    "f32[8]" => "f32[9]"
+"""
+
+
+def test_an_example_that_edits_another_one_stays_as_it_is(dplc: Command, tmp_path: Path) -> None:
+    path, further = tmp_path / "mine.rw", tmp_path / "mine.examples.rw"
+    path.write_text(DOUBLE)
+    further.write_text(NINE)
+    done = dplc("rules", "test", "--accept", str(path))
+    assert done.code == 0 and path.read_text() == DOUBLE.replace("3.0", "2.0"), done.err
+    assert 'example "nine" is written as edits of another one: edit what it gives' in done.err
+    assert further.read_text() == NINE
