@@ -19,7 +19,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +37,17 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
+from .api import Compiled, compile_options
 from .api import compile as compile_function
-from .api import compile_options
 from .capture.decompositions import derived, table
 from .capture.export import RandomNumbers, explain
 from .capture.fx_rewrites import (
     Function,
     Lengths,
-    at_call,
     by_elements,
-    by_numbers,
+    calls,
     carried,
+    eager,
     entering_autocast,
     fixed,
     flattened,
@@ -55,13 +55,15 @@ from .capture.fx_rewrites import (
     is_number,
     leaves,
     numbers,
+    placeholders,
     split_off_views,
+    tensors,
     value,
     without,
     without_checkpoints,
 )
 from .capture.places import is_library
-from .capture.signature import odd_layout
+from .capture.signature import check_layout
 
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
@@ -98,12 +100,11 @@ def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Fun
     for run, (_, nodes) in enumerate(itertools.groupby(list(graph.graph.nodes), bad.__contains__)):
         number |= dict.fromkeys(nodes, run)
     whole = split_module(graph, graph, number.__getitem__, keep_original_order=True)
-    eager = {f"submod_{number[node]}" for node in bad}
+    left = {f"submod_{number[node]}" for node in bad}
     for name, child in list(whole.named_children()):
-        if name not in eager and isinstance(child, GraphModule) and ops(child):
+        if name not in left and isinstance(child, GraphModule) and ops(child):
             setattr(whole, name, Piece(compiled(child)))
-    forward: Function = whole.forward
-    return forward
+    return eager(whole)
 
 
 def node_at(graph: GraphModule, span: Span | None) -> Any | None:
@@ -151,13 +152,14 @@ class Shares:
     seconds: float = 0.0
     eager: dict[str, EagerOps] = field(default_factory=dict)
 
-    def add_eager(self, nodes: Any, problem: DplcError, bad: Any | None, machine: Target) -> None:
-        """Count nodes of a graph that eager runs. bad: the one that the problem was found at."""
-        found = self.eager.setdefault(problem.what, EagerOps(problem.what, user_place(bad, problem.span), problem.hint))
+    def add_eager(self, nodes: Any, problem: DplcError, place: str | None, machine: Target) -> None:
+        """Count nodes of a graph that eager runs. place: where the problem was found."""
+        found = self.eager.setdefault(problem.what, EagerOps(problem.what, place, problem.hint))
         found.ops += len(nodes)
         for node in nodes:  # a launch, and its tensors moved once; the computation is not counted
-            values = pytree.tree_leaves([*map(value, node.all_input_nodes), value(node)])
-            moved = sum(int(x.numel()) * x.element_size() for x in values if isinstance(x, torch.Tensor))
+            moved = sum(
+                int(x.numel()) * x.element_size() for x in tensors(*map(value, node.all_input_nodes), value(node))
+            )
             found.seconds += machine.launch_seconds + moved / machine.dram_bytes_per_second
 
     @property
@@ -197,7 +199,7 @@ def needs_autograd(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     It need not where the graph only computes values of plain tensors: without gradients, mutations, transforms of
     torch.func and wrapper subclasses, such as quantised weights.
     """
-    wrapped = any(map(is_traceable_wrapper_subclass, (*pytree.tree_leaves(inputs), *leaves(graph))))
+    wrapped = any(map(is_traceable_wrapper_subclass, pytree.tree_leaves((inputs, leaves(graph)))))
     names = (getattr(node.target, "__name__", "") for node in graph.graph.nodes)
     transforms = any(name.endswith("_increment_nesting") for name in names)  # a `vmap`, a `grad`, .. of torch.func
     return wrapped or transforms or _differentiated(graph, inputs) or changes(graph)
@@ -207,9 +209,8 @@ def _differentiated(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     """Return whether gradients flow through a call or within it, or the graph changes the gradient mode."""
     enabled, nodes = torch.is_grad_enabled(), graph.graph.nodes
     modes = [node.args[0] for node in nodes if node.target is torch._C._set_grad_enabled]
-    computed = pytree.tree_leaves([value(node) for node in nodes if node.op.startswith("call_")])
-    reached = (*inputs, *computed) if enabled else computed
-    return modes[-1:] == [not enabled] or any(isinstance(x, torch.Tensor) and x.requires_grad for x in reached)
+    computed = [value(node) for node in nodes if node.op.startswith("call_")]
+    return modes[-1:] == [not enabled] or any(x.requires_grad for x in tensors(inputs if enabled else (), computed))
 
 
 def changes(graph: GraphModule) -> bool:
@@ -217,7 +218,7 @@ def changes(graph: GraphModule) -> bool:
 
     It ran on tensors without data, and their version shows it; that of `torch._foreach_add_` only by its name.
     """
-    if any(isinstance(leaf, torch.Tensor) and leaf._version for leaf in leaves(graph)):
+    if any(x._version for x in tensors(leaves(graph))):
         return True
     names = (node.target.__name__ for node in graph.graph.nodes if node.op == "call_function")
     return any(name.endswith("_") and not keyword.iskeyword(name[:-1]) for name in names)  # not `operator.and_`
@@ -231,11 +232,11 @@ def joint(graph: GraphModule, inputs: Sequence[Any], compiled: Callable[[GraphMo
 
     def compiler(piece: GraphModule, _: Sequence[Any]) -> Function:
         # ops that AOTAutograd rewrites get the form that programs have: casts of numbers, and adaptive pools
-        for node in piece.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+        for node in calls(piece, torch.ops.prims.convert_element_type.default):
             given, dtype = node.args
             node.target, node.args, node.kwargs = aten._to_copy.default, (given,), {"dtype": dtype}
         for name in ("adaptive_avg_pool2d", "adaptive_avg_pool3d"):
-            for node in piece.graph.find_nodes(op="call_function", target=getattr(aten, f"_{name}").default):
+            for node in calls(piece, getattr(aten, f"_{name}").default):
                 node.target = getattr(aten, name).default
         piece.recompile()
         boxed: Function = make_boxed_func(compiled(piece))
@@ -274,6 +275,7 @@ def _or_left(op: Any, *arguments: Any) -> Any:
 # ---- Compile the parts of a program.
 
 
+MOST_VALUES = 64  # of the numbers of one graph; older ones are forgotten
 MOST_SIGNATURES = 64  # of one part; a text that grows by a token a call would keep every length otherwise
 # without function, example_inputs and kwargs; lengths are dynamo's to say
 OPTIONS = tuple(name for name in tuple(inspect.signature(compile_function).parameters)[3:] if name != "dynamic")
@@ -324,9 +326,8 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
 
     def function(graph: GraphModule, inputs: Sequence[Any]) -> Function:
         try:
-            for x in inputs:
-                if isinstance(x, torch.Tensor) and (odd := odd_layout("an argument of a part", x)) is not None:
-                    raise odd
+            for x in tensors(inputs):
+                check_layout("an argument of a part", x)
             return joint(graph, inputs, part) if traced else part(graph)
         except DplcError as problem:
             return part(graph)._eager(graph, problem)
@@ -342,12 +343,26 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
     if traced and any(map(has_lengths, graph.graph.nodes)):
         why = "it is traced for its derivative, or changes in place, and a number of it changes between calls"
         _warn(LengthWarning, PER_LENGTH + why)
+    readers, latest, made = numbers(graph), dict[int, Any](), dict[Hashable, Function]()
 
-    def again(reader: Any, before: Any, now: Any) -> None:
-        hint = "an op that takes a tensor there, as products and sums do"
-        _warn_of_number(warned, before, now, hint, user_place(reader, None))
+    def by_numbers(*args: Any) -> Any:
+        """Compile again for every value of the numbers."""
+        values = {index: args[index].item() for index in readers}
+        others = without(args, values)
+        key = (*values.values(), described(others) if traced else ())
+        if key not in made:
+            for index, n in values.items():
+                if latest.get(index, n) != n:
+                    reader = next((user for node in readers[index] for user in node.users), None)
+                    hint = "an op that takes a tensor there, as products and sums do"
+                    _warn_of_number(warned, latest[index], n, hint, user_place(reader, None))
+            latest.update(values)
+            if len(made) == MOST_VALUES:
+                del made[next(iter(made))]
+            made[key] = function(fixed(graph, values), others)
+        return made[key](*others)
 
-    return by_numbers(graph, function, described if traced else lambda _: (), again)
+    return by_numbers
 
 
 def _warn(
@@ -377,72 +392,55 @@ def _to_the_user() -> int:
 
 
 @dataclass(eq=False)
-class NotForAll(Exception):
-    """Error for a graph that does not compile for a range of lengths.
-
-    compiles: whether it compiles for one length; node: the name of the op that causes it if it does not.
-    """
-
-    problem: DplcError
-    compiles: bool
-    node: str | None = None
-
-
 class GraphPart:
     """Part of a program, compiled once for each signature of its arguments: ranges of its lengths, all else unchanged.
 
-    The constructor's third argument is the set of causes with a warning so far. total: ops of the part that dynamo
-    found, of which this may be a piece; shares: counts the ops that are compiled here.
+    warned: causes with a warning so far. total: ops of the part that dynamo found, of which this may be a piece;
+    shares: counts the ops that are compiled here.
     """
 
-    def __init__(
-        self,
-        graph: GraphModule,
-        options: dict[str, Any],
-        warned: set[str] | None = None,
-        total: int | None = None,
-        shares: Shares | None = None,
-    ):
-        self.graph, self.options, self.shares = graph, options, shares
+    graph: GraphModule
+    options: dict[str, Any]
+    warned: set[str] = field(default_factory=set)
+    total: int | None = None
+    shares: Shares | None = None
+
+    def __post_init__(self) -> None:
         self.compiled: dict[Hashable, Function] = {}
         self.fixed_numbers: dict[int, int] = {}  # {argument: its value} of the latest compile
-        self.warned: set[str] = set() if warned is None else warned
-        self.total = len(ops(graph)) if total is None else total
+        self.total = len(ops(self.graph)) if self.total is None else self.total
         self.lengths: Lengths | None = None  # None also for lengths that cannot be sizes
-        if any(is_number(n) or has_lengths(n) for n in graph.graph.find_nodes(op="placeholder")):
+        if any(is_number(n) or has_lengths(n) for n in placeholders(self.graph)):
             try:
-                found = Lengths(graph)
+                found = Lengths(self.graph)
                 self.lengths = found if found.places else None
             except DplcError as problem:
                 self._fixed(problem)
-        self.by_strides = any("as_strided" in str(node.target) for node in ops(graph))  # it reads memory, not elements
+        self.by_strides = any("as_strided" in str(x.target) for x in ops(self.graph))  # it reads memory, not elements
 
     def __call__(self, *args: Any) -> Any:
-        signature, lengths = self._signature(args)
+        signature = self._signature(args)
         if signature not in self.compiled:
             if len(self.compiled) == MOST_SIGNATURES:
                 del self.compiled[next(iter(self.compiled))]  # the oldest
-            extents = {n for x in args if isinstance(x, torch.Tensor) for n in x.shape}
+            extents = {n for x in tensors(args) for n in x.shape}
             given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
             for index, x in given.items():
                 if (before := self.fixed_numbers.get(index, x)) != x:
                     _warn_of_number(self.warned, before, x, f"a tensor in its place: torch.tensor({x})")
             self.fixed_numbers = given
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
-                made = self._compile(args, lengths)
-            signature, _ = self._signature(args)  # a compile may narrow a range
+                made = self._compile(args)
+            signature = self._signature(args)  # a compile may narrow a range
             self.compiled[signature] = made
         return self.compiled[signature](*args)
 
-    def _signature(self, args: Sequence[Any]) -> tuple[Hashable, Lengths | None]:
-        """Return the key of a call by which it finds its compile, and the lengths that are not part of the key."""
-        lengths = self.lengths
-        tensors = [x for x in args if isinstance(x, torch.Tensor)] if self.by_strides else []
-        memory = tuple((x.stride(), x.storage_offset()) for x in tensors)
-        rows = lengths.rows(args) if lengths is not None else None
-        if lengths is None or rows is None:
-            return (*map(described, args), memory), None
-        return (rows, *map(described, args, map(lengths.open_dimensions, range(len(args)))), memory), lengths
+    def _signature(self, args: Sequence[Any]) -> Hashable:
+        """Return the key of a call by which it finds its compile."""
+        memory = tuple((x.stride(), x.storage_offset()) for x in tensors(args)) if self.by_strides else ()
+        if self.lengths is not None and (rows := self.lengths.rows(args)) is not None:
+            return (rows, *map(described, args, self.lengths.open), memory)
+        return (*map(described, args), memory)
 
     def _fixed(self, problem: DplcError) -> None:
         """Warn once, with the reason, that each length is compiled separately."""
@@ -451,101 +449,90 @@ class GraphPart:
             place = user_place(node_at(self.graph, problem.span), problem.span)
             _warn(LengthWarning, PER_LENGTH + problem.what, place, problem.notes)
 
-    def _compile(self, args: Sequence[Any], lengths: Lengths | None) -> Function:
-        """Return the function for such arguments.
+    def _compile(self, args: Sequence[Any]) -> Function:
+        """Return the function for such arguments: for a range of every length, else for these lengths.
 
         Raises UsageError for options that mean nothing: eager would hide them.
         """
         options = dict(self.options)
-        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
-        options.setdefault("device", "cuda" if on_gpu else "emulator")
+        devices = {x.device.type for x in tensors(args)}
+        options.setdefault("device", "cuda" if "cuda" in devices else "emulator")
         options.setdefault("rows", ())  # one compile for all lengths was requested
         check_options(options)
-        if any(isinstance(x, torch.Tensor) and x.device.type not in ("cpu", "cuda") for x in args):
+        if not devices <= {"cpu", "cuda"}:
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))
-        if lengths is not None:
-            try:
-                return self._for_all(lengths, args, options)
-            except NotForAll as error:
-                if not error.compiles:
-                    bad = next((node for node in ops(self.graph) if node.name == error.node), None)
-                    return self._eager(self.graph, error.problem, bad)
-                self._fixed(error.problem)
-                self.lengths = None
-        elif self.lengths is not None:
+        lengths = self.lengths
+        if lengths is not None and lengths.rows(args) is None:
             self._fixed(DplcError("a length is outside of the range that one program serves"))
-
-        def computed(graph: GraphModule) -> Function:
-            try:
-                return self._compiled(graph, args, options)
-            except UsageError:  # it is about the options
-                raise
-            except DplcError as error:
-                return self._eager(graph, error, node_at(graph, error.span))
-
-        return split_off_views(self.graph, computed, at_call(self.graph))
-
-    def _for_all(self, lengths: Lengths, args: Sequence[Any], options: dict[str, Any]) -> Function:
-        """Return one function for a range of every length. Raises NotForAll."""
-        tensors = without(args, lengths.numbers)
+            lengths = None
 
         def computed(piece: GraphModule) -> Function:
-            graph = lengths.of_tensors(piece, args)
+            """Compile a piece, or leave it in eager. Raises DplcError if it only compiles for one length."""
+            graph, given, dynamic = piece, list(args), None
+            if lengths is not None:
+                graph, given = lengths.of_tensors(piece, args), without(args, lengths.numbers)
+                dynamic = lengths.dynamic(args)
             try:
-                made = self._compiled(graph, tensors, options, lengths.dynamic(graph, args))
-            except Narrower:
+                made = self._compiled(graph, given, options, dynamic)
+            except (Narrower, UsageError):  # the latter is about the options
                 raise
             except DplcError as problem:
-                try:
-                    self._compiled(graph, tensors, options, tried=True)
-                except UsageError:
+                if lengths is not None and _compiles(graph, given, options):
                     raise
-                except DplcError:
-                    bad = node_at(graph, problem.span)
-                    raise NotForAll(problem, False, bad and bad.name) from None
-                raise NotForAll(problem, True) from None
-            return lambda *given: made(*without(given, lengths.numbers))
+                return self._eager(piece, problem)
+            return made if lengths is None else lambda *given: made(*without(given, lengths.numbers))
 
         try:
-            return split_off_views(self.graph, computed, at_call(self.graph))
-        except Narrower as asked:
-            if lengths.narrow(asked.size, args):
-                return self._for_all(lengths, args, options)
-            raise NotForAll(asked, True) from None
+            return split_off_views(self.graph, computed)
+        except UsageError:
+            raise
+        except DplcError as problem:
+            assert lengths is not None
+            if isinstance(problem, Narrower):
+                lengths.narrowed[problem.size.name] = problem.size
+            if not isinstance(problem, Narrower) or lengths.rows(args) is None:
+                self._fixed(problem)
+                self.lengths = None
+            return self._compile(args)
 
-    def _compiled(
-        self, graph: GraphModule, args: Sequence[Any], options: dict[str, Any], dynamic: Any = None, tried: bool = False
-    ) -> Function:
+    def _compiled(self, graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any], dynamic: Any) -> Function:
         """Compile a graph whose results are all computed, for such arguments, and count it. Raises DplcError.
 
-        tried: it is not counted, since the caller only wants to know whether the graph compiles. If `shares` counts
-        compiles that do not run, the result is the graph in eager.
+        If `shares` counts compiles that do not run, the result is the graph in eager.
         """
-        with torch.no_grad():
-            made = compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
-        if self.shares is None or tried:
-            return made
-        self.shares.ops += len(ops(graph))
-        self.shares.seconds += made.compilation.predicted_seconds
-        forward: Function = graph.forward
-        return made if self.shares.runs else forward
-
-    def _eager(self, graph: GraphModule, problem: DplcError, bad: Any | None = None) -> Function:
-        """Return the graph in eager: the nodes like `bad` and no others, if it is known which one is the problem."""
-        every = ops(graph)
-        nodes = alike(graph, bad) if bad in every else set(every)
+        made = _made(graph, args, options, dynamic)
         if self.shares is not None:
-            self.shares.add_eager(nodes, problem, bad, check_options(self.options))
+            self.shares.ops += len(ops(graph))
+            self.shares.seconds += made.compilation.predicted_seconds
+        return made if self.shares is None or self.shares.runs else eager(graph)
+
+    def _eager(self, graph: GraphModule, problem: DplcError) -> Function:
+        """Return the graph in eager: the nodes like that of the problem and no others, if it is known which one is."""
+        every, bad = ops(graph), node_at(graph, problem.span)
+        nodes, place = set(every) if bad is None else alike(graph, bad), user_place(bad, problem.span)
+        if self.shares is not None:
+            self.shares.add_eager(nodes, problem, place, check_options(self.options))
         if problem.what not in self.warned:
             self.warned.add(problem.what)
             share = f"all {len(nodes)}" if len(nodes) == self.total else f"{len(nodes)} of {self.total}"
             what = f"{share} ops of a part of the program run in eager: {problem.what}"
             hint = DRAWN if isinstance(problem, RandomNumbers) else problem.hint
-            _warn(EagerWarning, what, user_place(bad, problem.span), problem.notes, hint)
-        if len(nodes) < len(every):
-            return cut(graph, nodes, lambda piece: GraphPart(piece, self.options, self.warned, self.total, self.shares))
-        forward: Function = graph.forward
-        return forward
+            _warn(EagerWarning, what, place, problem.notes, hint)
+        return cut(graph, nodes, lambda x: replace(self, graph=x)) if len(nodes) < len(every) else eager(graph)
+
+
+def _made(graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any], dynamic: Any = None) -> Compiled:
+    with torch.no_grad():
+        return compile_function(entering_autocast(graph), tuple(args), dynamic=dynamic, **options)
+
+
+def _compiles(graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any]) -> bool:
+    """Return whether a graph compiles for the lengths of a call alone, if its options mean something."""
+    try:
+        _made(graph, args, options)
+    except DplcError as problem:
+        return isinstance(problem, UsageError)
+    return True
 
 
 def check_options(options: Mapping[str, Any]) -> Target:

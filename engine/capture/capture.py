@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import inspect
 import io
 import math
 import re
+import sys
 import textwrap
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils.flop_counter import flop_registry
@@ -29,7 +29,7 @@ from torch.utils.flop_counter import flop_registry
 from ...ir import node, schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Var, free_names
+from ...ir.expr import Size, Var, free_names
 from ...ir.interp.torch import applied
 from ...ir.names import unused
 from ...ir.program import Param, TensorType
@@ -39,10 +39,11 @@ from ...ir.text.torch import print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language.rule import Policy, built_in_policy
 from ..language.rule_files import collections_paused
-from .dynamic_shapes import Dim, Extent, declared
-from .export import Conversion, Exported, Record, Replay, convert, dtype_name, explain, export, export_lock
+from .dynamic_shapes import Dim, Extent, declared, sizes_of_factory
+from .export import Conversion, dtype_name, explain, export, export_lock
+from .fx_rewrites import Function, tensors
 from .places import SourcePlaces, span_in
-from .signature import Fixed, Pairs, Signature, Tensors, check_kind, output, parts_of, tensors_of, unset
+from .signature import Fixed, Pairs, Signature, Tensors, TraceInput, check_kind, parts_of, tensors_of, unset
 
 # ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
 
@@ -60,14 +61,14 @@ def modules_of(function: Any) -> dict[str, Any]:
 
 def outermost(found: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Return {label: module or parameter}, each by its first label or else its class, without those inside another."""
-    first: dict[int, tuple[str, Any]] = {}
-    for label, value in found:
-        first.setdefault(id(value), (label or type(value).__name__.lower(), value))
-    modules = [value for _, value in first.values() if isinstance(value, torch.nn.Module)]
-    inner = {id(part) for m in modules for part in (*m.modules(), *m.parameters()) if part is not m}
+    found = list(found)
+    modules = [value for _, value in found if isinstance(value, torch.nn.Module)]
+    past = {id(part) for module in modules for part in (*module.modules(), *module.parameters()) if part is not module}
     labelled: dict[str, Any] = {}
-    for label, value in (first[key] for key in first if key not in inner):
-        labelled[unused(label, labelled, between="_")] = value
+    for label, value in found:
+        if id(value) not in past:
+            past.add(id(value))
+            labelled[unused(label or type(value).__name__.lower(), labelled, between="_")] = value
     return labelled
 
 
@@ -155,7 +156,7 @@ class Capture:
 @export_lock()
 @collections_paused()
 def capture(
-    function: Callable[..., Any], example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
+    function: Function, example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
 ) -> Capture:
     """Return the program of `function(*example_args, **kwargs)`, for arguments of these shapes and dtypes.
 
@@ -168,13 +169,12 @@ def capture(
     args = tuple(example_args) if isinstance(example_args, (tuple, list)) else (example_args,)
     kwargs = dict(kwargs or {})
     leaves, spec = pytree.tree_flatten((args, kwargs))
-    tensors, names = list[Any](), list[str]()
+    given: list[TraceInput] = []
     for leaf, name in zip(leaves, _argument_names(function, args, kwargs), strict=True):
         what = f"argument `{name}`"
         if isinstance(leaf, torch.Tensor):
             check_kind(what, leaf)
-            tensors.append(leaf.detach())  # a capture holds values, not how they came about
-            names.append(name)
+            given.append(TraceInput(name, leaf.detach()))  # a capture holds values, not how they came about
         elif type(leaf).__module__ == "numpy":
             raise DplcError(f"{what} is a numpy array", hint="pass torch.from_numpy(..)")
         elif tensors_of(leaf):
@@ -182,76 +182,45 @@ def capture(
             raise DplcError(what, hint="tensors come alone or in tuples, lists and dicts")
 
     def call(*tensors: Any) -> Any:
-        given = iter(tensors)
-        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        order = iter(tensors)
+        filled = [next(order) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         inner_args, inner_kwargs = pytree.tree_unflatten(filled, spec)
         return function(*inner_args, **inner_kwargs)
 
-    places = SourcePlaces()
-    sized = declared(dynamic, names, tensors) if dynamic else {}
-    exported = export(call, tensors, names, modules_of(function), places, dynamic=sized)
-    converted = partial(convert, input_names=tuple(names), places=places, dynamic=sized)
-    captured = finish(exported, converted, tensors)
-    inputs = iter(captured.inputs)
+    given = declared(dynamic, given) if dynamic else given
+    made = export(call, given, modules_of(function), SourcePlaces())
+    inputs = iter(made.inputs)
     arguments = tuple(
         (Pairs(next(inputs)) if leaf.is_complex() else next(inputs)) if isinstance(leaf, torch.Tensor) else Fixed(leaf)
         for leaf in leaves
     )
-    return replace(
-        captured,
-        signature=replace(captured.signature, arguments=(spec, arguments)),
-        strides={captured.inputs[place]: tensors[place].stride() for place in exported.strided},
-    )
+    return _finished(made, (spec, arguments))
 
 
-def finish(
-    exported: Exported,
-    converted: Callable[[Exported], Conversion],
-    given: Sequence[Any],
-    reference: Sequence[Any] | None = None,
-) -> Capture:
-    """Return the capture of an exported program without unread weights; its signature lacks the arguments.
+def _finished(made: Conversion, arguments: Any = None, reference: Sequence[Any] | None = None) -> Capture:
+    """Return the capture of a converted program without unread weights, and of a text without unread inputs.
 
-    Unread inputs of a text, which has a reference, are left out. The graph omits outputs without elements, which the
-    signature holds. converted: also converts the program of the user's own ops; given: the tensors of the inputs.
+    arguments: of the signature; a text has a reference instead, and takes its inputs in order.
     """
-
-    def program(conversion: Conversion) -> tuple[TorchGraph, Tensors]:
-        outs = tuple(out for out in conversion.graph.outs if 0 not in out.shape)
-        inputs = dict(zip(conversion.inputs, map(parts_of, given), strict=True))
-        return node.replace(conversion.graph, outs=outs), {**conversion.tensors, **inputs}
-
-    own = exported.written
-
-    @functools.cache
-    def written() -> tuple[TorchGraph, Tensors] | None:
-        try:
-            return None if own is None else program(converted(own()))
-        except DplcError:
-            return None
-
-    conversion = converted(exported)
-    outs = conversion.graph.outs
     if reference is not None:
-        reference = tuple(parts_of(x) for x, out in zip(reference, outs, strict=True) if 0 not in out.shape)
-    graph, tensors = program(conversion)
+        pairs = zip(reference, made.outputs, strict=True)
+        reference = tuple(parts_of(tensor) for tensor, out in pairs if not callable(out))
+    graph, kinds = made.graph, made.kinds
     used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
-    kinds = conversion.kinds
-    kept = [p for p in graph.ins if p.name in used or (reference is None and kinds[p.name] == "input")]
+    kept = [p for p in graph.ins if p.name in used or (reference is None and p.name in made.inputs)]
     names = [param.name for param in kept]
+    inputs = tuple(name for name in names if kinds[name] == "input")
+    arguments = arguments or (pytree.tree_structure((inputs, {})), inputs)
     result = Capture(
         node.replace(graph, ins=tuple(kept)),
-        {name: tensors[name] for name in names},
+        {name: made.tensors[name] for name in names},
         {name: kinds[name] for name in names},
-        conversion.spans,
-        tuple(name for name in names if kinds[name] == "input"),
-        Signature(
-            (None, ()),
-            exported.results,
-            tuple(output(out, place in conversion.complex_outs) for place, out in enumerate(outs)),
-        ),
+        made.spans,
+        inputs,
+        Signature(arguments, made.results, made.outputs),
         reference,
-        written=written,
+        strides=made.strides if reference is None else {},
+        written=made.written,
     )
     check_dtypes(result)
     return result
@@ -262,7 +231,7 @@ def check_dtypes(captured: Capture) -> None:
     graph, kinds = captured.graph, captured.kinds
     wrong = [(f"{kinds[p.name]} `{p.name}` is", p.dtype, p.name) for p in graph.ins if p.dtype not in DTYPES]
     computed = DTYPES.keys() | schemas.PARTS.keys()
-    reached = {param.name for param in graph.ins}
+    reached = set(kinds)
     for statement in graph.body:
         if not reached.isdisjoint(free_names(statement.args)):
             reached.add(statement.dst)
@@ -283,8 +252,8 @@ def _argument_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any
         given = inspect.signature(called).bind_partial(*args).arguments
     except (TypeError, ValueError):
         given = {"x": args}
-    leaves: Any = (leaf for values in (given, kwargs) for leaf in pytree.tree_flatten_with_path(values)[0])
-    keys = ([getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path] for path, _ in leaves)
+    paths = (path[1:] for path, _ in pytree.tree_flatten_with_path((dict(given), kwargs))[0])
+    keys = ([getattr(key, "idx", getattr(key, "key", getattr(key, "name", key))) for key in path] for path in paths)
     return ["_".join(map(str, path)) for path in keys]
 
 
@@ -358,7 +327,7 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     constants = {name: tensors[name].detach() for name, kind in captured.kinds.items() if kind == "constant"}
     known = {name: tensor.cpu() for name, tensor in constants.items() if not tensor.is_meta}
     known |= {param.name: unset(param) for param in graph.ins if _without_elements(param)}
-    rest = []
+    rest: list[TorchOp] = []
     with torch.no_grad():
         for statement in graph.body:
             types = statement.types
@@ -379,27 +348,29 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     outs = {out.name for out in graph.outs}
     read = outs.union(*(free_names(statement.args) for statement in rest))
     first, same = dict[Any, str](), dict[str, Any]()  # constants of equal bits: layers compute views of the same values
+    made, opened = dict[Param, Any](), list[TorchOp]()
     for name, value in known.items():
-        if name in read and name not in outs:
+        if name not in read:
+            continue
+        if name not in outs:
             content = (value.dtype, value.shape, bits(value).tobytes())
             if (other := first.setdefault(content, name)) != name:
                 same[name] = Var(other)
+                continue
+        if name not in captured.kinds:
+            if value.is_complex():
+                kind = TensorType(dtype_name(value.dtype), tuple(value.shape))
+                opened.append(TorchOp(name, "ViewAsComplex", (("self", Var(f"{name}_pairs")),), (kind,)))
+                name, value = f"{name}_pairs", parts_of(value)
+            value = value.contiguous()
+            made[Param(name, dtype_name(value.dtype), tuple(value.shape))] = value
     read -= same.keys()
     params = [param for param in graph.ins if param.name in read or captured.kinds[param.name] == "input"]
-    made, opened = dict[str, Any](), list[TorchOp]()
-    for statement in graph.body:
-        if (name := statement.dst) in read and name in known:
-            value = known[name].contiguous()
-            if statement.types[0].dtype in schemas.PARTS:
-                pairs = f"{name}_pairs"
-                opened.append(TorchOp(name, "ViewAsComplex", (("self", Var(pairs)),), statement.types[:1]))
-                name, value = pairs, parts_of(value)
-            made[name] = value
-            params.append(Param(name, dtype_name(value.dtype), tuple(value.shape)))
+    params += made
     kinds = {param.name: captured.kinds.get(param.name, "constant") for param in params}
     if kinds.keys() != tensors.keys():
-        given = {**tensors, **made}
-        tensors = {name: given[name] for name in kinds}
+        held = {**tensors, **{param.name: value for param, value in made.items()}}
+        tensors = {name: held[name] for name in kinds}
     body = (*opened, *(substitute(statement, same) for statement in rest))
     folded = replace(
         captured, graph=TorchGraph(graph.name, tuple(params), graph.outs, body), tensors=tensors, kinds=kinds
@@ -542,8 +513,7 @@ def capture_text(
     DplcError with a caret in the text.
     """
     program = parse(text)
-    places = SourcePlaces(program.source)
-    evaluation = Evaluation(program, places, sizes)
+    evaluation = Evaluation(program, sizes)
     with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as undo:  # what a text may change
         undo.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.manual_seed(seed)
@@ -553,74 +523,91 @@ def capture_text(
         reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
             raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
-        captured = _traced(evaluation, places, reference, program.result_span)
+        captured = _traced(evaluation, reference)
         return captured if values else replace(captured, reference=None)
 
 
-def _traced(evaluation: Evaluation, places: SourcePlaces, reference: list[Any], span: Span) -> Capture:
+def _traced(evaluation: Evaluation, reference: list[Any]) -> Capture:
     """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules."""
-    made, scope = evaluation.record.made, evaluation.scope
+    scope = evaluation.scope
     variables = {id(value): name for name, value in reversed(scope.items()) if not name.startswith("__")}
-    weights = outermost((variables.get(id(kept.value), ""), kept.value) for kept in evaluation.calls.values())
+    weights = outermost((variables.get(id(weight), ""), weight) for weight, _ in evaluation.calls.values())
     modules = {label: weight for label, weight in weights.items() if isinstance(weight, torch.nn.Module)}
     loose = {label: weight for label, weight in weights.items() if label not in modules}
     letters = (letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope)
-    # an input is called by the variable that holds it, else by a letter
-    names = [variables.get(id(item.tensor)) or next(letters, "x") for item in made]
-    dynamic = {name: item.sizes for name, item in zip(names, made, strict=True) if item.sizes}
-    names += loose
-
-    values = [*(item.value for item in made), *(weight.detach() for weight in loose.values())]
+    inputs = []
+    for item in evaluation.made:
+        name = variables.get(id(item.tensor)) or next(letters, "x")  # the variable that holds it, else a letter
+        held = item.tensor if item.tensor._version == item.version else None
+        inputs.append(TraceInput(name, item.value, item.sizes, span=item.span, held=held))
+    inputs += [TraceInput(label, weight.detach(), kind="parameter") for label, weight in loose.items()]
     again = partial(evaluation.again, tuple(loose.values()))
-    exported = export(again, values, names, modules, places, may_change=True, dynamic=dynamic)
-    if len(reference) != len(exported.outputs):
-        raise DplcError("the text does not give the same when it is evaluated twice", span)
-
-    def converted(exported: Exported) -> Conversion:
-        conversion = convert(exported, tuple(names), places, dynamic)
-        conversion.kinds.update(dict.fromkeys(conversion.inputs[len(made) :], "parameter"))
-        same = dict[int, Var]()  # inputs by their tensors, which the text may have kept somewhere: no constants then
-        for name, item in zip(conversion.inputs, made, strict=False):
-            if (place := places.span(item.place)) is not None:
-                conversion.spans[name] = place
-            if item.unchanged:
-                same[id(item.tensor)] = Var(name)
-        renamed = {name: same[id(tensor)] for name, tensor in conversion.tensors.items() if id(tensor) in same}
-        graph = conversion.graph
-        outs = tuple(node.replace(out, name=renamed.get(out.name, out).name) for out in graph.outs)
-        return replace(conversion, graph=node.replace(graph, body=substitute(graph.body, renamed), outs=outs))
-
-    captured = finish(exported, converted, values, reference)
-    _, spec = pytree.tree_flatten((captured.inputs, {}))
-    return replace(captured, signature=replace(captured.signature, arguments=(spec, captured.inputs)))
+    made = export(again, inputs, modules, evaluation.places, may_change=True)
+    if len(reference) != len(made.outputs):
+        what = "the text does not give the same when it is evaluated twice"
+        raise DplcError(what, evaluation.program.result_span)
+    return _finished(made, reference=reference)
 
 
-class _Kept(NamedTuple):
-    """Result of a call that ran once, or what a statement bound.
+# What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
+COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
+# Random and in place: a factory too, whose value is written to an existing tensor.
+FILLERS = frozenset((
+    torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
+    torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
+))  # fmt: skip
+FACTORIES = COUNTED | FILLERS | {
+    torch.bernoulli, torch.empty, torch.empty_strided, torch.logspace, torch.multinomial, torch.normal, torch.poisson,
+    torch.rand, torch.rand_like, torch.randint, torch.randint_like, torch.randn, torch.randn_like, torch.randperm,
+    torch.scalar_tensor, torch.tensor, torch.tril_indices, torch.triu_indices,
+}  # fmt: skip
 
-    counts: how often every site had run by its end, from which the second evaluation continues.
+
+def _initialises(frame: FrameType | None) -> bool:
+    """Return whether a module is being created: the result of a factory is a weight then."""
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class FactoryResult(NamedTuple):
+    """Tensor that a factory created.
+
+    tensor: the very object; value: a copy, because the text may mutate the object. span: of the call.
     """
 
+    function: Function
+    tensor: Any
     value: Any
-    counts: Counter[int]
+    version: int
+    span: Span | None
+    sizes: dict[int, Size]
 
 
-class Evaluation:
+class Evaluation(TorchFunctionMode):  # type: ignore[misc]
     """Both evaluations of a text, and what the second keeps of the first.
 
-    record: of the first. scope: the variables of the text. calls: {(site, how often it had run): a module or parameter
-    that the call returned}.
+    As a mode it records the tensors of factories in the first, and gives the inputs of the graph instead of them in the
+    second. Within a module's forward a factory is an op like any other. made: the tensors in order. scope: the
+    variables of the text. calls: {(site, calls before): a module or parameter that the call returned, calls after it};
+    the second evaluation makes the same calls.
     """
 
-    def __init__(self, program: ParsedText, places: SourcePlaces, sizes: Binding):
-        self.record = Record(places, self._inside, self._is_weight)
+    def __init__(self, program: ParsedText, sizes: Binding):
+        super().__init__()
+        self.program, self.places = program, SourcePlaces(program.source)
+        self.made: list[FactoryResult] = []
         self.scope: dict[str, Any] = {}
-        self.calls: dict[tuple[int, int], _Kept] = {}
-        self._program, self._places, self._sizes = program, places, sizes
+        self.calls: dict[tuple[int, int], tuple[Any, int]] = {}
+        self._sizes = sizes
         self._dims: dict[str, tuple[Dim, Extent]] = {}
-        self._statements: dict[int, _Kept] = {}  # by index
+        self._statements: dict[int, tuple[dict[str, Any], int]] = {}  # {index: what it bound, calls after it}
         self._evaluated: set[int] = set()  # modules that were put in evaluation mode
-        self._replaced: dict[int, Any] | None = None  # loose parameters by identity, when traced
+        self._changed_weight = False
+        self._left: Iterator[Any] | None = None  # factories with their inputs, when traced
+        self._replaced: dict[int, Any] = {}  # loose parameters by identity, when traced
 
     def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
         """Evaluate for real, the last expression within `last`. Returns its value."""
@@ -631,71 +618,100 @@ class Evaluation:
                 hooks.register_module_parameter_registration_hook(self._registered),
                 hooks.register_module_buffer_registration_hook(self._registered),
                 hooks.register_module_module_registration_hook(self._registered),
-                self.record,
             ):
                 return self._run(last)
         except DplcError as error:
-            error.span = error.span or self._places.of_error(error)
+            error.span = error.span or self.places.of_error(error)
             raise
         except (Exception, SystemExit) as error:
-            explained = explain(error, self._places.of_error(error))
+            explained = explain(error, self.places.of_error(error))
             lengths = (f"`{dim.name}` is {int(extent)} here, of {dim.range}" for dim, extent in self._dims.values())
             explained.notes = (*explained.notes, *lengths)
             raise explained from None
 
     def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
         """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
-        made = self.record.made
-        self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[len(made) :], strict=True)}
+        count = len(self.made)
+        self._left = zip(self.made, inputs[:count], strict=True)
+        self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[count:], strict=True)}
         try:
-            with Replay(made, inputs[: len(made)], self._inside), contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()):
                 return self._run(contextlib.nullcontext())
         finally:
             self.scope.clear()
 
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._depth:
+            return function(*args, **kwargs)
+        if self._left is not None:
+            return self._input(function, args, kwargs)
+        before = [(x, x._version) for x in tensors(args, kwargs)]
+        result, frame = function(*args, **kwargs), sys._getframe(1)
+        changed = [tensor for tensor, version in before if tensor._version != version]
+        if getattr(function, "__name__", "") == "__set__":  # `weight.data = value`
+            changed += [tensor for tensor, _ in before[:1]]
+        if any(map(self._is_weight, changed)):
+            self._changed_weight = True
+        elif function in FACTORIES and isinstance(result, torch.Tensor) and not _initialises(frame):
+            span, sizes = self.places.here(frame), sizes_of_factory((*args, *kwargs.values()), result.shape)
+            self.made.append(FactoryResult(function, result, result.detach().clone(), result._version, span, sizes))
+        return result
+
+    def _input(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Return the next input of the graph for the result of a factory."""
+        if function not in FACTORIES:
+            return function(*args, **kwargs)
+        made, tensor = next(self._left or iter(()), (None, None))
+        if made is None or made.function is not function:
+            raise DplcError(f"`{function.__name__}` is not called as often when the text is traced as when it runs")
+        if function in COUNTED and any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves((args, kwargs))):
+            return function(*args, **kwargs)
+        return args[0].copy_(tensor) if function in FILLERS else tensor
+
     def _run(self, last: contextlib.AbstractContextManager[Any]) -> Any:
-        self._counts, self._depth = Counter[int](), 0  # how often every site ran; how many forwards run
+        self._count = self._depth = 0  # how many calls began; how many forwards run
         self.scope.clear()
         self.scope.update(SCOPE, **{HOOK: self.call, DIM: self.dim})
-        for index, (code, once) in enumerate(self._program.statements):
-            if index in self._statements:
-                self.scope.update(self._statements[index].value)
-                self._counts = self._statements[index].counts.copy()
-                continue
-            before, mark = dict(self.scope), len(self.record.made)
-            self.record.changed_weight = False
-            exec(code, self.scope)
-            if once or self.record.changed_weight:
-                bound = {name: value for name, value in self.scope.items() if before.get(name, before) is not value}
-                self._statements[index] = _Kept(bound, self._counts.copy())
-                del self.record.made[mark:]
-        with last:
-            return eval(self._program.result, self.scope)
+        with self:
+            for index, (code, once) in enumerate(self.program.statements):
+                if index in self._statements:
+                    bound, self._count = self._statements[index]
+                    self.scope.update(bound)
+                    continue
+                before, mark = dict(self.scope), len(self.made)
+                self._changed_weight = False
+                exec(code, self.scope)
+                if once or self._changed_weight:
+                    bound = {name: value for name, value in self.scope.items() if before.get(name, before) is not value}
+                    self._statements[index] = bound, self._count
+                    del self.made[mark:]
+            with last:
+                return eval(self.program.result, self.scope)
 
-    def call(self, site: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, site: int, function: Function, /, *args: Any, **kwargs: Any) -> Any:
         """Return `function(*args, **kwargs)`; every call in the text comes through here."""
         if function is torch.compile and args:
             return args[0]  # the same function, and no reason to wait for its compilation
         if function is map:
             return (self.call(site, args[0], *items) for items in zip(*args[1:], strict=False))
-        key = (site, self._counts[site])
-        self._counts[site] += 1
-        if self._replaced is not None and key in self.calls:
-            value, counts = self.calls[key]
-            self._counts = counts.copy()
+        key = site, self._count
+        self._count += 1
+        if self._left is not None and key in self.calls:
+            value, self._count = self.calls[key]
             return self._replaced.get(id(value), value)
         owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "forward" else function
-        forward, mark = isinstance(owner, torch.nn.Module), len(self.record.made)
+        forward, mark = isinstance(owner, torch.nn.Module), len(self.made)
         self._depth += forward
         try:
             result = function(*args, **kwargs)
         finally:
             self._depth -= forward
         if not forward and isinstance(result, (torch.nn.Module, torch.nn.Parameter)):
-            if self._replaced is not None:
+            if self._left is not None:
                 raise DplcError(f"{type(result).__name__} is only made when the text is traced, not when it runs")
-            self.calls[key] = _Kept(result, self._counts.copy())
-            del self.record.made[mark:]
+            self.calls[key] = result, self._count
+            del self.made[mark:]
             if isinstance(result, torch.nn.Module) and id(result) not in self._evaluated:
                 self._evaluated.update(map(id, result.modules()))
                 result.eval()
@@ -715,17 +731,14 @@ class Evaluation:
             raise UsageError(f"`{name}` is {int(extent)}, which is not in {dim.range}")
         return extent
 
-    def _inside(self) -> bool:
-        return self._depth > 0
-
     def _is_weight(self, tensor: Any) -> bool:
         """Return whether a tensor shares memory with a parameter or buffer that the text made."""
-        made = (kept.value for kept in self.calls.values())
-        held = ((*x.parameters(), *x.buffers()) if isinstance(x, torch.nn.Module) else (x,) for x in made)
+        made = self.calls.values()
+        held = ((*x.parameters(), *x.buffers()) if isinstance(x, torch.nn.Module) else (x,) for x, _ in made)
         memory = tensor.untyped_storage()._cdata
         return any(weight.untyped_storage()._cdata == memory for weights in held for weight in weights)
 
     def _registered(self, module: Any, name: str, value: Any) -> None:
         """Notice that an existing module gets another parameter, buffer or child."""
         if id(module) in self._evaluated:
-            self.record.changed_weight = True
+            self._changed_weight = True

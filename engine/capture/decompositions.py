@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -26,7 +26,10 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.diagnostic import DplcError
-from .fx_rewrites import write_elements
+from .fx_rewrites import Function, write_elements
+
+Ints = Sequence[int]
+aten = torch.ops.aten
 
 # ---- Trace these ops whole: PyTorch looks at values while it decomposes them.
 
@@ -36,16 +39,14 @@ COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 def by_types() -> AbstractContextManager[None]:
     """Return a context in which these ops are traced whole."""
-    aten = torch.ops.aten
-    kernels: dict[Any, Callable[..., Any]] = {
-        aten.cov.default: _cov, aten.corrcoef.default: _corrcoef,
-        aten.max_pool1d.default: _max_pool1d, aten.ctc_loss.IntList: _ctc_loss, aten.ctc_loss.Tensor: _ctc_loss,
+    kernels: dict[str, Function] = {
+        "cov": _cov, "corrcoef": _corrcoef, "max_pool1d": _max_pool1d, "ctc_loss": _ctc_loss
     }  # fmt: skip
-    return replaced({op: {COMPOSITE: kernel} for op, kernel in kernels.items()})
+    return replaced({op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)})
 
 
 @contextmanager
-def replaced(ops: Mapping[Any, Mapping[Any, Callable[..., Any]]]) -> Iterator[None]:
+def replaced(ops: Mapping[Any, Mapping[Any, Function]]) -> Iterator[None]:
     """Return a context in which ops have these kernels, by dispatch key. One thread may enter it at a time."""
     with ExitStack() as stack:
         for op, kernels in ops.items():
@@ -89,7 +90,7 @@ def _max_pool1d(
     """
     rows = x.unsqueeze(-2)
     own = [[1, *setting] for setting in (kernel_size, stride or kernel_size)]
-    shape = torch.ops.aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
+    shape = aten.max_pool2d(rows, *own, [0, *padding], [1, *dilation], ceil_mode).squeeze(-2).shape
     return x.new_empty(shape)
 
 
@@ -123,12 +124,12 @@ def _gaussian_nll_loss(
             var = var.unsqueeze(-1)
         elif x.dim() != var.dim() or sum(m for n, m in zip(x.shape, var.shape, strict=True) if n != m) != 1:
             raise ValueError("var is of incorrect size")
-    if reduction not in ("none", "mean", "sum"):
+    reductions: dict[str, Function] = {"none": lambda loss: loss, "mean": torch.mean, "sum": torch.sum}
+    if reduction not in reductions:
         raise ValueError(f"{reduction} is not valid")
     var = var.clamp(min=eps)
     loss = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
-    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+    return reductions[reduction](loss + 0.5 * math.log(2 * math.pi) if full else loss)
 
 
 def _linspace(start: Any, end: Any, steps: Any = None, **where: Any) -> Any:
@@ -152,7 +153,7 @@ def _attention(query: Any, key: Any, value: Any, *more: Any, **options: Any) -> 
 
 
 # Functions of torch's in Python, and the same without the look at values.
-UNASKED: dict[Any, Callable[..., Any]] = {
+UNASKED: dict[Any, Function] = {
     F.scaled_dot_product_attention: _attention,
     F.gaussian_nll_loss: _gaussian_nll_loss,
     torch.linspace: _linspace,
@@ -334,9 +335,9 @@ def avg_pool_backward(
     spatial: int,
     grad: Any,
     x: Any,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
@@ -350,18 +351,18 @@ def avg_pool_backward(
         beyond = a if count_include_pad else 0
         start = torch.arange(grad.shape[d], device=x.device) * s - a
         counts.append((start + k).clamp(max=x.shape[d] + beyond) - start.clamp(min=-beyond))
-    op = getattr(torch.ops.aten, f"avg_pool{spatial}d_backward")
+    op = getattr(aten, f"avg_pool{spatial}d_backward")
     return op(grad / _product(counts), x, kernel, stride, padding, ceil_mode, count_include_pad, 1)
 
 
 def adaptive_avg_pool_backward(spatial: int, grad: Any, x: Any) -> Any:
     """Derive means of parts of x. The parts that contain an element are a slice of the result."""
-    pool = getattr(torch.ops.aten, f"adaptive_avg_pool{spatial}d")
+    pool = getattr(aten, f"adaptive_avg_pool{spatial}d")
     sizes, parts = x.shape[-spatial:], grad.shape[-spatial:]
     return pool(grad / _parts(sizes, parts, x), sizes) * _parts(parts, sizes, x)
 
 
-def _parts(lengths: Sequence[int], counts: Sequence[int], like: Any) -> Any:
+def _parts(lengths: Ints, counts: Ints, like: Any) -> Any:
     """Return how many elements the parts of a tensor have, as adaptive pools cut so many in each dimension."""
     found = []
     for n, m in zip(lengths, counts, strict=True):
@@ -453,9 +454,9 @@ RESIZES = (
 BY_SIZES = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 
 
-def table() -> dict[Any, Callable[..., Any]]:
+def table() -> dict[Any, Function]:
     """Return {overload: its decomposition by PyTorch}. Ops of other libraries are there once these are imported."""
-    foreign: dict[Any, Callable[..., Any]] = {
+    foreign: dict[Any, Function] = {
         getattr(torch.ops.transformers, "grouped_mm_fallback", None): _grouped_mm,
         getattr(torch.ops.prims, "fma", None): lambda a, b, c: a * b + c,  # of torch._inductor
     }
@@ -463,9 +464,9 @@ def table() -> dict[Any, Callable[..., Any]]:
 
 
 @functools.cache
-def _own() -> dict[Any, Callable[..., Any]]:
+def _own() -> dict[Any, Function]:
     """Return the table of ATen's ops."""
-    aten, found = torch.ops.aten, dict[Any, Callable[..., Any] | None]()
+    found: dict[Any, Function | None] = {}
     for overload in _overloads(*FORMULAS.values(), BY_SIZES):
         formula, name = decomposition_table.get(overload) or _composite(overload), overload._opname
         if name in RESIZES:
@@ -479,7 +480,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
     explicit = torch._C.DispatchKey.CompositeExplicitAutograd
     found |= {overload: _composite(overload, explicit) for overload in _overloads(*lists)}
     # formulas of our own, and ops that are others by another name or without a check
-    own: dict[str, Callable[..., Any]] = {
+    own: dict[str, Function] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
         "_foreach_zero": lambda tensors: [aten.zero(x) for x in tensors],
         "as_strided as_strided_copy": _in_order,  # a rule takes memory that is the elements in order
@@ -500,7 +501,7 @@ def _own() -> dict[Any, Callable[..., Any]]:
     return {overload: formula for overload, formula in found.items() if formula is not None}
 
 
-def _on_floats(formula: Callable[..., Any], x: Any, *given: Any, **options: Any) -> Any:
+def _on_floats(formula: Function, x: Any, *given: Any, **options: Any) -> Any:
     """Resize floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
     return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
 
@@ -526,10 +527,10 @@ def _resized(overload: Any, *values: Any, **options: Any) -> Any:
     if "nearest" in op:
         wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
         return _nearest(0.5 if "exact" in op else 0.0, x, sizes, known, wide)
-    return decomposition_table[getattr(torch.ops.aten, op).default](x, sizes, given["align_corners"], *known)
+    return decomposition_table[getattr(aten, op).default](x, sizes, given["align_corners"], *known)
 
 
-def _scale(length: Any, size: Any, scale: float | None, times: Sequence[int]) -> float | None:
+def _scale(length: Any, size: Any, scale: float | None, times: Ints) -> float | None:
     """Return the scale of a dimension; None if the sizes determine it."""
     if not scale:
         return scale
@@ -554,13 +555,13 @@ def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float
         step = 1 / scale if scale else length / size
         place = (torch.arange(size, dtype=wide, device=x.device) + offset) * step
         places.append(place.float().to(torch.int64).reshape(-1, *[1] * (rank - 1 - d)))
-    result = torch.ops.aten._unsafe_index(x, [None, None, *places])
+    result = aten._unsafe_index(x, [None, None, *places])
     return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
     """Compute a batch norm in evaluation mode. PyTorch's formula uses an op that may write statistics."""
-    formula = decomposition_table[torch.ops.aten._native_batch_norm_legit_functional.default]
+    formula = decomposition_table[aten._native_batch_norm_legit_functional.default]
     return formula(x, w, b, mean, variance, False, momentum, eps)[:3]
 
 
@@ -578,7 +579,7 @@ def _grouped_mm(x: Any, w: Any, ends: Any, bias: Any = None, out_dtype: Any = No
     return torch.where(inside[:, None], product, 0).to(out_dtype or x.dtype)
 
 
-def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
+def _in_order(x: Any, size: Ints, stride: Ints, offset: int | None = None) -> Any:
     """Return the memory of a tensor with other strides: its elements in order, as the rule reads them.
 
     Elsewhere the elements are first put in the order of their memory. Raises DplcError if the memory holds more
@@ -595,7 +596,7 @@ def _in_order(x: Any, size: Sequence[int], stride: Sequence[int], offset: int | 
     return torch.as_strided(x.permute(order).contiguous(), size, stride, offset)
 
 
-def _strided_scatter(x: Any, values: Any, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Any:
+def _strided_scatter(x: Any, values: Any, size: Ints, stride: Ints, offset: int | None = None) -> Any:
     """Scatter values to strided positions of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
@@ -610,10 +611,10 @@ def _trilinear(
     a: Any,
     b: Any,
     c: Any,
-    new_a: Sequence[int],
-    new_b: Sequence[int],
-    new_c: Sequence[int],
-    summed: Sequence[int],
+    new_a: Ints,
+    new_b: Ints,
+    new_c: Ints,
+    summed: Ints,
     unroll_dim: int = 1,
 ) -> Any:
     """Return the sum over some dimensions of a product of three tensors, each with new dimensions of length one."""
@@ -626,7 +627,7 @@ def _trilinear(
 def derived() -> AbstractContextManager[None]:
     """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads(DERIVED)}
-    formulas[torch.ops.aten.grid_sampler_2d.default] = _sampled
+    formulas[aten.grid_sampler_2d.default] = _sampled
     return replaced({op: {torch._C.DispatchKey.Autograd: formula} for op, formula in formulas.items()})
 
 
@@ -640,11 +641,11 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, align_corners: bool) ->
     """
     if mode == BILINEAR and padding and align_corners:
         grid = torch.where(torch.remainder(grid + 1, 2) == 0, grid.detach(), grid)
-    sampled = decomposition_table[torch.ops.aten.grid_sampler_2d.default](x, grid, mode, padding, align_corners)
+    sampled = decomposition_table[aten.grid_sampler_2d.default](x, grid, mode, padding, align_corners)
     return sampled + grid.flatten()[:0].sum() if mode == NEAREST else sampled
 
 
-def decompose(program: Any, formulas: Mapping[Any, Callable[..., Any]]) -> Any:
+def decompose(program: Any, formulas: Mapping[Any, Function]) -> Any:
     """Return `program.run_decompositions(formulas)`, with less work for each program.
 
     PyTorch lists its composite ops again for each namespace, and prepares hundreds of them twice for each program. Here
@@ -681,13 +682,13 @@ def _prepared(formulas: Mapping[Any, Any]) -> Iterator[None]:
 def _overloads(*names: str) -> Iterator[Any]:
     """Yield the overloads of these ops that do not write into a given tensor. An older PyTorch lacks some ops."""
     for name in " ".join(names).split():
-        packet = getattr(torch.ops.aten, name, None)
+        packet = getattr(aten, name, None)
         for overload in (getattr(packet, word) for word in packet.overloads()) if packet else ():
             if not overload._schema.is_mutable:
                 yield overload
 
 
-def _composite(overload: Any, key: Any = COMPOSITE) -> Callable[..., Any] | None:
+def _composite(overload: Any, key: Any = COMPOSITE) -> Function | None:
     """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
     try:
         has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from ...ir.sizes import decide_sizes, size_ends, sizes_in
 from ...ir.text.parse import LARGEST_EXTENT
 from ...ir.text.print_statements import print_expr
 from .places import SourcePlaces
+from .signature import TraceInput
 
 MOST = 2**31 - 1  # of a size: a kernel takes an int
 MOST_TRIED = 1 << 16  # numbers of a length for which a float is compared with a quotient
@@ -127,28 +128,26 @@ def sizes_of_factory(args: Any, shape: Sequence[int]) -> dict[int, Size]:
     return {}
 
 
-Dynamic = Mapping[str, Mapping[int, Size]]  # {input: {dimension: its size}}
-
-
-def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dynamic:
-    """Return the dimensions that `dynamic=` declares: {input: {dimension: size}}.
+def declared(dynamic: Any, inputs: Sequence[TraceInput]) -> list[TraceInput]:
+    """Return inputs with the dimensions that `dynamic=` declares.
 
     dynamic: {input: {dimension: Dim}}, or a list with a Dim or None for each dimension; a list or tuple of these for
     the inputs in order; Dims of torch.export as well, so that its `dynamic_shapes` are accepted unchanged. Raises
     UsageError for an invalid declaration, DplcError for an example that is outside of it.
     """
-    notes = (f"its inputs are {', '.join(names)}",)
+    shapes = {given.name: given.tensor.shape for given in inputs}
+    notes = (f"its inputs are {', '.join(given.name for given in inputs)}",)
     if isinstance(dynamic, (list, tuple)):
-        if len(dynamic) != len(names):
-            raise UsageError(f"dynamic= says it for {len(dynamic)} inputs; there are {len(names)}", notes=notes)
-        dynamic = dict(zip(names, dynamic, strict=True))
+        if len(dynamic) != len(inputs):
+            raise UsageError(f"dynamic= says it for {len(dynamic)} inputs; there are {len(inputs)}", notes=notes)
+        dynamic = {given.name: own for given, own in zip(inputs, dynamic, strict=True)}
     if not isinstance(dynamic, Mapping):
         raise UsageError(f"dynamic= is {{input: {{dimension: Dim}}}}, not {type(dynamic).__name__}")
-    shapes = {name: tensor.shape for name, tensor in zip(names, tensors, strict=True)}
-    dims: dict[tuple[str, int], Dim] = {}
+    found: dict[str, tuple[Dim, Size]] = {}
+    settled: dict[str, dict[int, Size]] = {}
     for name, given in dynamic.items():
         if name not in shapes:
-            hint = did_you_mean(str(name), list(names))
+            hint = did_you_mean(str(name), list(shapes))
             raise UsageError(f"dynamic= names `{name}`, which is not an input", notes=notes, hint=hint)
         rank = len(shapes[name])
         if given is None or isinstance(given, (list, tuple)):
@@ -158,20 +157,17 @@ def declared(dynamic: Any, names: Sequence[str], tensors: Sequence[Any]) -> Dyna
         for place, dim in given.items():
             if place.__class__ is not int or place not in range(-rank, rank):
                 raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
-            if dim is not None:
-                dims[name, place % rank] = dim if isinstance(dim, Dim) else _of_torch(dim)
-    found: dict[str, tuple[Dim, Size]] = {}
-    settled: dict[str, dict[int, Size]] = {}
-    for (name, place), dim in dims.items():
-        length = shapes[name][place]
-        known, size = found.setdefault(dim.name, (dim, dim.size(length)))
-        if known != dim:
-            raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
-        if not dim.admits(length):
-            what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
-            raise DplcError(what, hint="an example within the range, or a range that has it")
-        settled.setdefault(name, {})[place] = size
-    return settled
+            if dim is None:
+                continue
+            dim, place = dim if isinstance(dim, Dim) else _of_torch(dim), place % rank
+            known, size = found.setdefault(dim.name, (dim, dim.size(length := shapes[name][place])))
+            if known != dim:
+                raise UsageError(f"`{dim.name}` is declared twice: {known.range} and {dim.range}")
+            if not dim.admits(length):
+                what = f"`{dim.name}` is {length} in the example (dimension {place} of `{name}`); declared {dim.range}"
+                raise DplcError(what, hint="an example within the range, or a range that has it")
+            settled.setdefault(name, {})[place] = size
+    return [given._replace(sizes=settled.get(given.name, {})) for given in inputs]
 
 
 def _of_torch(dim: Any) -> Dim:
@@ -189,19 +185,16 @@ def _of_torch(dim: Any) -> Dim:
     return Dim(name, max(low, 1) * step, high * step, step)
 
 
-def stand_ins(tensors: Sequence[Any], names: Sequence[str], dynamic: Dynamic) -> list[Any]:
-    """Return tensors to trace with: torch specialises an extent of 1, so a size of 1 has another extent there."""
-    out = []
-    for tensor, name in zip(tensors, names, strict=True):
-        shape = list(tensor.shape)
-        for place, size in dynamic.get(name, {}).items():
-            shape[place] = max(shape[place], min(size.high, 2 * size.multiple))
-        out.append(tensor if shape == list(tensor.shape) else tensor.new_zeros(shape))
-    return out
+def stand_in(given: TraceInput) -> Any:
+    """Return the tensor to trace with: torch specialises an extent of 1, so a size of 1 has another extent there."""
+    shape = list(given.tensor.shape)
+    for place, size in given.sizes.items():
+        shape[place] = max(shape[place], min(size.high, 2 * size.multiple))
+    return given.tensor if shape == list(given.tensor.shape) else given.tensor.new_zeros(shape)
 
 
-def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
-    """Return declared dimensions in the form of torch.export's `dynamic_shapes`."""
+def exported_shapes(inputs: Sequence[TraceInput]) -> Any:
+    """Return the sizes of inputs in the form of torch.export's `dynamic_shapes`, None without sizes."""
 
     @functools.cache
     def exported(size: Size) -> Any:
@@ -211,39 +204,158 @@ def exported_shapes(dynamic: Dynamic, names: Sequence[str]) -> Any:
             return torch.export.Dim(size.name, min=least, max=most)
         return step * torch.export.Dim(f"_{size.name}", min=least, max=most)
 
-    inputs = (dynamic.get(name, {}) for name in names)
-    return (tuple({place: exported(n) for place, n in own.items() if n.low < n.high} for own in inputs),)
+    of_each = ({place: exported(n) for place, n in given.sizes.items() if n.low < n.high} for given in inputs)
+    return (tuple(of_each),) if any(given.sizes for given in inputs) else None
+
+
+# ---- What torch finds out about sizes in a trace: its symbols for them, and the guards that it adds.
+
+
+# torch's guard or condition, and where the user's program made it
+Asked = tuple[Any, Span | None]
+OTHERS = "other lengths take another way through the program"
+# torch's own questions about strides, and about sizes that were declared to be one
+_OF_LAYOUT = re.compile(
+    r"in (check_contiguous_sizes_strides|is_contiguous\w*|is_channels_last\w*|is_non_overlapping\w*|should_swap|ge|"
+    r"produce_guards_and_solve_constraints)\b"
+)
 
 
 class Symbols:
-    """Mapping from torch's symbols to sizes."""
+    """Torch's symbols for sizes in a trace, and the guards on them with their spans."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: SourcePlaces):
+        self._places = places
+        self._env: Any = None  # torch's, of a trace with sizes
+        self._declared: dict[Any, tuple[Size, str]] = {}  # {torch's symbol: its size, and where it is declared}
+        self._found: list[Asked] = []
         self._sizes: dict[Any, Size] = {}  # by a symbol of ours
         self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
 
-    def learn(self, value: Any, size: Size) -> None:
-        """Record a dimension of an input: `s17`, or `4*s17` of a multiple."""
-        if isinstance(value, int):
-            return
-        symbols = value.node.expr.free_symbols
-        if not symbols:
-            what = f"`{size.name}` is fixed to {value}: PyTorch takes an op of this program apart for one length alone"
-            raise DplcError(what, hint=f"leave `{size.name}` out of dynamic=, and compile for each length")
+    def begin(self, inputs: Sequence[TraceInput], tensors: Sequence[Any]) -> None:
+        """Learn torch's symbols from the tensors that it traces."""
+        for given, tensor in zip(inputs, tensors, strict=True):
+            for place, size in given.sizes.items():
+                if isinstance(n := tensor.shape[place], torch.SymInt):
+                    self._env = n.node.shape_env
+                    self._declared[n.node.expr] = size, f"dimension {place} of `{given.name}`"
+
+    def note(self, span: Span | None) -> None:
+        """Record new guards with the location of a call, None before it."""
+        if self._env is not None:
+            self._found += ((guard, span) for guard in self._env.guards[len(self._found) :])
+
+    def learn(self, found: Any, size: Size) -> None:
+        """Record what a size is to torch: `s17`, or `4*s17` of a multiple. Raises DplcError for a number."""
+        if found.is_number:
+            why = "PyTorch takes an op of this program apart for one length alone"
+            hint = f"leave `{size.name}` out of dynamic=, and compile for each length"
+            raise DplcError(f"`{size.name}` is fixed to {found}: {why}", hint=hint)
         own = sympy.Symbol(size.name, integer=True, positive=True)
         self._sizes[own] = size
-        self._known |= dict.fromkeys(symbols, own / size.multiple)
+        self._known |= dict.fromkeys(found.free_symbols, own / size.multiple)
+
+    def settle(self) -> None:
+        """Learn the sizes, and check the conditions on several lengths at once, but for those of memory layout.
+
+        Raises DplcError for a condition that does not hold for every length of the ranges, or compares no lengths.
+        """
+        for symbol, (size, _) in self._declared.items():
+            self.learn(self._env.replace(symbol), size)
+        self.note(None)
+        for noted in self._found:
+            condition = self._env.replace(noted[0].expr)
+            if len(condition.free_symbols) > 1 and not _OF_LAYOUT.search(str(noted[0].sloc)):
+                for clause in _parts(sympy.And, sympy.to_cnf(condition)):
+                    self._check(_parts(sympy.Or, clause), self._where(noted))
+
+    def _check(self, parts: Sequence[Any], span: Span | None) -> None:
+        """Raise DplcError unless one of some conditions holds for every length."""
+        hint = f"narrow the ranges until it always holds; {OTHERS}"
+        for part in parts:
+            if not isinstance(part, sympy.Rel):
+                what = f"the program asks of several lengths `{part}`, which is not a comparison"
+                raise DplcError(what, span, hint=hint)
+        if any(part.lhs == part.rhs for part in parts):
+            return
+        either = tuple(Binary(part.rel_op, self.extent(part.lhs), self.extent(part.rhs)) for part in parts)
+        if any(decide_sizes(c.op, c.a, c.b) for c in either):
+            return
+        ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
+        said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
+        lengths = f"this way through the program is that of lengths with {said}"
+        what = f"{lengths}, which does not hold for every {ranges}"
+        alone = either if len(either) == 1 else ()
+        if narrower := where_decided(what, alone, span, ()):
+            raise narrower
+        for c in alone:
+            if remaining := ranges_around_hints(c.op, c.a, c.b):
+                hint = f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
+        raise DplcError(what, span, hint=hint)
+
+    def refusal(self, text: str, span: Span | None) -> DplcError | None:
+        """Return one message for what a program requires of its sizes; None for any other message of torch.export.
+
+        span: where the program requires it, if that is known.
+        """
+        if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
+            return None
+        self.note(None)
+        declared = self._declared
+        asked: list[str] = []
+        for symbol, (size, where) in declared.items():
+            told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
+            but = f"{told}, but the program asks for"
+            at = span or self._span({symbol, *found.free_symbols})
+            guards = [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
+            if found.is_number:
+                hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
+                return DplcError(f"{but} {found}", at, hint=hint)
+            if found in declared and declared[found][0] is not size:
+                (other, there), (one, here) = (known for tied, known in declared.items() if tied in (symbol, found))
+                low, high = max(one.low, other.low), min(one.high, other.high)
+                alike = (one.low, one.high) == (other.low, other.high)
+                hint = "" if alike or low > high else f" and the range {low}..{high}"
+                ranges = f"{range_of(one)} ({here}) and {range_of(other)} ({there})"
+                what = f"`{one.name}` and `{other.name}` must be equal in this program, and are declared {ranges}"
+                return DplcError(what, at, hint=f"give both the name `{other.name}`{hint}")
+            if found is not symbol and found.free_symbols <= declared.keys():
+                return DplcError(f"{but} {size.name} = {_spoken(found, declared)}", at, hint="declare it so")
+            if (step := common_step(size, symbol, guards)) > size.multiple:
+                narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
+                hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
+                return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
+            part = around_hint(size, functools.partial(all_hold, guards, symbol))
+            if part is not None and part is not size and part.low < part.high:
+                what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
+                return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
+            if part is not size:
+                asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
+        what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
+        hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
+        return DplcError(what, at, asked or text.splitlines()[1:4], hint)
+
+    def _span(self, symbols: set[Any]) -> Span | None:
+        """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
+        about = [found for found in self._found if set() < found[0].expr.free_symbols <= symbols]
+        ties = [found for found in about if found[0].expr.free_symbols == symbols]
+        return next(filter(None, map(self._where, ties or about)), None)
+
+    def _where(self, noted: Asked) -> Span | None:
+        guard, span = noted
+        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
+        return span or (None if told is None else self._places.line(told[1], int(told[2])))
 
     def knows(self, n: Any) -> bool:
         return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()
 
     def extent(self, n: Any) -> Expr:
-        """Return an extent: a number, or an expression of sizes. Raises DplcError for arithmetic that our IRs lack."""
-        return n if isinstance(n, int) else self.extent_of(n.node.expr)
+        """Return an extent: a number, or an expression of sizes. Raises DplcError for arithmetic that our IRs lack.
 
-    def extent_of(self, e: Any) -> Expr:
-        """Return the extent for torch's own expression of lengths."""
-        return self._of(e.subs(self._known, simultaneous=True))
+        n: a number, a symbolic one, or torch's own expression of lengths.
+        """
+        e = n.node.expr if isinstance(n, torch.SymInt) else n
+        return e if isinstance(e, int) else self._of(e.subs(self._known, simultaneous=True))
 
     def _of(self, e: Any) -> Expr:
         word = type(e).__name__
@@ -282,6 +394,10 @@ class Symbols:
         return floordiv(add(multiply(length, part.numerator), up), part.denominator)
 
 
+def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
+    return condition.args if isinstance(condition, kind) else (condition,)  # type: ignore[no-any-return]
+
+
 def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
     """Return the least or the greatest of two extents, if that is the same one for every length."""
 
@@ -305,147 +421,6 @@ _OPERATIONS = {
     "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo,
     "Min": _one_of("<=", ">", "least"), "Max": _one_of(">=", "<", "greatest"),
 }  # fmt: skip
-
-
-# ---- Check the guards on several sizes at once, such as `s*t > 50`.
-
-
-Asked = tuple[Any, Span | None]  # torch's comparison, and where the user's program made it
-OTHERS = "other lengths take another way through the program"
-
-
-def check_asked(symbols: Symbols, asked: Iterable[Asked]) -> None:
-    """Raise DplcError for a condition that does not hold for every length of the ranges, or compares no lengths."""
-    hint = f"narrow the ranges until it always holds; {OTHERS}"
-    for condition, span in asked:
-        for clause in _parts(sympy.And, sympy.to_cnf(condition)):
-            parts = _parts(sympy.Or, clause)  # of which one must hold
-            for part in parts:
-                if not isinstance(part, sympy.Rel):
-                    what = f"the program asks of several lengths `{part}`, which is not a comparison"
-                    raise DplcError(what, span, hint=hint)
-            if any(part.lhs == part.rhs for part in parts):
-                continue
-            either = tuple(Binary(p.rel_op, symbols.extent_of(p.lhs), symbols.extent_of(p.rhs)) for p in parts)
-            if any(decide_sizes(c.op, c.a, c.b) for c in either):
-                continue
-            ranges = ", ".join(f"{size.name} of {range_of(size)}" for size in sizes_in(either).values())
-            said = " or ".join(f"{print_expr(c.a)} {c.op} {print_expr(c.b)}" for c in either)
-            lengths = f"this way through the program is that of lengths with {said}"
-            what = f"{lengths}, which does not hold for every {ranges}"
-            alone = either if len(either) == 1 else ()
-            if narrower := where_decided(what, alone, span, ()):
-                raise narrower
-            for c in alone:
-                if remaining := ranges_around_hints(c.op, c.a, c.b):
-                    hint = f"narrow them, as {', '.join(map(declaration, remaining))}; {OTHERS}"
-            raise DplcError(what, span, hint=hint)
-
-
-def _parts(kind: Any, condition: Any) -> tuple[Any, ...]:
-    return condition.args if isinstance(condition, kind) else (condition,)  # type: ignore[no-any-return]
-
-
-# ---- Find the user's line at which a guard was added to the shape environment.
-
-
-# torch's own questions about strides, and about sizes that were declared to be one
-_OF_LAYOUT = re.compile(
-    r"in (check_contiguous_sizes_strides|is_contiguous\w*|is_channels_last\w*|is_non_overlapping\w*|should_swap|ge|"
-    r"produce_guards_and_solve_constraints)\b"
-)
-
-
-class GuardLocations:
-    """Guards of a trace with their spans, and their requirements on declared sizes."""
-
-    def __init__(self, places: SourcePlaces, dynamic: Dynamic, names: Sequence[str]):
-        self._places = places
-        self._sizes = {  # {torch's name of a length: its size, and where it was declared}
-            f"L['tensors'][{names.index(name)}].size()[{place}]": (size, f"dimension {place} of `{name}`")
-            for name, own in dynamic.items()
-            for place, size in own.items()
-        }
-        self._env: Any = None
-        self._found: list[tuple[Any, int | None]] = []
-
-    def note(self, tensors: Any, place: int | None) -> None:
-        """Record new guards with the location of a call, None before it. tensors: arguments of the call."""
-        if self._env is None:
-            shapes = (tensor.shape for tensor in tensors if isinstance(tensor, torch.Tensor))
-            self._env = next((n.node.shape_env for shape in shapes for n in shape if isinstance(n, torch.SymInt)), None)
-        if self._env is not None:
-            self._found += ((guard, place) for guard in self._env.guards[len(self._found) :])
-
-    def refusal(self, text: str, span: Span | None) -> DplcError | None:
-        """Return one message for what a program requires of its sizes; None for any other message of torch.export.
-
-        span: where the program requires it, if that is known.
-        """
-        if self._env is None or not re.search("Constraints violated|Expected op to be '=='", text):
-            return None
-        self.note((), None)
-        declared = {  # {torch's symbol: its size, and where it is declared}
-            symbol: self._sizes[name]
-            for symbol, sources in self._env.var_to_sources.items()
-            for source in sources
-            if (name := source.name() if callable(source.name) else source.name) in self._sizes
-        }
-        asked: list[str] = []
-        for symbol, (size, where) in declared.items():
-            told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
-            but = f"{told}, but the program asks for"
-            at = span or self._span({symbol, *found.free_symbols})
-            guards = [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
-            if found.is_number:
-                hint = f"take the number from the shape, `x.shape[..]`; or leave `{size.name}` out of dynamic="
-                return DplcError(f"{but} {found}", at, hint=hint)
-            if found in declared and declared[found][0] is not size:
-                (other, there), (one, here) = (known for tied, known in declared.items() if tied in (symbol, found))
-                low, high = max(one.low, other.low), min(one.high, other.high)
-                alike = (one.low, one.high) == (other.low, other.high)
-                hint = "" if alike or low > high else f" and the range {low}..{high}"
-                ranges = f"{range_of(one)} ({here}) and {range_of(other)} ({there})"
-                what = f"`{one.name}` and `{other.name}` must be equal in this program, and are declared {ranges}"
-                return DplcError(what, at, hint=f"give both the name `{other.name}`{hint}")
-            if found is not symbol and found.free_symbols <= declared.keys():
-                return DplcError(f"{but} {size.name} = {_spoken(found, declared)}", at, hint="declare it so")
-            if (step := common_step(size, symbol, guards)) > size.multiple:
-                narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
-                hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
-                return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
-            part = around_hint(size, functools.partial(all_hold, guards, symbol))
-            if part is not None and part is not size and part.low < part.high:
-                what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
-                return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
-            if part is not size:
-                asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
-        what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
-        hint = "leave it out of dynamic=, and compile for each length; or for ranges in which it holds"
-        return DplcError(what, at, asked or text.splitlines()[1:4], hint)
-
-    def _span(self, symbols: set[Any]) -> Span | None:
-        """Return the span of the first guard on such symbols, preferably of a guard on all of them."""
-        about = [found for found in self._found if set() < found[0].expr.free_symbols <= symbols]
-        ties = [found for found in about if found[0].expr.free_symbols == symbols]
-        return next(filter(None, map(self._of, ties or about)), None)
-
-    def of_several(self) -> list[Asked]:
-        """Return the conditions on several lengths at once, with their spans, without those of memory layout."""
-        self.note((), None)
-        return [
-            (condition, self._of(noted))
-            for noted in self._found
-            if len((condition := self._env.replace(noted[0].expr)).free_symbols) > 1
-            and not _OF_LAYOUT.search(str(noted[0].sloc))
-        ]
-
-    def _of(self, noted: tuple[Any, int | None]) -> Span | None:
-        guard, place = noted
-        if place is not None:
-            return self._places.span(place)
-        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
-        return None if told is None else self._places.line(told[1], int(told[2]))
 
 
 def all_hold(guards: Sequence[Any], symbol: Any, n: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import logging
@@ -13,14 +14,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from dataclasses import dataclass, field
-from types import CodeType, FrameType, MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
 from torch._C._functorch import TransformType
 from torch._functorch import predispatch
+from torch.export.graph_signature import InputKind
 from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.traceback import annotate, preserve_node_meta
@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
-from ...ir.expr import Size, Var
+from ...ir.expr import Var
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused, with_article
 from ...ir.node import REQUIRED, Value
@@ -38,150 +38,61 @@ from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .decompositions import UNASKED, by_types, decompose, table
-from .dynamic_shapes import (
-    Asked,
-    Dynamic,
-    GuardLocations,
-    Symbols,
-    check_asked,
-    exported_shapes,
-    sizes_of_factory,
-    stand_ins,
+from .dynamic_shapes import Symbols, exported_shapes, stand_in
+from .fx_rewrites import (
+    Function,
+    as_tensors,
+    constant_of,
+    indexed,
+    leaving_autocast,
+    placeholders,
+    regions,
+    storages,
+    switching_autocast,
+    tensors,
+    value,
 )
-from .fx_rewrites import as_tensors, constant_of, indexed, leaving_autocast, storages, switching_autocast
-from .places import SourcePlaces, caller
-from .signature import Fixed, Results, check_kind, mould, parts_of, tensors_of
+from .places import SourcePlaces
+from .signature import Fixed, Output, Results, Tensors, TraceInput, check_kind, mould, output, parts_of, tensors_of
 
-# ---- Torch function modes: record what the factories of a `-c` text made, replay it, locate each call.
+# ---- Mark what a torch call leaves in the graph with the call's location.
 
 
-KEY = "dplc"  # under which FX nodes carry the number of their location
+KEY = "dplc"  # under which FX nodes carry their location
 
-# What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
-COUNTED = frozenset((torch.arange, torch.eye, torch.full, torch.linspace, torch.ones, torch.zeros))
-# Random and in place: a factory too, whose value is written to an existing tensor.
-FILLERS = frozenset((
-    torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
-    torch.Tensor.log_normal_, torch.Tensor.normal_, torch.Tensor.random_, torch.Tensor.uniform_,
-))  # fmt: skip
-FACTORIES = COUNTED | FILLERS | {
-    torch.bernoulli, torch.empty, torch.empty_strided, torch.logspace, torch.multinomial, torch.normal, torch.poisson,
-    torch.rand, torch.rand_like, torch.randint, torch.randint_like, torch.randn, torch.randn_like, torch.randperm,
-    torch.scalar_tensor, torch.tensor, torch.tril_indices, torch.triu_indices,
-}  # fmt: skip
 # What PyTorch itself asks of every tensor: nothing is recorded, and no length is read.
 QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
     "device", "dtype", "is_leaf", "is_quantized", "is_sparse", "layout", "requires_grad",
 )) | {torch.Tensor._is_view}  # fmt: skip
 
 
-class FactoryResult(NamedTuple):
-    """Tensor that a factory created.
-
-    tensor: the very object; value: a copy, because the text may mutate the object. The index is that of its call's
-    location.
-    """
-
-    function: Callable[..., Any]
-    tensor: Any
-    value: Any
-    version: int
-    place: int | None
-    sizes: dict[int, Size]
-
-    @property
-    def unchanged(self) -> bool:
-        return bool(self.tensor._version == self.version)
-
-
-class Record(TorchFunctionMode):  # type: ignore[misc]
-    """Phase one: record the tensors of factories, and whether a weight is mutated outside of a forward.
-
-    inside: says whether a module's forward is running, where a factory is an op like any other. is_weight: says whether
-    a tensor is a parameter or buffer of a module that the text created.
-    """
-
-    def __init__(self, places: SourcePlaces, inside: Callable[[], bool], is_weight: Callable[[Any], bool]):
-        super().__init__()
-        self.made: list[FactoryResult] = []
-        self.changed_weight = False
-        self._places, self._inside, self._is_weight = places, inside, is_weight
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self._inside():
-            return function(*args, **kwargs)
-        before = [(x, x._version) for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        result = function(*args, **kwargs)
-        changed = [tensor for tensor, version in before if tensor._version != version]
-        if getattr(function, "__name__", "") == "__set__":  # `weight.data = value`
-            changed += [tensor for tensor, _ in before[:1]]
-        if any(map(self._is_weight, changed)):
-            self.changed_weight = True
-        elif function in FACTORIES and isinstance(result, torch.Tensor) and not _initialises(caller()):
-            place = self._places.here(caller())
-            sizes = sizes_of_factory((*args, *kwargs.values()), result.shape)
-            self.made.append(FactoryResult(function, result, result.detach().clone(), result._version, place, sizes))
-        return result
-
-
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
     """Mode that marks the FX nodes of a torch call with its location.
 
-    outermost: the code that starts the trace. note: receives the arguments of each call twice: before it without a
-    location, after it with its own.
+    note: is called twice for each call: before it without a location, after it with its own.
     """
 
-    def __init__(self, places: SourcePlaces, outermost: CodeType, note: Callable[[Any, int | None], None]):
+    def __init__(self, places: SourcePlaces, note: Callable[[Span | None], None]):
         super().__init__()
-        self.last: int | None = None  # location of the latest call: torch's own errors may not name it
-        self._places, self._outermost, self._note = places, outermost, note
+        self.last: Span | None = None  # location of the latest call: torch's own errors may not name it
+        self._places, self._note = places, note
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in QUERIES:
             return function(*args, **(kwargs or {}))
-        self.last = place = self._places.here(caller(), self._outermost)
+        self.last = span = self._places.here(sys._getframe(1), Root.forward.__code__)
         if any(level.key() != TransformType.Vmap for level in torch._C._functorch.get_interpreter_stack() or ()):
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
             hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
-            raise DplcError(what, self._places.span(place), hint=hint)
-        self._note(args, None)
+            raise DplcError(what, span, hint=hint)
+        self._note(None)
         given = args
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             given = args[0], _with_values(args[1])
-        with nullcontext() if place is None else annotate({KEY: place}):
+        with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
-        self._note(args, place)
+        self._note(span)
         return result
-
-
-class Replay(TorchFunctionMode):  # type: ignore[misc]
-    """Phase two: a factory outside of a forward gives the next input of the graph."""
-
-    def __init__(self, made: Sequence[FactoryResult], inputs: Iterable[Any], inside: Callable[[], bool]):
-        super().__init__()
-        self._left = zip(made, inputs, strict=True)
-        self._inside = inside
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self._inside() or function not in FACTORIES:
-            return function(*args, **(kwargs or {}))
-        made, tensor = next(self._left, (None, None))
-        if made is None or made.function is not function:
-            raise DplcError(f"`{function.__name__}` is not called as often when the text is traced as when it runs")
-        lengths = any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves((args, kwargs)))
-        if function in COUNTED and lengths:
-            return function(*args, **(kwargs or {}))
-        return args[0].copy_(tensor) if function in FILLERS else tensor
-
-
-def _initialises(frame: FrameType | None) -> bool:
-    """Return whether a module is being created: the result of a factory is a weight then."""
-    while frame is not None:
-        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get("self"), torch.nn.Module):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _with_values(index: Any) -> Any:
@@ -191,39 +102,26 @@ def _with_values(index: Any) -> Any:
     return torch.tensor(index) if isinstance(index, list) and all(isinstance(n, int) for n in index) else index
 
 
+# ---- Trace a function.
+
+
 # A functional spelling of it is the value itself: no reason to pay for functionalisation.
 HARMLESS = "aten::detach_"
-
-
-@dataclass(frozen=True)
-class Exported:
-    """Exported program with its inputs, outputs and weights.
-
-    program: the exported graph, functional; its user inputs are the tensors in order. outputs: the nodes of the tensors
-    it returns. results: as in Signature. labels: {name of a weight in the program: its kind, its name for people, the
-    tensor}. strided: indices of the user inputs whose memory is read by strides. written: where ops were decomposed,
-    the program without that. The remaining field holds the conditions on several lengths at once, with their spans.
-    """
-
-    program: Any
-    labels: Mapping[str, tuple[str, str, Any]]
-    results: Results
-    outputs: tuple[Any, ...]
-    strided: tuple[int, ...] = ()
-    asked: Sequence[Asked] = ()
-    written: Callable[[], Exported] | None = None
 
 
 class Root(torch.nn.Module):  # type: ignore[misc]
     """Module that is exported: a function of flat tensors, and the modules it uses under names of our own."""
 
-    def __init__(self, function: Callable[..., Any], names: Sequence[str], weights: Mapping[str, Any]):
+    def __init__(self, function: Function, inputs: Sequence[TraceInput], weights: Mapping[str, Any]):
         super().__init__()
         self._function = function
-        self._labels = {f"tensors_{index}": name for index, name in enumerate(names)}  # as export calls them
+        self._labels = {f"tensors_{index}": given.name for index, given in enumerate(inputs)}  # as export calls them
         for index, (label, weight) in enumerate(weights.items()):
             self._labels[f"weight{index}"] = label
             setattr(self, f"weight{index}", weight)
+        for word, held in (("parameter", self.named_parameters()), ("buffer", self.named_buffers())):
+            for target, weight in held:
+                check_kind(f"{word} `{self.label(target)}`", weight, wrappers=True)
 
     def forward(self, *tensors: Any) -> Any:
         return self._function(*tensors)
@@ -235,79 +133,70 @@ class Root(torch.nn.Module):  # type: ignore[misc]
 
 
 def export(
-    function: Callable[..., Any],
-    tensors: Sequence[Any],
-    names: Sequence[str],
+    function: Function,
+    inputs: Sequence[TraceInput],
     weights: Mapping[str, Any],
     places: SourcePlaces,
     may_change: bool = False,
-    dynamic: Dynamic = MappingProxyType({}),
-) -> Exported:
-    """Trace `function(*tensors)`.
+) -> Conversion:
+    """Return the Torch IR of a function of such tensors.
 
-    names: what people call the tensors. weights: {label: module that the function uses}. may_change: whether the
-    function may mutate its inputs. dynamic: the dimensions of the tensors that are sizes. Raises DplcError for
-    everything that cannot be traced, at the span of the user's text that caused it.
+    weights: {label: module that the function uses}. may_change: whether the function may mutate its inputs. Raises
+    DplcError for everything that cannot be traced, at the span of the user's text that caused it, and for an op that
+    Torch IR cannot express: random, sized by the values of a tensor, or not an ATen op.
     """
     results: Results = (None, ())  # no attributes of the module, since export restores those
-    kind = ""
 
-    def flat(*inputs: Any) -> tuple[Any, ...]:
-        nonlocal results, kind
-        result, order = function(*inputs), itertools.count()
+    def flat(*tensors: Any) -> tuple[Any, ...]:
+        nonlocal results
+        symbols.begin(inputs, tensors)
+        result, order = function(*tensors), itertools.count()
         leaves, spec = pytree.tree_flatten(result)
+        held = tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
+        if not held:
+            raise DplcError(f"the function returns {with_article(type(result).__name__)}, not a tensor")
+        if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
+            raise DplcError("the function returns a number that depends on the values of a tensor")
         kinds = (
             next(order) if isinstance(leaf, torch.Tensor) else mould(leaf, order) if tensors_of(leaf) else Fixed(leaf)
             for leaf in leaves
         )
-        results, kind = (spec, tuple(kinds)), type(result).__name__
-        return tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
+        results = spec, tuple(kinds)
+        return held
 
-    def exported(program: Any, **more: Any) -> Exported:
-        """Keep numbers as tensors where tensors hold them, or where they are computed from lengths."""
-        indexed(program)
-        if dynamic:
-            as_tensors(program)
-        outputs = program.graph.output_node().args[0][-len(program.graph_signature.user_outputs) :]
-        return Exported(program, _labels(program, root), results, tuple(outputs), **more)
-
-    def written() -> Exported:
-        """Return the program of the user's own ops, functional. Raises DplcError if PyTorch cannot convert it."""
-        own = program
-        if any(map(_mutable, _nodes(program))):
-            with _tracing():
-                try:
+    @functools.cache
+    def written() -> tuple[TorchGraph, Tensors] | None:
+        """Return the program of the user's own ops, functional; None if PyTorch or Torch IR cannot express that."""
+        try:
+            own = program
+            if any(map(_mutable, _nodes(program))):
+                with _tracing():
                     own = decompose(program, {})
-                except Exception as error:
-                    raise explain(error, None) from None
-        return exported(own)
+            made = Conversion(own, root, inputs, results, symbols)
+        except Exception:  # of torch's many classes
+            return None
+        return made.graph, made.tensors
 
-    root = Root(flat, names, weights)
-    for word, held in (("parameter", root.named_parameters()), ("buffer", root.named_buffers())):
-        for target, weight in held:
-            check_kind(f"{word} `{root.label(target)}`", weight, wrappers=True)
-    guards = GuardLocations(places, dynamic, names)
-    marks = Annotate(places, Root.forward.__code__, guards.note if dynamic else lambda *_: None)
+    root = Root(flat, inputs, weights)
+    symbols = Symbols(places)
+    marks = Annotate(places, symbols.note)
     with _tracing():
         try:
             with marks:
-                shapes = exported_shapes(dynamic, names) if dynamic else None
-                traced = tuple(stand_ins(tensors, names, dynamic))
-                program: Any = torch.export.export(root, traced, strict=False, dynamic_shapes=shapes)
+                args, shapes = tuple(map(stand_in, inputs)), exported_shapes(inputs)
+                program: Any = torch.export.export(root, args, strict=False, dynamic_shapes=shapes)
         except DplcError:
             raise
         except Exception as error:
             span = places.of_error(error)
-            raise guards.refusal(str(error), span) or explain(error, span or places.span(marks.last)) from None
-        fixed = [leaf for leaf in results[1] if isinstance(leaf, Fixed)]
-        if len(fixed) == len(results[1]):
-            raise DplcError(f"the function returns {with_article(kind)}, not a tensor")
-        if any(isinstance(leaf.value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in fixed):
-            raise DplcError("the function returns a number that depends on the values of a tensor")
-        strided = _strided(program)
+            raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
+        strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
         functional = _functional(program, root, places, may_change)
-        own = None if functional is program else written
-        return exported(functional, strided=strided, asked=guards.of_several(), written=own)
+    made = Conversion(functional, root, inputs, results, symbols)
+    user = program.graph_signature.user_inputs
+    made.strides = {made.inputs[place]: inputs[place].tensor.stride() for place, x in enumerate(user) if x in strided}
+    made.written = made.written if functional is program else written
+    return made
 
 
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
@@ -410,7 +299,7 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         return program
     if casts:
         switching_autocast(program.graph_module)
-    first = place(changes[0], places) if changes else None
+    first = place(changes[0]) if changes else None
     depth = torch._C._functorch.get_dynamic_layer_stack_depth()
     try:
         functional = decompose(program, formulas)
@@ -423,32 +312,30 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         raise explain(error, places.of_error(error) or first) from None
     finally:  # an error within a `vmap` does not remove its levels
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-    for output in functional.graph_signature.output_specs:
-        if output.kind.name == "USER_OUTPUT" or (output.kind.name == "USER_INPUT_MUTATION" and may_change):
+    for spec in functional.graph_signature.output_specs:
+        if spec.kind.name == "USER_OUTPUT" or (spec.kind.name == "USER_INPUT_MUTATION" and may_change):
             continue
         hint = "change a copy: `.clone()`"
-        if output.kind.name == "BUFFER_MUTATION":
+        if spec.kind.name == "BUFFER_MUTATION":
             hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
         # an op whose schema says nothing of it may change its statistics
-        spans = {_changed(program, node): place(node, places) for node in reversed(changes)}
-        what = f"the function changes `{root.label(output.target)}` in place"
-        raise DplcError(what, spans.get(output.target, first), hint=hint)
+        spans = {x: place(node) for node in reversed(changes) for x in _holders(program, (node,))}
+        what = f"the function changes `{root.label(spec.target)}` in place"
+        raise DplcError(what, spans.get(spec.target, first), hint=hint)
     return functional
 
 
 def _nodes(program: Any) -> Iterator[Any]:
-    """Yield all nodes, those of regions such as `with torch.enable_grad()` included."""
-    for module in program.graph_module.modules():
-        if isinstance(module, torch.fx.GraphModule):
-            yield from module.graph.nodes
+    """Yield all nodes, those of regions included."""
+    for region in regions(program):
+        yield from region.graph.nodes
 
 
-def _strided(program: Any) -> tuple[int, ...]:
-    """Return the user inputs, in order, that share memory with a tensor that is read by strides."""
-    read = {x for node in _nodes(program) if "as_strided" in str(node.target) for x in storages(node.args[0])}
-    names = program.graph_signature.user_inputs
-    user = (node for node in program.graph.find_nodes(op="placeholder") if node.name in names)
-    return tuple(index for index, node in enumerate(user) if read & storages(node))
+def _holders(program: Any, nodes: Iterable[Any]) -> set[str]:
+    """Return the inputs and weights that share memory with the values of nodes."""
+    memory = storages(*nodes)
+    given = zip(program.graph_signature.input_specs, placeholders(program), strict=True)
+    return {spec.target or spec.arg.name for spec, node in given if not memory.isdisjoint(storages(node))}
 
 
 def _mutable(node: Any) -> bool:
@@ -456,31 +343,10 @@ def _mutable(node: Any) -> bool:
     return schema is not None and schema.is_mutable and schema.name != HARMLESS
 
 
-def _changed(program: Any, node: Any) -> str | None:
-    """Return the input or weight whose memory a node changes, through views of it."""
-    while node.op == "call_function" and node.args and isinstance(node.args[0], torch.fx.Node):
-        node = node.args[0]
-    return next((s.target or s.arg.name for s in program.graph_signature.input_specs if s.arg.name == node.name), None)
-
-
-def _labels(program: Any, root: Root) -> dict[str, tuple[str, str, Any]]:
-    found = {}
-    for spec in program.graph_signature.input_specs:
-        kind = spec.kind.name.lower().removesuffix("_tensor")
-        if kind in ("parameter", "buffer", "constant"):
-            tensor = program.state_dict.get(spec.target, program.constants.get(spec.target))
-            check_kind("a tensor outside of the arguments", tensor)
-            label = kind if kind == "constant" else root.label(spec.target)
-            found[spec.arg.name] = "parameter" if isinstance(tensor, torch.nn.Parameter) else kind, label, tensor
-        elif kind != "user_input":
-            raise DplcError(f"an input of the kind {kind} is not supported")
-    return found
-
-
-def place(node: Any, places: SourcePlaces) -> Span | None:
+def place(node: Any) -> Span | None:
     """Return the span of the user's call that produced a node, or else of a call that reads it."""
-    spans = (places.span((one.meta.get("custom") or {}).get(KEY)) for one in (node, *node.users))
-    return next((span for span in spans if span is not None), None)
+    spans = ((one.meta.get("custom") or {}).get(KEY) for one in (node, *node.users))
+    return next(filter(None, spans), None)
 
 
 # ---- One capture or compile at a time in a process: torch.export keeps its state in globals.
@@ -513,34 +379,14 @@ _WORDS = """
 _RESERVED = frozenset((*FUNCTIONS, *DTYPES, *_WORDS.split()))
 
 
-# What PyTorch calls a conjugate or a sign that is taken when it is read, and a conjugate that is taken at once.
-_CONJUGATES = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "neg"}
+# A conjugate or a sign that is taken when it is read, a conjugate that is taken at once, and HARMLESS, by other names.
+_RENAMED = {"_conj": "conj", "_conj_physical": "conj_physical", "_neg_view": "neg", "detach_": "detach"}
 # Regions that only set the gradient mode or the state of autocast, and the place of the body among their arguments.
 _REGIONS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 
 
-Fields = dict[str, tuple[Value, Value]]  # {field of an op: (value, default)}
-
-
 class RandomNumbers(DplcError):
     """An op draws numbers."""
-
-
-@dataclass
-class Conversion:
-    """Torch IR with its origin.
-
-    inputs: the name of every user input in order, used or not. complexes: inputs that are given as the pairs of complex
-    numbers; complex_outs: indices of such outputs.
-    """
-
-    graph: TorchGraph
-    inputs: tuple[str, ...] = ()
-    spans: dict[str, Span | str] = field(default_factory=dict)
-    tensors: dict[str, Any] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
-    complexes: tuple[str, ...] = ()
-    complex_outs: frozenset[int] = frozenset()
 
 
 def dtype_name(dtype: Any) -> str:
@@ -548,77 +394,102 @@ def dtype_name(dtype: Any) -> str:
     return _NAMES.get(dtype, str(dtype).removeprefix("torch."))
 
 
-def convert(
-    exported: Exported, input_names: tuple[str, ...], places: SourcePlaces, dynamic: Dynamic = MappingProxyType({})
-) -> Conversion:
-    """Return the Torch IR of an exported program.
+Fields = dict[str, tuple[Value, Value]]  # {field of an op: (value, default)}
 
-    input_names: preferred names of the user inputs, in order; dynamic: their dimensions that are sizes. Raises
-    DplcError for an op that Torch IR cannot express: random, sized by the values of a tensor, or not an ATen op.
+
+class Conversion:
+    """Torch IR of an exported program, with its origin. Raises DplcError for what Torch IR cannot express.
+
+    Numbers stay tensors where tensors hold them, or where they are computed from lengths.
+
+    graph: the computation, with outputs that have elements. tensors, kinds: of every input by its name, used or not.
+    inputs: the names of the user inputs in order; strides: of those whose memory is read by strides. spans: as in
+    Capture; results, outputs: as in Signature. written: as in Capture.
     """
-    making = _Converter(places)
-    for name in dict.fromkeys(size.name for own in dynamic.values() for size in own.values()):
-        if making.fresh(name) != name:
-            raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
-    module = exported.program.graph_module
-    given = module.graph.find_nodes(op="placeholder")
-    inputs = list(zip((node for node in given if node.name not in exported.labels), input_names, strict=True))
-    for node, name in inputs:
-        for index, size in dynamic.get(name, {}).items():
-            making.symbols.learn(node.meta["val"].shape[index], size)
-    check_asked(making.symbols, exported.asked)
-    for node, name in inputs:  # they choose their names before weights do
-        making.placeholder(node, "input", name)
-    weights: dict[int, Value] = {}  # one input for a weight that goes by several names
-    for node in given:
-        if node.name in exported.labels:
-            kind, label, tensor = exported.labels[node.name]
-            if id(tensor) not in weights:
-                weights[id(tensor)] = making.placeholder(node, kind, label, tensor)
-            making.values[node] = weights[id(tensor)]
-    making.region(module, exported.outputs)
-    return making.finish(exported.outputs)
 
-
-class _Converter:
-    """Conversion that is being made. values: {FX node: Var, or the tuple of Vars of a region}."""
-
-    def __init__(self, places: SourcePlaces):
-        self.places, self.symbols, self.made = places, Symbols(), Conversion(TorchGraph("main", (), (), ()))
-        self.values: dict[Any, Any] = {}
-        self.params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
-        self.body: list[TorchOp] = []
+    def __init__(
+        self,
+        program: Any,
+        root: Root,
+        inputs: Sequence[TraceInput],
+        results: Results,
+        symbols: Symbols,
+    ):
+        indexed(program)
+        if any(given.sizes for given in inputs):
+            as_tensors(program)
+        symbols.settle()
+        self.results, self._symbols = results, symbols
+        self.tensors, self.kinds = dict[str, Any](), dict[str, str]()
+        self.spans: dict[str, Span | str] = {}
+        self.strides: dict[str, tuple[int, ...]] = {}
+        self.written: Callable[[], tuple[TorchGraph, Tensors] | None] = lambda: None
+        self._values: dict[Any, Any] = {}  # {FX node: Var, or the tuple of Vars of a region}
+        self._params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
+        self._body: list[TorchOp] = []
         self._used, self._tried = set(_RESERVED), dict[str, int]()
+        for name in dict.fromkeys(size.name for given in inputs for size in given.sizes.values()):
+            if self._fresh(name) != name:
+                raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
+        nodes = placeholders(program)
+        specs = dict(zip(nodes, program.graph_signature.input_specs, strict=True))
+        user = dict(zip((x for x in nodes if specs[x].kind is InputKind.USER_INPUT), inputs, strict=True))
+        # inputs choose their names before weights do; one input for a weight that goes by several names
+        held = {id(x.held): self._placeholder(node, x.kind, x.name, x.tensor) for node, x in user.items()}
+        self.inputs = tuple(self.kinds)
+        for node in nodes:
+            if node in user:
+                continue
+            target, kind = specs[node].target, specs[node].kind.name.lower().removesuffix("_tensor")
+            if kind not in ("parameter", "buffer", "constant"):
+                raise DplcError(f"an input of the kind {kind} is not supported")
+            tensor = program.state_dict.get(target, program.constants.get(target))
+            check_kind("a tensor outside of the arguments", tensor)
+            if id(tensor) not in held:
+                label = kind if kind == "constant" else root.label(target)
+                kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else kind
+                held[id(tensor)] = self._placeholder(node, kind, label, tensor)
+            self._values[node] = held[id(tensor)]
+        outputs = program.graph.output_node().args[0][-len(program.graph_signature.user_outputs) :]
+        self._region(program.graph_module, outputs)
+        self.spans.update((name, x.span) for name, x in zip(self.inputs, inputs, strict=True) if x.span is not None)
+        made, outs = list[Output](), list[Param]()
+        for out in (self._params[self._values[node].name] for node in outputs):
+            pairs = out.dtype in PARTS and 0 not in out.shape
+            if pairs:
+                parts = TensorType(PARTS[out.dtype], (*out.shape, 2))
+                out = self._params[self._add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
+            made.append(output(out, pairs))
+            outs += (out,) if 0 not in out.shape else ()
+        self.outputs, ins = tuple(made), tuple(map(self._params.__getitem__, self.kinds))
+        self.graph = TorchGraph("main", ins, tuple(outs), tuple(self._body))
 
-    def fresh(self, wish: str) -> str:
+    def _fresh(self, wish: str) -> str:
         """Return a unique name that does not clash with words of the syntax: `mul`, `mul_1`, `mul_2`."""
         base = re.sub(r"\W", "_", wish).strip("_") or "value"
         name = unused(f"x{base}" if base[0].isdigit() else base, self._used, between="_", tried=self._tried)
         self._used.add(name)
         return name
 
-    def placeholder(self, node: Any, kind: str, wish: str, tensor: Any = None) -> Var:
-        """Add an input. Complex numbers are given as the pairs of their parts. tensor: of a weight."""
-        name, given = self.fresh(wish), self.type_of(node.meta["val"])
-        self.made.kinds[name], value = kind, Var(name)
-        self.params[name] = Param(name, given.dtype, given.shape)
+    def _placeholder(self, node: Any, kind: str, wish: str, tensor: Any) -> Var:
+        """Add an input. Complex numbers are given as the pairs of their parts."""
+        name, given = self._fresh(wish), self._type_of(value(node))
+        self.kinds[name], self.tensors[name], read = kind, parts_of(tensor), Var(name)
+        self._params[name] = Param(name, given.dtype, given.shape)
         if given.dtype in PARTS:
-            self.params[name] = Param(name, PARTS[given.dtype], (*given.shape, 2))
-            value = Var(self.add(name, "ViewAsComplex", (("self", value),), (given,)))
-            self.made.complexes += (name,)
-        if tensor is not None:
-            self.made.tensors[name] = parts_of(tensor) if given.dtype in PARTS else tensor
-        self.values[node] = value
-        return value
+            self._params[name] = Param(name, PARTS[given.dtype], (*given.shape, 2))
+            read = Var(self._add(name, "ViewAsComplex", (("self", read),), (given,)))
+        self._values[node] = read
+        return read
 
-    def add(self, wish: str, op: str, args: Value, types: tuple[TensorType, ...]) -> str:
+    def _add(self, wish: str, op: str, args: Value, types: tuple[TensorType, ...]) -> str:
         """Add a statement and return its name."""
-        name = self.fresh(wish)
-        self.body.append(TorchOp(name, op, args, types))
-        self.params[name] = Param(name, types[0].dtype, types[0].shape)
+        name = self._fresh(wish)
+        self._body.append(TorchOp(name, op, args, types))
+        self._params[name] = Param(name, types[0].dtype, types[0].shape)
         return name
 
-    def region(self, module: Any, outputs: Iterable[Any]) -> None:
+    def _region(self, module: Any, outputs: Iterable[Any]) -> None:
         """Add what the outputs need. The graph is functional, so the other nodes do nothing."""
         needed = set(outputs)
         for node in reversed(module.graph.nodes):
@@ -626,120 +497,108 @@ class _Converter:
                 needed.update(node.all_input_nodes)
         for node in module.graph.nodes:
             if node in needed and node.op == "call_function":
-                self.call(module, node)
+                self._call(module, node)
 
-    def call(self, module: Any, node: Any) -> None:
-        target, number = node.target, node.meta.get("val")
-        of_tensors = any(isinstance(read.meta.get("val"), torch.Tensor) for read in node.all_input_nodes)
-        if isinstance(number, torch.SymInt) or (isinstance(number, torch.SymFloat) and not of_tensors):
+    def _call(self, module: Any, node: Any) -> None:
+        target, number = node.target, value(node)
+        of_lengths = isinstance(number, torch.SymFloat) and not tensors(*map(value, node.all_input_nodes))
+        if of_lengths or isinstance(number, torch.SymInt):
             return  # read where it is used
         if isinstance(target, torch._ops.OpOverload):
-            self.statement(node)
+            self._statement(node)
         elif target is operator.getitem:
             source, index = node.args
-            if isinstance(self.values[source], tuple):
-                self.values[node] = self.values[source][index]
+            if isinstance(self._values[source], tuple):
+                self._values[node] = self._values[source][index]
             else:
-                self.emit(node, "Getitem", (("self", self.values[source]), ("index", index)))
+                self._emit(node, "Getitem", (("self", self._values[source]), ("index", index)))
         elif isinstance(target, torch._ops.HigherOrderOperator) and target.name() in _REGIONS:
             # the casts of a region that switches autocast on are explicit ops by now
             body, *operands = node.args[_REGIONS[target.name()] :]
             inner = getattr(module, body.target)
-            for given, operand in zip(inner.graph.find_nodes(op="placeholder"), operands, strict=True):
-                self.values[given] = self.values[operand]
+            self._values.update(zip(placeholders(inner), map(self._values.__getitem__, operands), strict=True))
             outputs = inner.graph.output_node().args[0]
-            self.region(inner, outputs)
-            self.values[node] = tuple(map(self.values.__getitem__, outputs))
+            self._region(inner, outputs)
+            self._values[node] = tuple(map(self._values.__getitem__, outputs))
         else:
-            raise DplcError(f"{_aten(target)} is not supported", place(node, self.places))
+            raise DplcError(f"{_aten(target)} is not supported", place(node))
 
-    def statement(self, node: Any) -> None:
-        schema, span = node.target._schema, place(node, self.places)
+    def _statement(self, node: Any) -> None:
+        schema, span = node.target._schema, place(node)
         namespace, name = schema.name.split("::")
-        fields = self.fields(node, schema)
+        fields = self._fields(node, schema)
         if torch.Tag.nondeterministic_seeded in node.target.tags and not _quenched(fields):
             hint, what = "make random tensors outside and pass them in", f"torch op '{name}' draws random numbers"
             if not fields.keys().isdisjoint((*_TRAINING, "dropout_p")):
                 hint = "call `.eval()` on the module, or pass training=False"
                 what = f"`{name}` in training mode draws random numbers"
             raise RandomNumbers(what, span, () if span is not None else (f"in {_module_path(node)}",), hint)
-        if schema.name == HARMLESS:
-            name = name.rstrip("_")
-        elif schema.is_mutable:
+        if _mutable(node):
             raise DplcError(f"torch op '{name}' works in place, which is not supported here", span)
-        name = _CONJUGATES.get(name, name)
+        name = _RENAMED.get(name, name)
         op = op_name(name)
         if namespace != "aten" or op not in schemas.names() or schemas.aten_name(op) != name:
             raise DplcError(f"torch op '{name}' is not supported", span)
-        args = tuple((key, value) for key, (value, default) in fields.items() if not _same(value, default))
-        self.emit(node, op, _bound(op, args, node))
+        dtype = getattr(value(node), "dtype", torch.bool)
+        for field, limit in _BOUND.get(op, {}).items() if dtype.is_floating_point else ():
+            if fields[field][0] is None:
+                fields[field] = getattr(torch.finfo(dtype), limit), None
+        args = tuple((key, given) for key, (given, default) in fields.items() if not _same(given, default))
+        self._emit(node, op, args)
 
-    def fields(self, node: Any, schema: Any) -> Fields:
+    def _fields(self, node: Any, schema: Any) -> Fields:
         """Return the fields in schema order, without those of device and memory layout."""
         found: Fields = {}
         given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
         for argument in schema.arguments:
             name = argument.name
             if name not in schemas.PLACEMENT:
-                default = self.value(argument.default_value, node) if argument.has_default_value() else REQUIRED
-                value = self.value(given[name], node) if name in given else default
+                default = self._value(argument.default_value, node) if argument.has_default_value() else REQUIRED
+                value = self._value(given[name], node) if name in given else default
                 if "List[" in str(argument.type) and not isinstance(value, tuple) and value is not None:
                     value = (value,)
                 found[name] = value, default
         return found
 
-    def value(self, given: Any, node: Any) -> Value:
+    def _value(self, given: Any, node: Any) -> Value:
         if isinstance(given, (list, tuple)):
-            return tuple(self.value(item, node) for item in given)
+            return tuple(self._value(item, node) for item in given)
         if given is None or isinstance(given, (bool, int, float, str)):
             return given
         if isinstance(given, torch.dtype):
             return Var(dtype_name(given))
-        if given in self.values:
-            return self.values[given]
-        what, hint = f"torch op '{_aten(node.target)}' depends on the values of a tensor", None
-        number = given.meta.get("val") if isinstance(given, torch.fx.Node) else None
-        if isinstance(number, torch.SymInt) and self.symbols.knows(number):
-            return self.symbols.extent(number)
+        if given in self._values:
+            return self._values[given]
+        number = value(given) if isinstance(given, torch.fx.Node) else None
+        if isinstance(number, torch.SymInt) and self._symbols.knows(number):
+            return self._symbols.extent(number)
         if isinstance(number, torch.SymFloat):
             if (constant := constant_of(number)) is not None:
                 return constant
-            what = f"torch op '{_aten(node.target)}' takes a float made of a length"
             hint = "compute with a tensor instead; or leave the length out of dynamic="
-        elif isinstance(given, complex):
-            what = "complex numbers are not supported"
-        raise DplcError(what, place(node, self.places), hint=hint)
+            raise self._refused(node, "takes a float made of a length", hint)
+        if isinstance(given, complex):
+            raise DplcError("complex numbers are not supported", place(node))
+        raise self._refused(node, "depends on the values of a tensor")
 
-    def emit(self, node: Any, op: str, args: Value) -> None:
+    def _refused(self, node: Any, why: str, hint: str | None = None) -> DplcError:
+        return DplcError(f"torch op '{_aten(node.target)}' {why}", place(node), hint=hint)
+
+    def _emit(self, node: Any, op: str, args: Value) -> None:
         """Add the statement of a node."""
-        given, span = node.meta.get("val"), place(node, self.places)
+        given = value(node)
         tensors = given if isinstance(given, (list, tuple)) else (given,)
         if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not requested is empty
             tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
         if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise DplcError(f"torch op '{_aten(node.target)}' gives no tensor", span)
-        if not all(self.symbols.knows(n) for tensor in tensors for n in tensor.shape):
-            what = f"torch op '{_aten(node.target)}' gives a shape that depends on the values of a tensor"
-            raise DplcError(what, span)
-        name = self.add(_aten(node.target), op, args, tuple(map(self.type_of, tensors)))
-        self.values[node], self.made.spans[name] = Var(name), span or _module_path(node)
+            raise self._refused(node, "gives no tensor")
+        if not all(self._symbols.knows(n) for tensor in tensors for n in tensor.shape):
+            raise self._refused(node, "gives a shape that depends on the values of a tensor")
+        name = self._add(_aten(node.target), op, args, tuple(map(self._type_of, tensors)))
+        self._values[node], self.spans[name] = Var(name), place(node) or _module_path(node)
 
-    def type_of(self, tensor: Any) -> TensorType:
-        return TensorType(dtype_name(tensor.dtype), tuple(map(self.symbols.extent, tensor.shape)))
-
-    def finish(self, outputs: Iterable[Any]) -> Conversion:
-        outs = []
-        for index, output in enumerate(outputs):
-            out = self.params[self.values[output].name]
-            if out.dtype in PARTS and 0 not in out.shape:
-                parts = TensorType(PARTS[out.dtype], (*out.shape, 2))
-                out = self.params[self.add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
-                self.made.complex_outs |= {index}
-            outs.append(out)
-        kinds = self.made.kinds
-        self.made.inputs = tuple(name for name, kind in kinds.items() if kind == "input")
-        self.made.graph = TorchGraph("main", tuple(map(self.params.__getitem__, kinds)), tuple(outs), tuple(self.body))
-        return self.made
+    def _type_of(self, tensor: Any) -> TensorType:
+        return TensorType(dtype_name(tensor.dtype), tuple(map(self._symbols.extent, tensor.shape)))
 
 
 _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it
@@ -772,14 +631,6 @@ def _quenched(fields: Fields) -> bool:
 
 # Defaults that mean something of the input's dtype. They are bound to it here, since float64 would read them otherwise.
 _BOUND = {"RmsNorm": {"eps": "eps"}, "NanToNum": {"posinf": "max", "neginf": "min"}}
-
-
-def _bound(op: str, args: Value, node: Any) -> Value:
-    dtype = getattr(node.meta["val"], "dtype", torch.bool)
-    if op not in _BOUND or not dtype.is_floating_point:
-        return args
-    limits = {name: getattr(torch.finfo(dtype), limit) for name, limit in _BOUND[op].items()} | dict(args)
-    return tuple((name, limits[name]) for name in schemas.fields(op) if name in limits)
 
 
 def _module_path(node: Any) -> str:

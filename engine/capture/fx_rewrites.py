@@ -7,19 +7,19 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import sympy
 import torch
-from torch._guards import detect_fake_mode
 from torch._higher_order_ops.associative_scan import associative_scan_op
 from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_autocast
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
@@ -33,6 +33,21 @@ def value(node: Any) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
+def placeholders(graph: Any) -> list[Any]:
+    """Return the nodes of the arguments of a module or an exported program."""
+    return list(graph.graph.find_nodes(op="placeholder"))
+
+
+def calls(graph: Any, target: Any) -> list[Any]:
+    """Return the nodes of a module or an exported program that call a function."""
+    return list(graph.graph.find_nodes(op="call_function", target=target))
+
+
+def tensors(*values: Any) -> list[Any]:
+    """Return the tensors among values, in lists and tuples too."""
+    return [x for x in pytree.tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
 def leaves(graph: GraphModule) -> list[Any]:
     """Return the known parts of all values of a graph, tensors and numbers."""
     return list(pytree.tree_leaves([value(node) for node in graph.graph.nodes]))
@@ -43,34 +58,29 @@ def is_view(node: Any) -> bool:
     if node.target is operator.getitem and isinstance(value(node.args[0]), (tuple, list)):
         return is_view(node.args[0])
     own = storages(node) if node.op.startswith("call_") else set()
-    return bool(own) and own.issubset(x for source in node.all_input_nodes for x in storages(source))
+    return bool(own) and own <= storages(*node.all_input_nodes)
 
 
-def storages(node: Any) -> set[int]:
-    """Return the identities of the memory of a node's tensors."""
+def storages(*nodes: Any) -> set[int]:
+    """Return the identities of the memory of the tensors of nodes."""
     found = set()
-    for tensor in (x for x in pytree.tree_leaves(value(node)) if isinstance(x, torch.Tensor)):
+    for tensor in tensors(*map(value, nodes)):
         while torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # wrappers of torch.func have no memory
             tensor = torch._C._functorch.get_unwrapped(tensor)
         found.add(tensor.untyped_storage()._cdata)
     return found
 
 
-def split_off_views(
-    graph: GraphModule,
-    compiled: Callable[[GraphModule], Function],
-    known: Callable[[Sequence[Any], Any], int | None],
-) -> Function:
+def split_off_views(graph: GraphModule, compiled: Callable[[GraphModule], Function]) -> Function:
     """Return the graph as a function: `compiled` compiles its computation; views among the results are derived from it.
 
-    Results have the strides that the graph gives them, since views that are derived later depend on these. known:
-    computes a number of the graph from the arguments of a call; None if they do not determine it.
+    Results have the strides that the graph gives them, since views that are derived later depend on these.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
-    views: set[Any] = set()  # among the results, and those that they are views of
+    views = dict[Any, None]()  # among the results, and those that they are views of
     for node in reversed(graph.graph.nodes):
-        if (node in results or not views.isdisjoint(node.users)) and is_view(node):
-            views.add(node)
+        if (node in results or not views.keys().isdisjoint(node.users)) and is_view(node):
+            views[node] = None
     read = dict.fromkeys([*results, *(source for view in views for source in view.all_input_nodes)])
     below = [x for x in read if x not in views and x.op.startswith("call_") and not _numeric(x)]
     strides = [x.stride() if isinstance(x, torch.Tensor) and not x.is_contiguous() else () for x in map(value, below)]
@@ -84,7 +94,7 @@ def split_off_views(
         inner.eliminate_dead_code()
         made = compiled(GraphModule(graph, inner))
     # lengths that results and views read, of absent tensors: those of a call also give them
-    given = graph.graph.find_nodes(op="placeholder")
+    given = placeholders(graph)
     there = {*below, *views, *given}
     for node in graph.graph.nodes:
         if _numeric(node) and there.issuperset(node.all_input_nodes):
@@ -92,9 +102,8 @@ def split_off_views(
     numbers = [node for node in read if node not in there and is_number(node)]
     viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
     copies = {node: viewing.placeholder(node.name) for node in (*given, *below, *numbers)}
-    viewing.output(viewing.graph_copy(graph.graph, copies))
-    viewing.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
-    after: Function = GraphModule(graph, viewing).forward
+    views_only = copied(graph, viewing, copies, lambda node: node.op in ("placeholder", "output"))
+    after, known = eager(views_only), at_call(graph)
 
     def run(*args: Any) -> Any:
         wanted = (tuple(known(args, n) for n in own) for own in strides)
@@ -128,18 +137,18 @@ def indexed(program: Any) -> None:
 
     A number with another reader stays for that.
     """
-    graph = program.graph_module.graph
-    for number in graph.find_nodes(op="call_function", target=_aten.item.default):
-        dtype = number.args[0].meta["val"].dtype
+    graph = program.graph
+    for number in calls(program, _aten.item.default):
+        held, dtype = number.args[0], value(number.args[0]).dtype
         for node in list(number.users):
             if dtype is torch.uint8 or node.target not in _BY_INDEX or node.args[-1] is not number:
                 continue  # bytes may be a mask, as they are in eager mode
-            (source, *written, dim, _), at = node.args, number.args[0]
+            (source, *written, dim, _), at = node.args, held
             if dtype not in (torch.int32, torch.int64):  # which index takes
                 with graph.inserting_before(node):
                     at = graph.call_function(_aten._to_copy.default, (at,), {"dtype": torch.int64})
-                at.meta = node.meta | {"val": number.args[0].meta["val"].to(torch.int64)}
-            indices = [None] * (dim % source.meta["val"].ndim) + [at]
+                at.meta = node.meta | {"val": value(held).to(torch.int64)}
+            indices = [None] * (dim % value(source).ndim) + [at]
             node.target, node.args = _BY_INDEX[node.target], (source, indices, *written)
 
 
@@ -151,24 +160,22 @@ _PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)  # as bytes and tr
 
 def write_elements(tensor: Any, index: Any, given: Any) -> None:
     """Compute `tensor[index] = given`, with indices that are tensors without dimensions."""
-    indices = _several(index)
-    if not _of_places(indices):
+    if not _of_places(index):
         tensor[index] = given
         return
-    part, places = _apart(tensor, indices)
+    part, places = _apart(tensor, index)
     if not isinstance(given, torch.Tensor):
         given = torch.full((), given, dtype=part.dtype, device=part.device)
     given = given.to(part)
-    most = part.dim() - sum(place is not None for place in places)
+    most = sum(place is None for place in places)
     while given.dim() > most and given.shape[0] == 1:  # as PyTorch leaves out what a value has in front
         given = given[0]
-    torch.ops.aten.index_put_(part, places, given)
+    _aten.index_put_(part, places, given)
 
 
 def read_elements(tensor: Any, index: Any) -> Any:
     """Return a copy of `tensor[index]`, with indices that are tensors without dimensions."""
-    part, places = _apart(tensor, _several(index))
-    return torch.ops.aten.index(part, places)
+    return _aten.index(*_apart(tensor, index))
 
 
 def by_elements(graph: GraphModule) -> GraphModule:
@@ -176,18 +183,17 @@ def by_elements(graph: GraphModule) -> GraphModule:
 
     A read stays a view if an op mutates a value that is computed from it, except for `v[i] += x`, which writes it back.
     """
-    for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.setitem)):
+    for node in filter(_by_places, calls(graph, operator.setitem)):
         node.target = write_elements
-    for node in filter(_by_places, graph.graph.find_nodes(op="call_function", target=operator.getitem)):
-        if not _is_changed(node):
-            node.target = read_elements
+    for node in filter(_by_places, calls(graph, operator.getitem)):
+        node.target = node.target if _is_changed(node) else read_elements
     graph.recompile()
     return graph
 
 
 def _by_places(node: torch.fx.Node) -> bool:
     index = torch.fx.map_arg(node.args[1], value)
-    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(_several(index))
+    return isinstance(value(node.args[0]), torch.Tensor) and _of_places(index)
 
 
 def _is_changed(read: torch.fx.Node) -> bool:
@@ -211,26 +217,26 @@ def _several(index: Any) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _of_places(indices: tuple[Any, ...]) -> bool:
+def _of_places(index: Any) -> bool:
     """Return whether tensors of no dimensions are indices among numbers, slices and new axes alone."""
-    rest = {type(index) for index in indices if not _is_place(index)}
-    return any(map(_is_place, indices)) and rest <= {int, torch.SymInt, slice, type(None), type(...)}
+    rest = {type(x) for x in _several(index) if not _is_place(x)}
+    return any(map(_is_place, _several(index))) and rest <= {int, torch.SymInt, slice, type(None), type(...)}
 
 
 def _is_place(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _PLACES
 
 
-def _apart(tensor: Any, indices: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+def _apart(tensor: Any, index: Any) -> tuple[Any, list[Any]]:
     """Return the part that the other indices select, and a tensor index or None for each of its dimensions."""
-    part = tensor[tuple(slice(None) if _is_place(index) else index for index in indices)]
-    kept = [index for index in indices if not isinstance(index, (int, torch.SymInt))]
-    dots = next((number for number, index in enumerate(kept) if index is ...), len(kept))
-    after = kept[dots + 1 :]
-    every = [*kept[:dots], *[None] * (part.dim() - dots - len(after)), *after]
-    # an index has 32 or 64 bits
-    wide = (index.long() if _is_place(index) and index.dtype.itemsize < 4 else index for index in every)
-    return part, [index if _is_place(index) else None for index in wide]
+    part = tensor[tuple(slice(None) if _is_place(x) else x for x in _several(index))]
+    kept = [x for x in _several(index) if not isinstance(x, (int, torch.SymInt))]
+    dots = next((number for number, x in enumerate(kept) if x is ...), len(kept))
+    places: list[Any] = [None] * part.dim()
+    for number, x in enumerate(kept):
+        if _is_place(x):  # after `..` counted from the end; an index has 32 or 64 bits
+            places[number if number < dots else number - len(kept)] = x.long() if x.dtype.itemsize < 4 else x
+    return part, places
 
 
 # ---- Inline scans, checkpoints and autocast regions of dynamo's graphs.
@@ -241,35 +247,32 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
     inputs: tensors of the shapes of a call.
     """
-    scans = graph.graph.find_nodes(op="call_function", target=associative_scan_op)
+    scans = calls(graph, associative_scan_op)
     if not scans or any(isinstance(x, torch.SymInt) for x in inputs):
         return graph
     for scan in scans:
         scan.target = _looped
     graph.recompile()
-    mode = detect_fake_mode(inputs) or FakeTensorMode()
-    with mode:
-        shapes = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in inputs]
-        return make_fx(lambda *args: graph(*args))(*shapes)
+    return make_fx(lambda *args: graph(*args), tracing_mode="fake")(*inputs)
 
 
-def _looped(step: Function, tensors: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+def _looped(step: Function, given: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
     """Compute a scan one step after the other."""
-    rows = ([x[place] for x in tensors] for place in range(tensors[0].shape[0]))
+    rows = ([x[place] for x in given] for place in range(given[0].shape[0]))
     found = itertools.accumulate(rows, lambda so_far, row: list(step(*so_far, *row, *more)))
     return tuple(map(torch.stack, zip(*found, strict=True)))
 
 
 def without_checkpoints(graph: GraphModule) -> GraphModule:
     """Replace the call of each checkpoint by its body, which is right without a derivative."""
-    while calls := graph.graph.find_nodes(op="call_function", target=tag_activation_checkpoint):
-        for call in calls:
+    while checkpoints := calls(graph, tag_activation_checkpoint):
+        for call in checkpoints:
             body, *operands = call.args
-            nodes = graph.get_submodule(body.target).graph
-            copies = dict(zip(nodes.find_nodes(op="placeholder"), operands, strict=True))
+            inner = graph.get_submodule(body.target)
+            copies = dict(zip(placeholders(inner), operands, strict=True))
             with graph.graph.inserting_before(call):
-                results: Any = graph.graph.graph_copy(nodes, copies)
-            for node in nodes.find_nodes(op="get_attr"):
+                results: Any = graph.graph.graph_copy(inner.graph, copies)
+            for node in inner.graph.find_nodes(op="get_attr"):
                 copies[node].target = f"{body.target}.{node.target}"
             for read in tuple(call.users):
                 read.replace_all_uses_with(results[read.args[1]])
@@ -281,7 +284,7 @@ def without_checkpoints(graph: GraphModule) -> GraphModule:
 
 def switching_autocast(graph: GraphModule) -> None:
     """Let a node-by-node interpreter of an exported program run the nodes of each autocast region under autocast."""
-    for call in graph.graph.find_nodes(op="call_function", target=wrap_with_autocast):
+    for call in calls(graph, wrap_with_autocast):
         *settings, body = call.args[:5]
         region = graph.get_submodule(body.target)
         switching_autocast(region)
@@ -290,7 +293,7 @@ def switching_autocast(graph: GraphModule) -> None:
 
 def entering_autocast(graph: GraphModule) -> GraphModule:
     """Return the graph, or a copy that switches autocast during a trace. torch's own ops only leave nodes then."""
-    if not graph.graph.find_nodes(op="call_function", target=torch.amp._enter_autocast):
+    if not calls(graph, torch.amp._enter_autocast):
         return graph
     copied = GraphModule(graph, copy.deepcopy(graph.graph))
     for node in copied.graph.nodes:
@@ -336,16 +339,20 @@ _OPS: dict[Any, Any] = {
     math.sqrt: _aten.sqrt.default,
 }  # fmt: skip
 # torch's own operations of lengths, as those of reals
-_REALS: dict[str, Callable[..., Any]] = {
+_REALS: dict[str, Function] = {
     "ToFloat": operator.pos, "FloatTrueDiv": operator.truediv, "IntTrueDiv": operator.truediv
 }  # fmt: skip
 
 
+def regions(program: Any) -> list[GraphModule]:
+    """Return the graph of an exported program and those of its regions, such as `with torch.enable_grad()`."""
+    return [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+
+
 def as_tensors(program: Any) -> None:
     """Change the program so that ops read floats of lengths as tensors, if they accept one there."""
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            _hold_floats(module.graph)
+    for region in regions(program):
+        _hold_floats(region.graph)
 
 
 def constant_of(n: Any) -> float | None:
@@ -358,10 +365,9 @@ def constant_of(n: Any) -> float | None:
 def _varies(x: Any) -> bool:
     """Return whether a node is a float that lengths decide; one out of a tensor is an element of it."""
     return (
-        isinstance(x, torch.fx.Node)
-        and isinstance(value(x), torch.SymFloat)
+        isinstance(value(x), torch.SymFloat)
         and x.op == "call_function"
-        and not any(isinstance(value(source), torch.Tensor) for source in x.all_input_nodes)
+        and not tensors(*map(value, x.all_input_nodes))
         and constant_of(value(x)) is None
     )
 
@@ -382,21 +388,18 @@ def _hold_floats(graph: Any) -> None:
         made.meta["val"] = torch.empty((), dtype=dtype, device="meta")
         return made
 
-    for user in [node for node in graph.nodes if any(map(_varies, node.all_input_nodes))]:
-        taking, result = _taking_tensors(user), value(user)
+    for user in list(graph.nodes):
+        varying = list(filter(_varies, user.all_input_nodes))
+        taking, result = _taking_tensors(user, varying) if varying else None, value(user)
         if taking is not None and isinstance(result, torch.Tensor):
-            dtype = torch.float64 if result.dtype is torch.float64 else torch.float32
+            user.target, dtype = taking, torch.float64 if result.dtype is torch.float64 else torch.float32
             with graph.inserting_before(user):
-                user.target, (user.args, user.kwargs) = (
-                    taking,
-                    torch.fx.map_arg(
-                        (user.args, user.kwargs), lambda x, dtype=dtype: held(x, dtype) if _varies(x) else x
-                    ),
-                )
+                for number in varying:
+                    user.replace_input_with(number, held(number, dtype))
 
 
-def _taking_tensors(user: Any) -> Any:
-    """Return an overload of the op that accepts its arguments, with tensors for floats of lengths; None without."""
+def _taking_tensors(user: Any, numbers: Sequence[Any]) -> Any:
+    """Return an overload of the op that accepts its arguments, with tensors for some numbers; None without."""
     if not isinstance(user.target, torch._ops.OpOverload):
         return None
     packet, kinds = user.target.overloadpacket, _kinds(user.target)
@@ -404,7 +407,7 @@ def _taking_tensors(user: Any) -> Any:
     for overload in (user.target, *(getattr(packet, name) for name in packet.overloads())):
         taken = _kinds(overload)
         if [*taken] == [*kinds] and all(
-            taken[name] in ("Tensor", "Optional[Tensor]") if _varies(x) else x is None or taken[name] == kinds[name]
+            taken[name] in ("Tensor", "Optional[Tensor]") if x in numbers else x is None or taken[name] == kinds[name]
             for name, x in values.items()
         ):
             return overload
@@ -423,91 +426,75 @@ def _kinds(overload: Any) -> dict[str, str]:
 
 
 FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
+_UNBOUNDED = ValueRanges(1, int_oo)
 WIDER = 16  # each following range is this many times as large
 
 
 class Lengths:
     """Lengths of a graph, and its other numbers, which are fixed.
 
-    Raises DplcError for a graph with a length that is not a dimension of a tensor.
+    open: for each argument the dimensions that a range covers; None for a number that is computed from those. narrowed:
+    {name of a length: what a compile found to be one program}. Raises DplcError for a graph with a length that is not a
+    dimension of a tensor.
     """
 
     def __init__(self, graph: GraphModule):
-        given = enumerate(graph.graph.find_nodes(op="placeholder"))
-        self.numbers = {index: value(node).node.expr for index, node in given if is_number(node)}
-        self.dimensions: dict[int, dict[int, Any]] = {}  # of tensors: symbols
+        nodes = placeholders(graph)
+        self.numbers = {index: value(node).node.expr for index, node in enumerate(nodes) if is_number(node)}
         self.places: dict[Any, tuple[int, int]] = {}  # symbol: an argument and a dimension that tell it
-        self.ranges: dict[Any, tuple[int, int | None]] = {}
-        self.narrowed: dict[Any, Size] = {}  # what a compile found to be one program
-        computed = []
+        self.narrowed: dict[str, Size] = {}
+        self._names = [node.target for node in nodes]
+        self._ranges: dict[Any, tuple[int, int | None]] = {}
+        symbols: list[dict[int, Any]] = [{} for _ in nodes]
         for n, index, place in _open_numbers(graph):
-            e = n.node.expr
-            if place is None:
-                continue
-            self.dimensions.setdefault(index, {})[place] = e
-            if not e.is_Symbol:
-                computed.append(e)
-            elif e not in self.places:
-                self.places[e], known = (index, place), n.node.shape_env.var_to_range.get(e)
-                low = 1 if known is None else max(1, int(known.lower))
-                self.ranges[e] = low, None if known is None or known.upper > MOST else int(known.upper)
+            if place is not None:
+                symbols[index][place] = e = n.node.expr
+                if e.is_Symbol and e not in self.places:
+                    self.places[e], known = (index, place), n.node.shape_env.var_to_range.get(e, _UNBOUNDED)
+                    self._ranges[e] = max(1, int(known.lower)), None if known.upper > MOST else int(known.upper)
+        computed = [e for own in symbols for e in own.values() if not e.is_Symbol]
         if lost := sorted(str(symbol) for e in computed for symbol in e.free_symbols - self.places.keys()):
             raise DplcError(f"`{lost[0]}` is part of lengths, but is itself no length of an argument")
         if computed:
             raise DplcError(f"an argument has the length `{computed[0]}`, which is computed from others")
         extents = (n for leaf in leaves(graph) for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
-        symbols = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
-        if read := sorted(map(str, symbols - self.places.keys() - set(self.numbers.values()))):
+        used = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
+        if read := sorted(map(str, used - self.places.keys() - set(self.numbers.values()))):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
-
-    def lengths(self, args: Sequence[Any]) -> dict[Any, int]:
-        """Return the lengths of a call, by symbol."""
-        return {symbol: args[index].shape[place] for symbol, (index, place) in self.places.items()}
-
-    def open_dimensions(self, index: int) -> Container[int] | None:
-        """Return the dimensions of an argument that a range covers; None for a number that is one of them."""
-        if index in self.numbers:
-            return None if self.numbers[index].free_symbols <= self.places.keys() else ()
-        return self.dimensions.get(index, {})
-
-    def row(self, symbol: Any, n: int) -> tuple[int, int, int]:
-        """Return (low, high, multiple) of the compile for a length n: torch's range, or one of those of WIDER."""
-        low, high = self.ranges[symbol]
-        if high is None:
-            high = FIRST_ROW
-            while n > high:
-                low, high = high + 1, high * WIDER
-            high = min(high, MOST)
-        known = self.narrowed.get(symbol)
-        if known is None or known.low > high or known.high < low:
-            return low, high, 1
-        return max(low, known.low), min(high, known.high), known.multiple
-
-    def narrow(self, found: Size, args: Sequence[Any]) -> bool:
-        """Adopt a range that a compile needs; return False if a call with such arguments is outside of it."""
-        symbol = next(symbol for symbol in self.places if str(symbol) == found.name)
-        self.narrowed[symbol] = found
-        return self.rows(args) is not None
+        self.open: list[dict[int, Any] | None] = [*symbols]
+        for index, e in self.numbers.items():
+            if e.free_symbols <= self.places.keys():
+                self.open[index] = None
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
-        """Return the range of every length of a call; None if a length is outside of what one program serves."""
-        lengths = self.lengths(args)
-        rows = tuple(itertools.starmap(self.row, lengths.items()))
-        for n, (low, high, multiple) in zip(lengths.values(), rows, strict=True):
+        """Return (low, high, multiple) for every length of a call: torch's range, or one of those of WIDER.
+
+        None if a length is outside of what one program serves.
+        """
+        rows = []
+        for symbol, (index, place) in self.places.items():
+            (low, high), n, multiple = self._ranges[symbol], args[index].shape[place], 1
+            if high is None:
+                high = FIRST_ROW
+                while n > high:
+                    low, high = high + 1, high * WIDER
+                high = min(high, MOST)
+            known = self.narrowed.get(symbol.name)
+            if known is not None and known.low <= high and known.high >= low:
+                low, high, multiple = max(low, known.low), min(high, known.high), known.multiple
             if not low <= n <= high or n % multiple:
                 return None
-        return rows
+            rows.append((low, high, multiple))
+        return tuple(rows)
 
-    def dynamic(self, graph: GraphModule, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
-        """Return the value of `dynamic=` in `dplc.compile` for a call with such tensors.
-
-        graph: one of tensors alone; args: of the graph with numbers. The lengths of the call are the hints.
-        """
-        tensors = without(range(len(args)), self.numbers)
-        names = dict(zip(tensors, graph.graph.find_nodes(op="placeholder"), strict=True))
-        dims = {e: Dim(str(e), *self.row(e, n), hint=n) for e, n in self.lengths(args).items()}
+    def dynamic(self, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
+        """Return the value of `dynamic=` in `dplc.compile` for a call. Its lengths are the hints."""
+        rows = zip(self.places.items(), self.rows(args) or (), strict=True)
+        dims = {e: Dim(e.name, *row, hint=args[index].shape[place]) for (e, (index, place)), row in rows}
         return {
-            names[index].target: {place: dims[e] for place, e in own.items()} for index, own in self.dimensions.items()
+            name: {place: dims[e] for place, e in own.items()}
+            for name, own in zip(self._names, self.open, strict=True)
+            if own
         }
 
     def of_tensors(self, part: GraphModule, args: Sequence[Any]) -> GraphModule:
@@ -516,7 +503,7 @@ class Lengths:
         args: of a call, which fix the numbers that are not lengths.
         """
         inner = torch.fx.Graph()
-        given = part.graph.find_nodes(op="placeholder")
+        given = placeholders(part)
         copies: dict[Any, Any] = {node: inner.node_copy(node) for node in without(given, self.numbers)}
         known: dict[Any, Any] = {e: args[index] for index, e in self.numbers.items()}
         for symbol, (index, place) in self.places.items():
@@ -526,14 +513,24 @@ class Lengths:
         for index, e in self.numbers.items():
             number = evaluated(e, known)
             copies[given[index]] = number.node if isinstance(number, torch.fx.Proxy) else int(number)
-        inner.output(inner.graph_copy(part.graph, copies))
-        inner.eliminate_dead_code()
-        return GraphModule(part, inner)
+        return copied(part, inner, copies)
+
+
+def copied(
+    graph: GraphModule, inner: Any, copies: dict[Any, Any], kept: Callable[[Any], bool] | None = None
+) -> GraphModule:
+    """Return a graph copied into another one, where some of its nodes have copies already, without dead nodes.
+
+    kept: whether a dead node stays; by default one with side effects.
+    """
+    inner.output(inner.graph_copy(graph.graph, copies))
+    inner.eliminate_dead_code(kept)
+    return GraphModule(graph, inner)
 
 
 def _open_numbers(graph: GraphModule) -> Iterator[tuple[Any, int, int | None]]:
     """Yield the numbers that a call tells, each with the argument and its dimension; None for the argument itself."""
-    for index, node in enumerate(graph.graph.find_nodes(op="placeholder")):
+    for index, node in enumerate(placeholders(graph)):
         known = value(node)
         for place, n in [(None, known)] if is_number(node) else enumerate(getattr(known, "shape", ())):
             if isinstance(n, torch.SymInt) and n.node.expr.free_symbols:
@@ -548,7 +545,7 @@ def at_call(graph: GraphModule) -> Callable[[Sequence[Any], Any], int | None]:
     places: dict[Any, tuple[int, int | None]] = {}  # by expression
     for n, index, place in _open_numbers(graph):
         places.setdefault(n.node.expr, (index, place))
-    names = {e: e if e.is_Symbol else sympy.Dummy(integer=True) for e in places}
+    names = {e: sympy.Dummy(integer=True) for e in places}
 
     def found(args: Sequence[Any], n: Any) -> int | None:
         if not isinstance(n, torch.SymInt):
@@ -568,13 +565,12 @@ def is_number(node: Any) -> bool:
 # ---- Python numbers that dynamo passes as tensors, because they changed between calls.
 
 
-MOST_VALUES = 64  # of the numbers of one graph; older ones are forgotten
 _READS = ("item", _aten.item.default, _aten._local_scalar_dense.default)
 
 
 def numbers(graph: GraphModule) -> dict[int, list[Any]]:
     """Return {argument that is a number in a tensor of no dimensions: the nodes that read it}."""
-    given = enumerate([*node.users] for node in graph.graph.find_nodes(op="placeholder"))
+    given = enumerate([*node.users] for node in placeholders(graph))
     return {index: users for index, users in given if users and all(user.target in _READS for user in users)}
 
 
@@ -590,12 +586,10 @@ def guarded(graph: GraphModule) -> dict[int, Any]:
 
 def fixed(graph: GraphModule, values: Mapping[int, Any]) -> GraphModule:
     """Return the graph without the arguments that have these values."""
-    given = graph.graph.find_nodes(op="placeholder")
+    given = placeholders(graph)
     copies: dict[Any, Any] = {given[index]: None for index in values}
     copies |= {reader: values[n] for n, readers in numbers(graph).items() if n in values for reader in readers}
-    inner = torch.fx.Graph()
-    inner.output(inner.graph_copy(graph.graph, copies))
-    return GraphModule(graph, inner)
+    return copied(graph, torch.fx.Graph(), copies, lambda _: True)
 
 
 def carried(graph: GraphModule) -> GraphModule:
@@ -610,8 +604,8 @@ _PLACE = torch.empty((), dtype=torch.float64, device="meta")
 
 def _holding(graph: GraphModule, index: int) -> GraphModule | None:
     """Return the graph in which a tensor, this argument, holds a float; None if an op accepts no tensor there."""
-    given, readers = graph.graph.find_nodes(op="placeholder")[index], numbers(graph)[index]
-    if not _like(value(given), _PLACE):
+    given, readers = placeholders(graph)[index], numbers(graph)[index]
+    if value(given).dim() or value(given).dtype is not torch.float64:
         return None
     inner, copies = torch.fx.Graph(), dict[Any, Any]()
     held = set(readers)  # nodes that are the number, or a number that is computed from it
@@ -626,7 +620,7 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
             operands[x].meta["example_value"] = _PLACE.float()
         copies[node] = made = inner.node_copy(node, operands.__getitem__)
         computed = isinstance(value(node), torch.SymFloat)
-        if read and not _like(_tried(made), _PLACE if computed else value(node)):
+        if read and not _gives(made, _PLACE if computed else value(node)):
             return None
         if read and computed:
             held.add(node)
@@ -634,67 +628,34 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
     return GraphModule(graph, inner)
 
 
-def _tried(node: Any) -> Any:
-    """Return the result of an op for tensors without data; None if the op accepts no tensors there."""
+def _gives(node: Any, wanted: Any) -> bool:
+    """Return whether an op accepts its operands as tensors without data, and gives a tensor of the wanted kind."""
 
     def stand_in(x: Any) -> Any:
-        known = value(x)
-        shape = [n if isinstance(n, int) else n.node.hint for n in known.shape]
-        return torch.empty(shape, dtype=known.dtype, device="meta")
+        shape = [n if isinstance(n, int) else n.node.hint for n in value(x).shape]
+        return torch.empty(shape, dtype=value(x).dtype, device="meta")
 
     try:
         function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), stand_in)
         with torch.no_grad():
-            return function(*args, **kwargs)
+            made = function(*args, **kwargs)
+        return bool(made.dtype is wanted.dtype and made.dim() == wanted.dim())
     except (AttributeError, RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
-        return None
-
-
-def _like(a: Any, b: Any) -> bool:
-    """Return whether two values are tensors of one kind."""
-    both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
-    return both and a.dtype is b.dtype and a.dim() == b.dim()
+        return False
 
 
 def _is_f32(node: Any) -> bool:
     """Return whether torch takes a float among an op's tensors as f32; not if the op reads numbers alone."""
-    read = map(value, node.all_input_nodes)
-    kinds = {torch.result_type(x, 1.0) for x in read if isinstance(x, torch.Tensor)}
+    kinds = {torch.result_type(x, 1.0) for x in tensors(*map(value, node.all_input_nodes))}
     return bool(kinds) and kinds.isdisjoint((torch.float64, torch.complex128))
+
+
+def eager(graph: GraphModule) -> Function:
+    """Return the function that PyTorch computes with a graph."""
+    forward: Function = graph.forward
+    return forward
 
 
 def without(arguments: Sequence[Any], gone: Container[int]) -> list[Any]:
     return [argument for index, argument in enumerate(arguments) if index not in gone]
-
-
-def by_numbers(
-    graph: GraphModule,
-    make: Callable[[GraphModule, Sequence[Any]], Function],
-    described: Callable[[Sequence[Any]], Hashable],
-    changed: Callable[[Any, Any, Any], None],
-) -> Function:
-    """Return a function that is compiled again for every value of its numbers.
-
-    make: compiles the graph without numbers for the other arguments. described: returns the key of these arguments
-    under which the result is kept. changed: is called when a number changes, with the op that reads the number and both
-    values.
-    """
-    readers, latest, made = numbers(graph), dict[int, Any](), dict[Hashable, Function]()
-
-    def run(*args: Any) -> Any:
-        values = {index: args[index].item() for index in readers}
-        others = without(args, values)
-        key = (*values.values(), described(others))
-        if key not in made:
-            for index, n in values.items():
-                if latest.get(index, n) != n:
-                    changed(next((user for node in readers[index] for user in node.users), None), latest[index], n)
-                    break
-            latest.update(values)
-            if len(made) == MOST_VALUES:
-                del made[next(iter(made))]
-            made[key] = make(fixed(graph, values), others)
-        return made[key](*others)
-
-    return run

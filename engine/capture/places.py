@@ -5,9 +5,9 @@ The text after `-c`, functions and modules all have a code object, so one mechan
 
 from __future__ import annotations
 
+import functools
 import linecache
 import os
-import sys
 import sysconfig
 from itertools import islice
 from pathlib import Path
@@ -24,34 +24,29 @@ _PYTHON = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "pl
 _INSTALLED = {"site-packages", "dist-packages"}  # below Python's own, yet not of it
 
 
-class _Sources(dict[str, Source | None]):
-    """Texts by the file name of their code objects: None for one that is torch's, Python's, ours or unknown."""
-
-    def __missing__(self, name: str) -> Source | None:
-        lines = [] if is_library(name) else linecache.getlines(name)
-        shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
-        self[name] = source = Source(shown, "".join(lines)) if lines else None
-        return source
-
-
 class SourcePlaces:
-    """Numbered locations seen so far: an FX node carries the number, since it can carry no frame."""
+    """Locations in the user's texts."""
 
     def __init__(self, *sources: Source):
-        """Number locations of texts. sources: texts that are not files, under the file name of their code objects."""
-        self._sources = _Sources({source.name: source for source in sources})
-        self._numbers: dict[tuple[CodeType, int], int] = {}
+        """Locate in texts that are not files, under the file name of their code objects, and in files."""
+        self._sources: dict[str, Source | None] = {source.name: source for source in sources}
+        self._span = functools.cache(self._located)
 
-    def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> int | None:
-        """Return the number of the user's innermost location among the callers of `frame`, below `outermost`."""
+    def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> Span | None:
+        """Return the user's innermost location among the callers of `frame`, below `outermost`."""
         while frame is not None and frame.f_code is not outermost:
-            if self._sources[frame.f_code.co_filename] is not None:
-                return self._numbers.setdefault((frame.f_code, frame.f_lasti), len(self._numbers))
+            if self._source(frame.f_code.co_filename) is not None:
+                return self._span(frame.f_code, frame.f_lasti)
             frame = frame.f_back
         return None
 
-    def span(self, number: int | None) -> Span | None:
-        return None if number is None else self._span(*next(islice(self._numbers, number, None)))
+    def _source(self, name: str) -> Source | None:
+        """Return the text of code objects of a file: None for one that is torch's, Python's, ours or unknown."""
+        if name not in self._sources:
+            lines = [] if is_library(name) else linecache.getlines(name)
+            shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
+            self._sources[name] = Source(shown, "".join(lines)) if lines else None
+        return self._sources[name]
 
     def line(self, ending: str, line: int) -> Span | None:
         """Return a line of a text that was seen, by the end of its name."""
@@ -69,8 +64,8 @@ class SourcePlaces:
             traceback = traceback.tb_next
         return found
 
-    def _span(self, code: CodeType, instruction: int) -> Span | None:
-        if (source := self._sources[code.co_filename]) is None:
+    def _located(self, code: CodeType, instruction: int) -> Span | None:
+        if (source := self._source(code.co_filename)) is None:
             return None
         line, end_line, start, end = next(islice(code.co_positions(), instruction // 2, None))
         return None if line is None else span_in(source, line, end_line or line, start or 0, end)
@@ -85,8 +80,3 @@ def span_in(source: Source, line: int, end_line: int, start: int, end: int | Non
 def is_library(name: str) -> bool:
     """Return whether a file is torch's, ours or Python's. Other installed files may be the user's model."""
     return name.startswith(_LIBRARIES) or (name.startswith(_PYTHON) and _INSTALLED.isdisjoint(Path(name).parts))
-
-
-def caller() -> FrameType | None:
-    """Return the frame that called the function which calls this."""
-    return sys._getframe(2)

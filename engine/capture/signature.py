@@ -6,19 +6,36 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, Span
+from ...ir.expr import Size
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES
 from ...ir.sizes import has_sizes
 
 Tensors = Mapping[str, Any]  # {name: tensor}
+
+
+class TraceInput(NamedTuple):
+    """Tensor that a trace replaces by an input of the graph.
+
+    name: what people call it; sizes: {dimension: its size}, of those that are known at a call; kind: input or
+    parameter; span: of the text that made it; held: the object that may be met elsewhere, where it is this input too.
+    """
+
+    name: str
+    tensor: Any
+    sizes: Mapping[int, Size] = MappingProxyType({})
+    kind: str = "input"
+    span: Span | None = None
+    held: Any = None
+
 
 # ---- Results that are objects holding tensors, such as a cache. PyTorch's pytree does not open them.
 
@@ -192,8 +209,8 @@ def parts_of(tensor: Any) -> Any:
     return torch.view_as_real(tensor.resolve_conj().resolve_neg()) if tensor.is_complex() else tensor
 
 
-def odd_layout(what: str, tensor: Any) -> DplcError | None:
-    """Return the error for a tensor whose elements do not lie in memory by strides. what: its name in the message."""
+def check_layout(what: str, tensor: Any) -> None:
+    """Raise DplcError for a tensor whose elements do not lie in memory by strides. what: its name in the message."""
     if tensor.is_nested:
         layout = "jagged" if tensor.layout is torch.jagged else "nested"
         found, hint = f"a {layout} tensor", "pass its values and its offsets, or pad it: `.to_padded_tensor(0.0)`"
@@ -202,8 +219,8 @@ def odd_layout(what: str, tensor: Any) -> DplcError | None:
     elif tensor.is_quantized:
         found, hint = f"of the dtype {tensor.dtype}", "pass `.dequantize()`"
     else:
-        return None
-    return DplcError(f"{what} is {found}, which is not supported", hint=hint)
+        return
+    raise DplcError(f"{what} is {found}, which is not supported", hint=hint)
 
 
 def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
@@ -211,10 +228,8 @@ def check_kind(what: str, tensor: Any, wrappers: bool = False) -> None:
 
     wrappers: whether a wrapper subclass is allowed.
     """
-    if (problem := odd_layout(what, tensor)) is not None:
-        raise problem
-    kind = type(tensor)
-    wrapper = is_traceable_wrapper_subclass(tensor)
+    check_layout(what, tensor)
+    kind, wrapper = type(tensor), is_traceable_wrapper_subclass(tensor)
     if wrapper and not wrappers:
         found = "with tensors inside"
         hint = 'compile with torch.compile(.., backend="dplc"), or make it a parameter of a module'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 
 import dplc
 from dplc.engine.capture.dynamic_shapes import Symbols
+from dplc.engine.capture.places import SourcePlaces
 from dplc.ir.expr import Size, add, multiply
 from dplc.ir.node import replace
 from dplc.ir.ranges import Narrower, ranges_around_hints
@@ -122,10 +122,10 @@ def test_how_memory_lies_is_not_asked_of_lengths() -> None:
 
 def test_our_names_may_be_those_of_torch() -> None:
     """torch draws a name for each length, which another length of ours may have: `s1` is our `s2`, and the other way."""
-    symbols, names = Symbols(), ("s1", "s2", "s3")
+    symbols, names = Symbols(SourcePlaces()), ("s1", "s2", "s3")
     torchs = [sympy.Symbol(name, integer=True, positive=True) for name in names]
     sizes = [Size(name, 2, 64, 1, 8) for name in (*names[1:], names[0])]
     for symbol, size in zip(torchs, sizes, strict=True):
-        symbols.learn(SimpleNamespace(node=SimpleNamespace(expr=symbol)), size)
-    assert [symbols.extent_of(symbol) for symbol in torchs] == sizes
-    assert symbols.extent_of(torchs[0] * 2 + torchs[2]) == add(sizes[2], multiply(sizes[0], 2))
+        symbols.learn(symbol, size)
+    assert [symbols.extent(symbol) for symbol in torchs] == sizes
+    assert symbols.extent(torchs[0] * 2 + torchs[2]) == add(sizes[2], multiply(sizes[0], 2))
