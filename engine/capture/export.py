@@ -587,14 +587,14 @@ class Conversion:
     def _emit(self, node: Any, op: str, args: Value) -> None:
         """Add the statement of a node."""
         given = value(node)
-        tensors = given if isinstance(given, (list, tuple)) else (given,)
-        if any(isinstance(tensor, torch.Tensor) for tensor in tensors):  # a result that was not requested is empty
-            tensors = [torch.empty(0, device="meta") if tensor is None else tensor for tensor in tensors]
-        if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        found = [given]
+        if isinstance(given, (list, tuple)):  # a result that was not requested is empty
+            found = [torch.empty(0, device="meta") if x is None else x for x in given]
+        if not all(isinstance(x, torch.Tensor) for x in found):
             raise self._refused(node, "gives no tensor")
-        if not all(self._symbols.knows(n) for tensor in tensors for n in tensor.shape):
+        if not all(self._symbols.knows(n) for x in found for n in x.shape):
             raise self._refused(node, "gives a shape that depends on the values of a tensor")
-        name = self._add(_aten(node.target), op, args, tuple(map(self._type_of, tensors)))
+        name = self._add(_aten(node.target), op, args, tuple(map(self._type_of, found)))
         self._values[node], self.spans[name] = Var(name), place(node) or _module_path(node)
 
     def _type_of(self, tensor: Any) -> TensorType:
