@@ -6,16 +6,15 @@ becomes random statements: loads over the loops in scope, products, sums, stores
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...ir import compose
 from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Call, Var, add, binary, floordiv, modulo, multiply, subtract
-from ...ir.facts.index import operate
+from ...ir.facts.index import interval
 from ...ir.functions import CAST, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.loop import Accumulate, For, Let, Load, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
@@ -23,91 +22,95 @@ from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from ...ir.node import Field, replace
 from ...ir.program import Block, Kernel
+from ...ir.substitute import substitute
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
-from ...ir.text.read_statements import CLOSED, Shape, named
+from ...ir.text.read_statements import CLOSED, Shape, read_expr
 from ...ir.tile import Combine, Stage, Tile
 from ..language import core as c
-from ..language import core as s
 from ..language.rule import Rule
-from ..language.typed_slots import calls, shape_of
+from ..language.typed_slots import calls, names_in, shape_of
 from ..rewrite.statements.template import defined
 from .meaning import COUNT
 from .outcome import Dice, constant, numeral
 
-EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12)
+EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12, 6, 13)
 LONGEST = 64  # of the extents that a rule names
 UNKNOWN = 4  # the extent of a loop whose end is computed
 ROLES = ("BLOCK", "THREAD", "REG")
-CALLED = ("exp", "abs")
+IN_TURNS = ("reduce", "serial")
+FOLDS = ("add", "maximum", "minimum", "multiply")
+UNARY = ("exp", "abs", "negative", "relu", "tanh", "copy", "sigmoid")
+BINARY = ("multiply", "add", "subtract", "maximum", "minimum", "divide")
+FRAMES = (  # the axes around a pattern without a Tile, with their roles
+    {"i": "THREAD", "j": "THREAD"}, {"t": "THREAD"}, {"i": "THREAD", "j": "THREAD", "r": "REG"},
+    {"i": "BLOCK", "j": "THREAD"}, {"i": "BLOCK", "j": "THREAD", "r": "REG"},
+)  # fmt: skip
+# What a field is that the pattern leaves open, by its sort.
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "Fn": FOLDS[:2], "MonoidName": MONOIDS, "AtomName": tuple(ATOMS), "Dtype": ("f32",), "Int": (3, 2, 1),
+    "Num": (0.0, 1.0), "Via": ("SYNC",), "Role": (*IN_TURNS, "free"),
+}  # fmt: skip
 Program = tuple[Kernel, ...]
+Scope = tuple[Axis, ...]  # the axes and loops around a position, outermost first
 
 
-@dataclass(frozen=True)
-class SubjectScope:
-    """Names that the program can use at one position.
-
-    extents: of loops and axes; storing: whether stores are allowed here.
-    """
-
-    extents: dict[str, int] = field(default_factory=dict)
-    parallel: tuple[str, ...] = ()
-    summed: tuple[str, ...] = ()
-    storing: bool = True
-
-    def inner(self, name: str, extent: Any, role: str) -> SubjectScope:
-        """Return the scope inside of a loop, or below an axis."""
-        extents = {**self.extents, name: extent if isinstance(extent, int) else UNKNOWN}
-        if role in ("reduce", "serial"):
-            return SubjectScope(extents, self.parallel, (*self.summed, name), False)
-        return SubjectScope(extents, (*self.parallel, name), self.summed, self.storing)
-
-
-class Instance:
-    """One way to fill in the pattern of a rule: each statement by the schema of its class."""
+class Drawing:
+    """The variables of the pattern of a rule with the values that they got, by name."""
 
     def __init__(self, rule: Rule, dice: Dice):
         self.rule, self.dice = rule, dice
-        self.values: dict[str, Any] = {}  # by variable of the pattern
-        self.defined = frozenset(defined(rule.match, frozenset()))
-        self.unread: list[Stage] = []  # copies that nothing has read yet
-        self.every: list[Stage] = []
+        self.values: dict[str, Any] = {}
+
+    def known(self, name: str | None, draw: Callable[..., Any], *args: Any) -> Any:
+        """Return the value of a variable, drawn at its first mention; None and `_` have another one each time."""
+        if name is None or name == "_":
+            return draw(*args)
+        if name not in self.values:
+            self.values[name] = draw(*args)
+        return self.values[name]
+
+    def one_of(self, name: str | None, options: Sequence[Any]) -> Any:
+        """Return the value of a variable that is one of some options."""
+        return self.known(name, self.dice.pick, options)
+
+
+class Instance(Drawing):
+    """One way to fill in the pattern of a rule: each statement by the schema of its class."""
+
+    def __init__(self, rule: Rule, dice: Dice):
+        super().__init__(rule, dice)
+        self.defined = defined(rule.match, frozenset())
+        self.copies: list[Stage] = []
+        self.unread: list[Stage] = []
         self.count = 0
-        self.options: dict[str, Any] = {
-            "Fn": ("add", "maximum"), "MonoidName": MONOIDS, "AtomName": tuple(ATOMS), "Dtype": ("f32",),
-            "Int": (3, 2, 1), "Num": (0.0, 1.0),
-            "Via": ("SYNC", "ASYNC") if any(call.fn == "Wait" for call in calls(rule.match)) else ("SYNC",),
-        }  # fmt: skip
+        waits = any(call.fn == "Wait" for call in calls(rule.match))
+        self.options = OPTIONS | ({"Via": ("SYNC", "ASYNC")} if waits else {})
 
     def program(self) -> Program:
         """Return the kernel, its buffers still undeclared. Raises DplcError for an unsupported pattern."""
-        statements, scope = self.rule.match, SubjectScope()
-        if isinstance(statements[0], s.Unit):
-            statements = statements[0].body
-        framed = self.rule.level == "tile" and all(call.fn != "Tile" for call in calls(statements))
-        axes = []
-        for name in self.dice.pick((("i", "j"), ("t",), ("i", "j", "r"))) if framed else ():
-            role = "REG" if name == "r" else "BLOCK" if name == "i" and self.dice.often(30) else "THREAD"
-            axes.append(Axis(name, self.dice.pick((4, 8, 3, 16)), role))
-            scope = scope.inner(name, axes[-1].extent, role)
-        body = self.block(statements, scope)
-        if framed:
-            if self.dice.often(30):  # the pattern as a whole comes again
-                body = (For("again", 0, self.dice.number(2, 3), body),)
-            body += self.run(scope) if self.dice.often(30) else ()
-            if self.every and self.dice.often(40):
-                body += self.read(replace(self.dice.pick(self.every), slot=0), scope)
-            body = (Tile(tuple(axes), body),)
-        return (Kernel("subject", (), (), body),)
+        pattern, dice = self.rule.match, self.dice
+        if isinstance(pattern[0], c.Unit):
+            pattern = pattern[0].body
+        if self.rule.level != "tile" or any(call.fn == "Tile" for call in calls(pattern)):
+            return (Kernel("subject", (), (), self.block(pattern, ())),)
+        scope = tuple(Axis(name, dice.pick((4, 8, 3, 16)), role) for name, role in dice.pick(FRAMES).items())
+        body = self.block(pattern, scope)
+        if dice.often(30):  # the pattern as a whole comes again
+            body = (For("again", 0, dice.number(2, 3), body),)
+        body += self.run(scope) if dice.often(30) else ()
+        if self.copies and dice.often(40):
+            body += self.read(replace(dice.pick(self.copies), slot=0), scope)
+        return (Kernel("subject", (), (), (Tile(scope, body),)),)
 
     # ---- the pattern
-    def block(self, statements: s.Nodes, scope: SubjectScope) -> Block:
+    def block(self, statements: c.Nodes, scope: Scope) -> Block:
         return tuple(made for node in statements for made in self.statement(node, scope))
 
-    def statement(self, node: s.Syntax, scope: SubjectScope) -> Block:
-        if isinstance(node, s.RunStatement):
-            spare = getattr(node.run.base, "text", "") in ("pre", "mid", "post")
-            return self.known(node.run.base, lambda: self.run(scope, spare))  # type: ignore[no-any-return]
-        if isinstance(node, s.InsideBlock):
+    def statement(self, node: c.Syntax, scope: Scope) -> Block:
+        if isinstance(node, c.RunStatement):
+            name = name_of(node.run)
+            return self.known(name, self.run, scope, name in ("pre", "mid", "post"))  # type: ignore[no-any-return]
+        if isinstance(node, c.InsideBlock):
             return (*self.run(scope, True), *self.block(node.body, scope), *self.run(scope, True))
         shape = shape_of(node)
         if shape is None:
@@ -115,268 +118,248 @@ class Instance:
         many = self.dice.number(1, 2) if getattr(node, "repeat", None) else 1
         return tuple(made for _ in range(many) for made in self.filled(shape, scope))
 
-    def filled(self, shape: Shape, scope: SubjectScope) -> Block:
+    def filled(self, shape: Shape, scope: Scope) -> Block:
         """Return a statement with values for what the pattern leaves open; a Combine follows its accumulation."""
-        given, cls = self.fields(shape, scope), cast(Any, shape.cls)
-        if cls is Tile:
-            axes = [replace(axis, role=axis.role or self.dice.pick(ROLES)) for axis in given["axes"]]
-            given["axes"] = tuple(
-                sorted(axes, key=lambda axis: ROLES.index(axis.role)) if self.dice.often(50) else axes
-            )
-            scope = SubjectScope()
-            for axis in given["axes"]:
-                scope = scope.inner(axis.name, axis.extent, axis.role)
-        elif cls is For:
-            scope = scope.inner(given["var"], given["stop"], given.get("role", "serial"))
-        elif cls is Stage:
-            given |= self.copied(given, scope)
-        if "body" in cls.by_name:
-            given["body"] = self.block(shape.body or (), scope)
-        made = cls(**given)
-        if cls is Combine:
-            return (Accumulate(made.acc, made.fn, 1.0), made)
-        if cls is Stage:
-            self.unread.append(made)
-            self.every.append(made)
-        return (made,)
+        made = self.node(shape, scope)
+        match made:
+            case Tile():
+                scope = tuple(replace(axis, role=axis.role or self.dice.pick(ROLES)) for axis in made.axes)
+                if self.dice.often(50):
+                    scope = tuple(sorted(scope, key=lambda axis: ROLES.index(axis.role)))  # type: ignore[arg-type]
+                made = replace(made, axes=scope)
+            case For():
+                scope += (Axis(made.var, made.stop if isinstance(made.stop, int) else UNKNOWN, made.role),)
+            case Stage():
+                made = self.copied(made, scope)
+                self.unread.append(made)
+                self.copies.append(made)
+            case Combine():
+                return Accumulate(made.acc, made.fn, 1.0), made
+        return (replace(made, body=self.block(shape.body or (), scope)) if hasattr(made, "body") else made,)
 
-    def fields(self, shape: Shape, scope: SubjectScope) -> dict[str, Any]:
-        """Return values for the fields that a pattern mentions, and for those that a node must have."""
+    def node(self, shape: Shape, scope: Scope) -> Any:
+        """Return a node without its block, with values for the fields that a pattern mentions or that it must have."""
         given: dict[str, Any] = {}
-        for one in shape.cls.fields:
-            value = shape.fields.get(one.name)
-            if one.sort == "Block" or (value is None and not one.required):
-                continue
-            if isinstance(value, tuple):
-                given[one.name] = tuple(made for item in value for made in self.item(one, item, scope))
-            elif one.many:
-                given[one.name] = self.known(value, functools.partial(self.several, one, None, scope))
+        for field in shape.cls.fields:
+            value = shape.fields.get(field.name)
+            if field.sort == "Block":
+                given[field.name] = ()
+            elif value is not None or field.required or field.name == "via":
+                given[field.name] = (self.listed if field.many else self.value)(field, value, scope)
+        return shape.cls(**given)
+
+    def listed(self, field: Field, value: Any, scope: Scope) -> tuple[Any, ...]:
+        """Return the elements of a list: of a run of it, and of a name for all of it, several."""
+        found: list[Any] = []
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, c.Run) or item is value:
+                found += self.known(name_of(item), self.several, field, scope, getattr(item, "role", None))
             else:
-                given[one.name] = self.value(one, value, scope)
-        return given
+                found.append(self.value(field, item, scope))
+        return tuple(found)
 
-    def known(self, variable: Any, draw: Callable[[], Any]) -> Any:
-        """Return the value of a variable, drawn at its first mention; `_` has another value each time."""
-        if not isinstance(variable, s.NameOf) or variable.text == "_":
-            return draw()
-        if variable.text not in self.values:
-            self.values[variable.text] = draw()
-        return self.values[variable.text]
-
-    def item(self, one: Field, item: s.Syntax, scope: SubjectScope) -> tuple[Any, ...]:
-        if not isinstance(item, s.Run):
-            return (self.value(one, item, scope),)
-        return self.known(item.base, lambda: self.several(one, item.role, scope))  # type: ignore[no-any-return]
-
-    def several(self, one: Field, role: str | None, scope: SubjectScope) -> tuple[Any, ...]:
+    def several(self, field: Field, scope: Scope, role: str | None) -> tuple[Any, ...]:
         """Return the elements of a run in a list: axes of a tile, an index, axes of a reduction."""
-        if one.sort == "Axis":
-            roles = (role,) if role in ROLES else ROLES
-            return tuple(
-                Axis(self.fresh(self.dice.pick("abcde")), self.dice.pick((2, 4, 3, 8)), self.dice.pick(roles))
-                for _ in range(self.dice.pick((1, 2, 1, 2, 1, 2, 0)))
-            )
-        return self.index(scope) if one.name == "idx" else (Var(self.dice.pick(scope.parallel or ("t",))),)
+        pick = self.dice.pick
+        if field.sort != "Axis":
+            return self.index(scope) if field.name == "idx" else (Var(pick(parallel(scope) or ("t",))),)
+        roles = (role,) if role in ROLES else ROLES
+        number = range(pick((1, 2, 1, 2, 1, 2, 0)))
+        return tuple(Axis(self.fresh(pick("abcde")), pick((2, 4, 3, 8)), pick(roles)) for _ in number)
 
-    def value(self, one: Field, node: Any, scope: SubjectScope) -> Any:
+    def value(self, field: Field, node: Any, scope: Scope) -> Any:
         """Return the value of a field, or of an element of a list."""
-        node = s.bare(node)
-        if node is not None and (number := s.constant_of(node)) is not None:
+        node = c.bare(node)
+        number, nested, name = c.constant_of(node), shape_of(node), name_of(node)
+        if number is not None:
             return number
-        nested = shape_of(node) if isinstance(node, s.AxisItem | s.ParamItem | s.Apply) else None
         if nested is not None:
-            return cast(Any, nested.cls)(**self.fields(nested, scope))
-        if (
-            isinstance(node, s.NameOf)
-            and (one.sort == "Name" or node.text in CLOSED.get(one.sort, ()))
-            and node.text != "_"
-        ):
-            return node.text
-        if one.sort not in ("Expr", "Over"):
-            return self.known(node, lambda: self.draw(one, scope))
-        if isinstance(node, s.Operation):
-            sides = one if node.op in ("and", "or") else For.by_name["stop"]
-            return binary(node.op, self.value(sides, node.a, scope), self.value(sides, node.b, scope))
-        if isinstance(node, s.Apply):
-            fn = node.fn if node.fn in FUNCTIONS else self.known(named(node.fn, node), lambda: self.dice.pick(CALLED))
-            return Call(fn, tuple(self.value(one, item, scope) for item in node.items))
-        if isinstance(node, s.NameOf) and node.text in self.defined | scope.extents.keys():
-            return Var(node.text)
-        return self.known(node, lambda: self.draw(one, scope))
+            return self.node(nested, scope)
+        if name and (field.sort == "Name" or name in CLOSED.get(field.sort, ())):
+            return name
+        if field.sort in ("Expr", "Over"):
+            if name and (name in self.defined or any(axis.name == name for axis in scope)):
+                return Var(name)
+            if isinstance(node, c.Operation):
+                sides = field if node.op in ("and", "or") else For.by_name["stop"]
+                return binary(node.op, self.value(sides, node.a, scope), self.value(sides, node.b, scope))
+            if isinstance(node, c.Apply):
+                fn = node.fn if node.fn in FUNCTIONS else self.one_of(node.fn, UNARY[:2])
+                return Call(fn, tuple(self.value(field, item, scope) for item in node.items))
+        return self.known(name, self.draw, field, scope)
 
-    def draw(self, one: Field, scope: SubjectScope) -> Any:
+    def draw(self, field: Field, scope: Scope) -> Any:
         """Return a value for a field that the pattern leaves open."""
-        if one.sort in self.options:
-            return self.dice.pick(self.options[one.sort])
-        if one.sort == "Role":
-            return self.dice.pick(ROLES if one.default is None else ("reduce", "serial", "free"))
-        if one.sort == "Name":
+        if field.sort == "Name":
             return self.fresh("n")
-        name = self.dice.pick(list(scope.extents) or ["i"])
-        if one.name in ("cond", "when"):
-            return binary("<", Var(name), self.dice.number(1, max(2, scope.extents.get(name, 4) + 1)))
-        if one.name in ("stop", "step", "extent"):
+        if options := ROLES if field == Axis.by_name["role"] else self.options.get(field.sort):
+            return self.dice.pick(options)
+        axis = self.dice.pick(scope or (Axis("i", UNKNOWN),))
+        if field.name in ("cond", "when"):
+            return binary("<", Var(axis.name), self.dice.number(1, max(2, axis.extent + 1)))
+        if field.name in ("stop", "step", "extent"):
             return numeral(self.dice, EXTENTS, 1, LONGEST)
-        if one.name in ("val", "vals"):
-            return Call("multiply", (Var(name), 2)) if self.dice.often(50) else Var(self.fresh("x"))
-        return 0 if one.name in ("start", "slot", "origin") else Var(name)
+        if field.name in ("val", "vals"):
+            return Call("multiply", (Var(axis.name), 2)) if self.dice.often(50) else Var(self.fresh("x"))
+        return 0 if field.name in ("start", "slot", "origin") else Var(axis.name)
 
-    def copied(self, given: dict[str, Any], scope: SubjectScope) -> dict[str, Any]:
-        """Return the box of a copy: one or two dimensions, whose origin moves with the enclosing loop."""
-        count = len(given["box"]) or self.dice.number(1, 2)
+    def copied(self, stage: Stage, scope: Scope) -> Stage:
+        """Return a copy of a box of one or two dimensions, whose origin moves with the enclosing loop."""
+        count = len(stage.box) or self.dice.number(1, 2)
         box = tuple(Axis(f"x{d}", self.dice.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
-        origin, loop = [0] * count, scope.summed[-1:]
-        made: dict[str, Any] = {"box": box, "via": given.get("via") or self.dice.pick(self.options["Via"])}
-        if loop:
-            origin[-1] = multiply(Var(loop[0]), box[-1].extent)
-            made["slot"] = modulo(Var(loop[0]), given.get("depth", 1))
-        return made | {"origin": tuple(origin)}
+        loops = in_turns(scope)
+        turn = Var(loops[-1]) if loops else 0
+        origin = (*(0,) * (count - 1), multiply(turn, box[-1].extent))
+        return replace(stage, box=box, origin=origin, slot=modulo(turn, stage.depth) if loops else stage.slot)
 
     # ---- runs
-    def run(self, scope: SubjectScope, spare: bool = False) -> Block:
+    def run(self, scope: Scope, spare: bool = False) -> Block:
         """Return statements that are allowed here. spare: often none at all."""
         if spare and not self.dice.often(35):
             return ()
-        kind = self.dice.number(0, 5) if scope.extents else 0
         waiting, self.unread = self.unread, []
         body: Block = tuple(made for stage in waiting for made in self.read(stage, scope))
-        makers = [self.product] if kind in (1, 3) and len(scope.parallel) > 1 else []
-        if kind in (2, 3, 5) and scope.storing:
-            makers.append(self.row if kind == 5 else self.pointwise)
-        for make in makers or [self.total] * (not waiting or kind > 2):
-            body += make(scope)
+        makers = [self.total, self.product] if len(parallel(scope)) > 1 else [self.total]
+        makers += [] if in_turns(scope) else [self.pointwise, self.row]
+        for _ in range(self.dice.pick((0, 1, 1) if waiting else (1, 1, 1, 2))):
+            body += self.dice.pick(makers)(scope)
         return body
 
-    def row(self, scope: SubjectScope) -> Block:
+    def row(self, scope: Scope) -> Block:
         """Return a free loop over a row, as long as a loop of the pattern."""
         known = [value for value in self.values.values() if isinstance(value, int) and value > 1]
-        name, extent = self.fresh("l"), self.dice.pick([*known, 8, 5])
-        return (For(name, 0, extent, self.pointwise(scope.inner(name, extent, "free")), "free"),)
+        axis = Axis(self.fresh("l"), self.dice.pick([*known, 8, 5]), "free")
+        return (For(axis.name, 0, axis.extent, self.pointwise((*scope, axis)), "free"),)
 
     def fresh(self, hint: str) -> str:
         self.count += 1
         return f"{hint}{self.count}"
 
-    def index(self, scope: SubjectScope, whole: bool = False) -> tuple[Any, ...]:
+    def index(self, scope: Scope, whole: bool = False) -> tuple[Any, ...]:
         """Return an index of some names in scope, or of all of them: one by one, or as one number."""
-        names = list(scope.extents)
-        if len(names) > 1 and self.dice.often(35):  # the second one varies fastest
-            chosen = names if whole else [self.dice.pick(names[:-1]), names[-1]]
+        if len(scope) > 1 and self.dice.often(35):  # the second one varies fastest
             flat: Any = 0
-            for name in chosen:
-                flat = add(multiply(flat, scope.extents[name]), Var(name))
+            for axis in scope if whole else (self.dice.pick(scope[:-1]), scope[-1]):
+                flat = add(multiply(flat, axis.extent), Var(axis.name))
             return (flat,)
-        chosen = names if whole else [name for name in names if self.dice.often(60)] or names[-1:]
-        return tuple(map(Var, chosen)) or (0,)
+        some = () if whole else tuple(axis for axis in scope if self.dice.often(60)) or scope[-1:]
+        return tuple(Var(axis.name) for axis in some or scope) or (0,)
 
-    def loaded(self, buffer: str, index: tuple[Any, ...], fn: str = "add") -> Block:
-        """Return a sum of the elements of a buffer."""
-        value, total = self.fresh("v"), self.fresh("acc")
-        return Load(value, buffer, index), Accumulate(total, fn, Var(value))
+    def computed(self, *operands: tuple[str, tuple[Any, ...]], fn: str = "add", to: tuple[Any, ...] = ()) -> Block:
+        """Return statements that sum up an element of memory, or a product of two. to: the index to store it at."""
+        loads = [Load(self.fresh("v"), buffer, index) for buffer, index in operands]
+        values = tuple(Var(load.dst) for load in loads)
+        lets = [Let(self.fresh("p"), Call("multiply", values))] if len(values) > 1 else []
+        value = Var(lets[0].dst) if lets else values[0]
+        sink = Store(self.fresh("Y"), to, value) if to else Accumulate(self.fresh("acc"), fn, value)
+        return (*loads, *lets, sink)
 
-    def total(self, scope: SubjectScope) -> Block:
-        return self.loaded(self.fresh("X"), self.index(scope), self.dice.pick(self.options["Fn"]))
+    def total(self, scope: Scope) -> Block:
+        return self.computed((self.fresh("X"), self.index(scope)), fn=self.dice.pick(self.options["Fn"]))
 
-    def read(self, stage: Stage, scope: SubjectScope) -> Block:
+    def pointwise(self, scope: Scope) -> Block:
+        return self.computed((self.fresh("X"), self.index(scope)), to=self.index(scope, whole=True))
+
+    def read(self, stage: Stage, scope: Scope) -> Block:
         """Return a sum over the contents of a shared-memory tile."""
-        cells = []
+        cells = [stage.slot] if stage.depth > 1 else []
         for axis in stage.box:
-            fitting = [Var(name) for name in scope.parallel if scope.extents[name] <= axis.extent]
+            fitting = [Var(x.name) for x in scope if x.role not in IN_TURNS and x.extent <= axis.extent]
             cells.append(self.dice.pick([*fitting, self.dice.number(0, axis.extent - 1)]))
-        return self.loaded(stage.dst, (*((stage.slot,) if stage.depth > 1 else ()), *cells))
+        return self.computed((stage.dst, tuple(cells)))
 
-    def product(self, scope: SubjectScope) -> Block:
+    def product(self, scope: Scope) -> Block:
         """Return a contraction over the reduced name in scope, or over a loop of its own."""
-        i, j = map(Var, scope.parallel[-2:])
-        k = Var(scope.summed[-1] if scope.summed else self.fresh("k"))
-        a, b, p = (self.fresh(letter) for letter in "abp")
-        body = (
-            Load(a, f"A{self.count}", (i, k)), Load(b, f"B{self.count}", (k, j)),
-            Let(p, Call("multiply", (Var(a), Var(b)))), Accumulate(self.fresh("acc"), "add", Var(p)),
-        )  # fmt: skip
-        return body if scope.summed else (For(k.name, 0, self.dice.pick((4, 8, 6)), body, "reduce"),)
+        loops = in_turns(scope)
+        i, j, k = map(Var, (*parallel(scope)[-2:], loops[-1] if loops else self.fresh("k")))
+        body = self.computed((self.fresh("A"), (i, k)), (self.fresh("B"), (k, j)))
+        return body if loops else (For(k.name, 0, self.dice.pick((4, 8, 6)), body, "reduce"),)
 
-    def pointwise(self, scope: SubjectScope) -> Block:
-        value = self.fresh("v")
-        return (
-            Load(value, self.fresh("X"), self.index(scope)),
-            Store(self.fresh("Y"), self.index(scope, whole=True), Var(value)),
-        )
+
+def name_of(node: Any) -> str | None:
+    """Return the name that a piece of a pattern is, or a run of it; None for anything else, and for `_`."""
+    node = node.base if isinstance(node, c.Run) else node
+    return node.text if isinstance(node, c.NameOf) and node.text != "_" else None
+
+
+def in_turns(scope: Scope) -> list[str]:
+    """Return the loops of a scope that reduce or are serial: nothing is stored in them."""
+    return [axis.name for axis in scope if axis.role in IN_TURNS]
+
+
+def parallel(scope: Scope) -> list[str]:
+    """Return the axes and free loops of a scope."""
+    return [axis.name for axis in scope if axis.role not in IN_TURNS]
 
 
 # ---- Tensor IR programs that a rule on tensor should reach: its own pattern, with values put in for its variables.
 
 
 NUMBERS = (2.0, 0.5, 3.0, 1.0, 0.0, -1.0, 8.0, 0.25, 6.0, -2.0)
-UNARY = ("exp", "abs", "negative", "relu", "sqrt", "tanh", "copy", "logical_not", "sigmoid", "log")
-BINARY = ("multiply", "add", "subtract", "maximum", "divide", "minimum", "less", "logical_and", "equal")
-FOLDS = ("add", "maximum", "minimum", "multiply")
+PARTIAL = ("sqrt", "log", "less", "logical_and", "equal", "logical_not")  # of some numbers, or truth values
 TERM_EXTENTS = (3, 4, 2, 5, 7)
+# What reads the root of a pattern, by its dtype.
+AROUND = {"f32": ("copy", "add", "exp"), "i64": ("copy", "add"), "b8": ("copy", "logical_or")}
 LONGEST_TERM, SHORT = 64, 12  # of the extents that a rule names: one long axis is enough
 
 
-class TermInstance:
+class TermInstance(Drawing):
     """One way to fill in a pattern. fusion: leaves are computed values, for a rule that moves a `mat`."""
 
     def __init__(self, rule: Rule, dice: Dice, fusion: bool = False):
-        self.rule, self.dice, self.fusion = rule, dice, fusion
-        self.axes = tuple(
-            Axis(name, numeral(dice, TERM_EXTENTS, 1, LONGEST_TERM if name == "i" else SHORT)) for name in "ijkl"
-        )
+        super().__init__(rule, dice)
+        self.fusion = fusion
+        most = (LONGEST_TERM, SHORT, SHORT, SHORT)
+        self.axes = tuple(Axis(name, numeral(dice, TERM_EXTENTS, 1, n)) for name, n in zip("ijkl", most, strict=True))
         self.ins: list[Input] = []
-        self.values: dict[str, Term] = {}
-        self.names: dict[str, Any] = {}
-        self.counting = False
-        said = c.terms((*rule.left.values(), *rule.left_axes.values()), c.AxisTerm)
-        self.said = {axis.name: axis.extent for axis in said if isinstance(axis.extent, int)}
 
     def graph(self) -> TensorGraph:
         """Return a program around the pattern's root: stored, read by something, or read twice."""
-        roots = [self.variable(name, "f32") for name in self._roots()]
+        last = self.rule.rewrite[-1] if self.rule.rewrite else None
+        several = isinstance(last, c.Assign) and isinstance(last.target, c.Group)
         outs = []
-        for root in roots:
-            around = self.dice.number(0, 3)
-            if around == 1 or root.__class__ in (Input, Const, Index, Mat):
-                root = Elementwise("copy", (root,))
-            elif around == 2 and dtype(root) == "f32":
-                root = Elementwise("exp", (root,))
-            elif around == 3:
-                root = Elementwise("add" if dtype(root) != "b8" else "logical_or", (root, root))
+        for name in [*self.rule.left][0 if several else -1 :]:
+            root = self.variable(name, "f32")
+            around = AROUND.get(dtype(root), AROUND["i64"])
+            fn = self.dice.pick(around if isinstance(root, Input | Const | Index | Mat) else ("", *around))
+            if fn:
+                root = Elementwise(fn, (root,) * FUNCTIONS[fn].arity)
             outs.append(root)
             if self.fusion and self.dice.often(50):
                 outs.append(Elementwise(self.dice.pick(("sqrt", "relu", "tanh")), (root,)))
         if self.dice.often(25):
             outs.append(Elementwise("copy", (self.leaf("f32"),)))
-        named = tuple(Output(f"out{n}", axes(value), value) for n, value in enumerate(dict.fromkeys(outs)))
-        return TensorGraph(f"g{self.dice.number(0, 99)}", tuple(self.ins), named)  # the name decides the inputs too
-
-    def _roots(self) -> tuple[str, ...]:
-        names = tuple(self.rule.left)
-        last = self.rule.rewrite[-1] if self.rule.rewrite else None
-        return names if (isinstance(last, c.Assign) and isinstance(last.target, c.Group)) else names[-1:]
+        shown = tuple(Output(f"out{n}", axes(value), value) for n, value in enumerate(dict.fromkeys(outs)))
+        return TensorGraph(f"g{self.dice.number(0, 99)}", tuple(self.ins), shown)  # the name decides the inputs too
 
     # ---- the pattern
-    def value(self, term: c.ValueTerm, kind: str) -> Term:
-        """Return the term of a piece of the pattern. kind: the dtype that its position requires."""
+    def value(self, term: c.ValueTerm | None, kind: str) -> Term:
+        """Return the term of a piece of the pattern. kind: the dtype that its position requires, or COUNT."""
         match term:
             case c.NumberTerm():
-                return compose.const(term.value, kind if kind != "b8" or isinstance(term.value, bool) else "f32")
+                return compose.const(term.value, "f32" if kind == COUNT else kind)
             case c.NameTerm():
                 return self.variable(term.name, kind)
-            case c.ReadTerm() if isinstance(term.x, c.NameTerm) and term.x.name not in self.rule.left:
-                return self.read(term, term.x.name)
+            case c.ReadTerm(x=c.NameTerm(name=name)) if name not in self.rule.left:
+                return self.read(name, term.places)
             case c.MappedTerm() | c.ReadTerm():
-                return self.remapped(self.value(term.x, "f32"))
+                return self.remapped(self.value(term.x, kind))
             case c.MatTerm():
                 return Mat(self.computed(self.value(term.x, kind)))
             case c.ReduceTerm():
-                return self.reduced(term, kind)
+                x = self.value(term.x, kind)
+                fold = term.fn if term.fn in FUNCTIONS else self.one_of(term.fn, FOLDS)
+                return Reduce(fold, self.over(term.over, x), x)
             case c.FoldTerm():
-                return self.folded(term)
+                part = term.part if term.part in PARTS else self.one_of(term.part, tuple(PARTS))
+                wanted = of_part(part)[0].operands
+                items = [x for x in term.args if not isinstance(x, c.RunTerm)][: len(wanted)]
+                pairs = itertools.zip_longest(wanted, items)
+                args = [self.value(item, COUNT if operand == COUNT else "f32") for operand, item in pairs]
+                return compose.fold(part, self.over(term.over, args[0]), args)
             case c.CaseTerm():
                 a, b = self.value(term.a, kind), self.value(term.b, kind)
-                axis = self.dice.pick(self.axes)
-                return Case(binary("<", axis, self.dice.number(1, 3)), a, b)
+                return Case(binary("<", self.dice.pick(self.axes), self.dice.number(1, 3)), a, b)
             case c.IndexTerm():
                 return Index(self.dice.pick(self.axes))
             case c.FunctionTerm():
@@ -384,40 +367,22 @@ class TermInstance:
         return self.leaf(kind)
 
     def variable(self, name: str, kind: str) -> Term:
-        if name == "_":
-            return self.leaf(kind)
-        if name not in self.values:
-            made = self.rule.left.get(name)
-            self.values[name] = self.leaf(kind) if made is None else self.value(made, kind)
-        return self.values[name]
+        return self.known(name, self.value, self.rule.left.get(name), kind)  # type: ignore[no-any-return]
 
     def applied(self, term: c.FunctionTerm, kind: str) -> Term:
-        fn = term.fn if term.known else self.function(term)
-        args: list[Term] = []
-        wanted = len([x for x in term.operands if not isinstance(x, c.RunTerm)])
+        """Return the value of a function; the runs take the operands that it has more than the items."""
+        runs = [n for n, operand in enumerate(term.operands) if isinstance(operand, c.RunTerm)]
+        fixed = len(term.operands) - len(runs)
+        most = 2 if runs else fixed
+        fitting = [fn for fn in (*UNARY, *BINARY, *PARTIAL) if fixed <= FUNCTIONS[fn].arity <= most]
+        fn = term.fn if term.known else self.one_of(term.fn, fitting or BINARY)
         arity = FUNCTIONS[fn].arity
-        for operand in term.operands:
-            if isinstance(operand, c.RunTerm):  # the runs take what the function has more than the items
-                free = max(0, arity - wanted - len(args))
-                missing = free if operand is term.operands[-1] else self.dice.number(0, free)
-                args += [self.leaf(self.place(fn, len(args), kind)) for _ in range(missing)]
-            else:
+        taking = [self.dice.pick(runs) for _ in range(arity - fixed)] if runs else []
+        args: list[Term] = []
+        for n, operand in enumerate(term.operands):
+            for _ in range(taking.count(n) if n in runs else 1):
                 args.append(self.value(operand, self.place(fn, len(args), kind)))
-                wanted -= 1
-        while len(args) < arity:
-            args.append(self.leaf(self.place(fn, len(args), kind)))
         return Elementwise(fn, compose.agreed(fn, args[:arity]))
-
-    def function(self, term: c.FunctionTerm) -> str:
-        """Return a function for a variable, of an arity that fits the items."""
-        if term.fn not in self.names or term.fn == "_":
-            fixed = len([x for x in term.operands if not isinstance(x, c.RunTerm)])
-            options = [
-                fn for fn in (*UNARY, *BINARY)
-                if FUNCTIONS[fn].arity == fixed or (term.runs and FUNCTIONS[fn].arity > fixed)
-            ]  # fmt: skip
-            self.names[term.fn] = self.dice.pick(options or BINARY)
-        return str(self.names[term.fn])
 
     def place(self, fn: str, position: int, kind: str) -> str:
         """Return the dtype that an argument should have."""
@@ -428,118 +393,74 @@ class TermInstance:
             return "f32" if fn in HELD else self.dice.pick((fn, "f32", "i64"))
         return "f32" if kind == "b8" else kind
 
-    def reduced(self, term: c.ReduceTerm, kind: str) -> Term:
-        fold = term.fn
-        if fold not in FUNCTIONS:
-            fold = self.names.setdefault(fold, self.dice.pick(FOLDS))
-        x = self.value(term.x, kind)
-        return Reduce(fold, tuple(self.over(term.over, x)), x)
-
-    def over(self, wanted: tuple[c.AxisTerm | c.RunTerm, ...], x: Term) -> list[Axis]:
+    def over(self, wanted: tuple[c.AxisTerm | c.RunTerm, ...], x: Term) -> tuple[Axis, ...]:
         """Return an axis of x for each axis that a reduction names."""
-        over: list[Axis] = []
+        over: dict[Axis, None] = {}
         for item in wanted:
-            options = [axis for axis in axes(x) if axis not in over] or [a for a in self.axes if a not in over]
-            axis = self.names.setdefault(item.name, self.dice.pick(options))
-            over += [axis] if axis not in over else []
-        return over
+            free = [axis for axis in axes(x) if axis not in over] or [axis for axis in self.axes if axis not in over]
+            over[self.one_of(item.name, free)] = None
+        return tuple(over)
 
-    def folded(self, term: c.FoldTerm) -> Term:
-        part = term.part
-        if part not in PARTS:
-            part = self.names.setdefault(part, self.dice.pick(tuple(PARTS)))
-        monoid, _ = of_part(part)
-        items = [x for x in term.args if not isinstance(x, c.RunTerm)]
-        args: list[Term] = []
-        for place, operand in enumerate(monoid.operands):
-            self.counting = operand == COUNT
-            args.append(self.value(items[place], "f32") if place < len(items) else self.leaf("f32"))
-            self.counting = False
-        return compose.fold(part, self.over(term.over, args[0]), args)
+    def read(self, name: str, indices: c.Nodes) -> Term:
+        """Return `x[i, k + 1]`: an input that is longer than the axes of the pattern, the same for every read of x."""
+        extent = LONGEST_TERM if len(indices) < 3 else SHORT
+        own = tuple(Axis(f"{name}_{n}", extent) for n in range(len(indices)))
+        x = self.known(name, self.stored, Input(name, own))
+        named = {axis: self.axis(axis) for axis in sorted(names_in(indices))}
+        return compose.remap(x, dict(zip(axes(x), (substitute(read_expr(e), named) for e in indices), strict=False)))
 
     def axis(self, name: str) -> Axis:
         """Return an axis that the pattern names, with the extent that the pattern gives."""
-        extent = self.said.get(name) or self.dice.pick(TERM_EXTENTS)
-        made: Axis = self.names.setdefault(name, Axis(f"{name}_", extent))
-        return made
-
-    def read(self, term: c.ReadTerm, name: str) -> Term:
-        """Return `x[i, k]`: an input over these axes, the same for every read of x.
-
-        The input is longer than the axes if the indices are sums.
-        """
-        if name not in self.values:
-            reads = [r.places for r in c.terms(tuple(self.rule.left.values()), c.ReadTerm) if r.x == term.x]
-            reads = [places for places in reads if len(places) == len(term.places)]
-            own = [
-                self.axis(at[0].text) if all(isinstance(i, c.NameOf) for i in at) else Axis(f"{name}_{n}", LONGEST_TERM)  # type: ignore[attr-defined]
-                for n, at in enumerate(zip(*reads, strict=True))
-            ]
-            if len(set(own)) < len(own):
-                own = [Axis(f"{name}_{n}", axis.extent) for n, axis in enumerate(own)]
-            self.values[name] = Input(name, tuple(own), "f32")
-            self.ins.append(self.values[name])  # type: ignore[arg-type]
-        x = self.variable(name, "f32")
-        return compose.remap(x, dict(zip(axes(x), map(self.place_of, term.places), strict=False)))
-
-    def place_of(self, node: c.Syntax) -> Any:
-        """Return an index expression over the axes that it names."""
-        node = c.bare(node)
-        if isinstance(node, c.Operation) and node.op in ("+", "-", "*", "//", "%"):
-            return operate(node.op, self.place_of(node.a), self.place_of(node.b))
-        return self.axis(node.text) if isinstance(node, c.NameOf) else getattr(node, "value", 0)
+        said = c.terms((*self.rule.left.values(), *self.rule.left_axes.values()), c.AxisTerm)
+        extents = [axis.extent for axis in said if axis.name == name and isinstance(axis.extent, int)]
+        return self.one_of(name, [Axis(f"{name}_", extent) for extent in extents or TERM_EXTENTS])  # type: ignore[no-any-return]
 
     def remapped(self, x: Term) -> Term:
-        """Return a value under some index map."""
+        """Return a value under some index map that is never out of range: along another axis, or backwards."""
         own = axes(x)
         if not own:
             return x
         axis = self.dice.pick(own)
         others = [other for other in self.axes if other not in own]
-        if others and self.dice.often(50):
-            return compose.remap(x, {axis: self.dice.pick(places(axis, self.dice.pick(others)))})
-        backwards = {axis: subtract(axis.extent - 1, axis)}
-        return compose.remap(x, backwards)
+        other = self.dice.pick(others) if others and self.dice.often(50) else axis
+        shorter = -(-other.extent // axis.extent)
+        ways = [
+            subtract(axis.extent - 1, other), other, add(other, axis.extent - other.extent), multiply(other, 2),
+            floordiv(other, shorter), floordiv(other, 2),
+        ]  # fmt: skip
+        inside = [e for e in ways if e is not axis and interval(e)[0] >= 0 and interval(e)[1] < axis.extent]
+        return compose.remap(x, {axis: self.dice.pick(inside)})
 
     # ---- leaves
     def leaf(self, kind: str) -> Term:
         """Return an input over some axes; sometimes a number, a computed value, or an input of another dtype."""
-        if self.counting:  # of elements: 1 or more
+        if kind == COUNT:  # of elements: 1 or more
             return Elementwise("add", (Elementwise("abs", (self.input("f32"),)), compose.const(1.0)))
         choice = self.dice.number(0, 9)
-        if choice > 7 and not self.fusion and kind != "b8":
+        if choice > 7 and kind != "b8" and not self.fusion:
             return compose.const(constant(self.dice, NUMBERS), kind)
-        if choice == 7 and kind == "f32" and not self.fusion:
-            return self.input(self.dice.pick(("f16", "i64")))
-        if (choice >= 6 or self.fusion) and kind == "f32":
+        if kind == "f32" and (self.fusion or choice == 6):
             return self.computed(self.input(kind))
-        if choice == 5 and len(self.ins) > 1:
-            return self.dice.pick([x for x in self.ins if x.dtype == kind] or [self.input(kind)])
-        return self.input(kind)
+        if kind == "f32" and choice == 7:
+            kind = self.dice.pick(("f16", "i64"))
+        known = [x for x in self.ins if x.dtype == kind]
+        return self.dice.pick(known) if choice == 5 and known else self.input(kind)
 
-    def input(self, kind: str) -> Term:
+    def input(self, kind: str) -> Input:
         some = tuple(axis for axis in self.axes if self.dice.often(50)) or self.axes[:1]
         prefix = "weight" if self.dice.often(30) else "x"
-        made = Input(f"{prefix}{len(self.ins)}", some, kind)
-        self.ins.append(made)
-        return made
+        return self.stored(Input(f"{prefix}{len(self.ins)}", some, kind))
+
+    def stored(self, x: Input) -> Input:
+        self.ins.append(x)
+        return x
 
     def computed(self, x: Term) -> Term:
         """Return a value that is not an input: a product, a sum or a function of x."""
-        if x.__class__ not in (Input, Const) or dtype(x) == "b8":
+        if not isinstance(x, Input | Const) or dtype(x) == "b8":
             return x
-        choice = self.dice.number(0, 3)
-        if choice == 0 and len(axes(x)) > 1:
+        if self.dice.often(30):
+            x = Elementwise("multiply", (x, self.input(dtype(x))))
+        if axes(x) and self.dice.often(40):
             return Reduce("add", (self.dice.pick(axes(x)),), x)
-        if choice == 1:
-            product = Elementwise("multiply", (x, self.input(dtype(x))))
-            return Reduce("add", (self.dice.pick(axes(product)),), product)
         return Elementwise(self.dice.pick(("exp", "negative", "copy")), (x,))
-
-
-def places(axis: Axis, other: Axis) -> list[Any]:
-    """Return ways to read along one axis at indices computed from another one, none of them out of range."""
-    most, room = other.extent - 1, axis.extent - other.extent
-    ways: list[Any] = [floordiv(other, -(-other.extent // axis.extent))]
-    ways += [other, add(other, room), subtract(axis.extent - 1, other)] if room >= 0 else []
-    return ways + ([multiply(other, 2)] if 2 * most < axis.extent else [])

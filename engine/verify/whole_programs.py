@@ -7,23 +7,53 @@ buffers get the shapes that it finds. A value that is computed and never read is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import place_in_source
-from ...ir.facts.structure import accumulator_scopes
+from ...ir.facts.structure import accumulator_scopes, summary
 from ...ir.functions import FUNCTIONS
 from ...ir.interp.scalar import ScheduleError, evaluate
-from ...ir.loop import Accumulate, For, If, Let, Load, Merge, Scale, Store
+from ...ir.loop import For, If, Let, Load, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
-from ...ir.program import Block, Kernel, Param
-from ...ir.tile import AlongAxes, Collective, Mma, SharedTile, Stage, Tile, TuplesAlongAxes
+from ...ir.program import Block, Kernel, Param, Stmt
+from ...ir.tile import SharedTile, Stage, Tile
 from ..rewrite.statements.driver import wellformed
+from ..rewrite.statements.site import Context, holes, splice
+
+Program = tuple[Kernel, ...]
+
+
+class TooLarge(Exception):
+    """More than a check should run."""
+
+
+def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
+    """Return whole kernels. tiled: a fragment gets a Tile if it has an index that nothing defines.
+
+    Raises DplcError for a program that stores nothing or is not well formed, and the errors of `needs`.
+    """
+    return tuple(closed(_framed(kernel, tiled), deep=deep) for kernel in program)
+
+
+def closed(kernel: Kernel, before: Block | None = None, deep: bool = False) -> Kernel:
+    """Return a kernel that shows what it computes, in buffers that fit. before, deep: as in `sized`, `observed`.
+
+    Raises DplcError if it stores nothing or is not well formed, and the errors of `needs`.
+    """
+    whole = sized(replace(kernel, body=observed(kernel, deep)), before)
+    if not whole.outs:
+        raise DplcError("nothing is computed")
+    scoped(whole)
+    if (problem := wellformed(whole)) is not None:
+        raise DplcError(problem)
+    return whole
+
 
 # ---- How large the buffers of a kernel must be: every index evaluated over its loops, axes and guards.
 
@@ -32,25 +62,14 @@ LARGEST = 1 << 21  # points of one index
 UNKNOWN = 5  # the extent along an index that was read from memory
 
 
-class TooLarge(Exception):
-    """More than a check should run."""
+class Needs(NamedTuple):
+    """Required extents of buffers, by name.
 
-
-@dataclass
-class Needs:
-    """Required extents of buffers.
-
-    hard: for loads and stores; soft: for copies (cells outside of the source are zero).
+    hard: for loads and stores; every: for copies too (cells outside of the source are zero).
     """
 
-    hard: dict[str, list[int]] = field(default_factory=dict)
-    soft: dict[str, list[int]] = field(default_factory=dict)
-
-    def note(self, which: dict[str, list[int]], buffer: str, extents: list[int]) -> None:
-        known = which.setdefault(buffer, extents)
-        if len(known) != len(extents):
-            raise ScheduleError(f"`{buffer}` is read with {len(known)} and with {len(extents)} indices")
-        which[buffer] = [max(pair) for pair in zip(known, extents, strict=True)]
+    hard: dict[str, list[int]]
+    every: dict[str, list[int]]
 
 
 def needs(body: Block) -> Needs:
@@ -58,235 +77,167 @@ def needs(body: Block) -> Needs:
 
     Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
     """
-    walk = _ExtentWalk(Needs(), set())
-    walk.block(body, {}, None)
-    for shared_tile in walk.shared_tiles:
-        walk.needs.hard.pop(shared_tile, None)
-    return walk.needs
+    found, shared_tiles = Needs({}, {}), {name for x in nodes(body, Stage, SharedTile) for name in bound_names(x)}
+    for buffer, extents, copied in _reached(body, {}, True, 0):
+        for table in () if buffer in shared_tiles else (found.every,) if copied else found:
+            known = table.get(buffer, extents)
+            if len(known) != len(extents):
+                raise ScheduleError(f"`{buffer}` is read with {len(known)} and with {len(extents)} indices")
+            table[buffer] = [*map(max, known, extents)]
+    return found
 
 
-@dataclass
-class _ExtentWalk:
-    """Loop variables are arrays, each with a dimension of its own."""
+def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator[tuple[str, list[int], bool]]:
+    """Yield the memory that each statement accesses, the extents that it needs, and whether it is copied.
 
-    needs: Needs
-    shared_tiles: set[str]
-    depth: int = 0
-
-    def block(self, block: Block, env: dict[str, Any], mask: Any) -> None:
-        env = dict(env)
-        for statement in block:
-            if isinstance(statement, For):
-                values, inside = self.loop(statement, env)
-                both = inside if mask is None else mask if inside is None else mask & inside
-                self.inner(statement.body, {**env, statement.var: values}, both, 1)
-            elif isinstance(statement, If):
-                found = self.value(statement.cond, env)
-                both = mask if found is None else found if mask is None else mask & found
-                self.inner(statement.body, env, both, 0)
-            elif isinstance(statement, Tile):
-                axes = {a.name: np.arange(a.extent).reshape(-1, *(1,) * n) for n, a in enumerate(statement.axes)}
-                self.inner(statement.body, {**env, **axes}, mask, len(axes))
-            elif isinstance(statement, Let):
-                env[statement.dst] = self.value(statement.val, env)
-            else:
-                self.access(statement, env, mask)
-
-    def inner(self, body: Block, env: dict[str, Any], mask: Any, dimensions: int) -> None:
-        self.depth += dimensions
-        self.block(body, env, mask)
-        self.depth -= dimensions
-
-    def loop(self, loop: For, env: dict[str, Any]) -> tuple[Any, Any]:
-        """Return the values of a loop's variable, and a mask of those that are iterations, or None if all are."""
-        start, stop, step = (self.value(e, env) for e in (loop.start, loop.stop, loop.step))
-        if start is None or stop is None or step is None or np.ndim(step) or step < 1:
-            raise ScheduleError("the bounds of a loop vary")
-        iterations = max(0, math.ceil((np.max(stop) - np.min(start)) / step)) if np.size(start) and np.size(stop) else 0
-        values = start + step * np.arange(iterations).reshape(-1, *(1,) * self.depth)
-        return values, None if not np.ndim(start) and not np.ndim(stop) else values < stop
-
-    def access(self, statement: Any, env: dict[str, Any], mask: Any) -> None:
-        if isinstance(statement, Load):
-            env[statement.dst] = None
-            when = None if statement.when is True else self.value(statement.when, env)
-            mask = when if mask is None else mask if when is None else mask & when
-            self.hard(statement.buf, statement.idx, env, mask)
-        elif isinstance(statement, Store):
-            self.hard(statement.buf, statement.idx, env, mask)
-        elif isinstance(statement, SharedTile):
-            self.shared_tiles.add(statement.dst)
-        elif isinstance(statement, Stage):
-            self.shared_tiles.add(statement.dst)
-            ends = [axis.extent - 1 for axis in statement.box]
-            last = place_in_source(statement, ends)
-            origins = [self.value(e, env) for e in last]
-            extents = [UNKNOWN if o is None else int(np.max(o, initial=0)) + 1 for o in origins]
-            self.needs.note(self.needs.soft, statement.src, extents)
-
-    def hard(self, buffer: str, indices: tuple[Any, ...], env: dict[str, Any], mask: Any) -> None:
-        values = [self.value(e, env) for e in indices]
-        self.needs.note(self.needs.hard, buffer, [UNKNOWN if v is None else _largest(v, mask) + 1 for v in values])
-
-    def value(self, e: Any, env: dict[str, Any]) -> Any:
-        """Return the values of an expression; None if it depends on memory."""
-        known = {name: value for name, value in env.items() if value is not None}
-        if math.prod(np.broadcast_shapes(*(np.shape(known[name]) for name in free_names(e) & known.keys()))) > LARGEST:
-            raise TooLarge
-        try:
-            return evaluate(e, known)
-        except ScheduleError:
-            return None
+    env: values of names; a loop variable or axis is an array along a dimension of its own, None was read from memory.
+    mask: where the block is executed; depth: the number of dimensions.
+    """
+    env = dict(env)
+    for statement in block:
+        ranges: dict[str, Any] = {}
+        inside = mask
+        match statement:
+            case For():
+                start, stop, step = (_value(e, env) for e in (statement.start, statement.stop, statement.step))
+                if start is None or stop is None or step is None or np.ndim(step) or step < 1:
+                    raise ScheduleError("the bounds of a loop vary")
+                iterations = math.ceil(np.max(np.subtract(stop, start), initial=0) / step)
+                values = start + step * _along(depth, iterations)
+                ranges = {statement.var: values}
+                if np.ndim(start) or np.ndim(stop):
+                    inside = mask & (values < stop)
+            case Tile():
+                ranges = {axis.name: _along(depth + n, axis.extent) for n, axis in enumerate(statement.axes)}
+            case If():
+                inside = _where(mask, statement.cond, env)
+            case Let():
+                env[statement.dst] = _value(statement.val, env)
+            case Load():
+                yield statement.buf, _extents(statement.idx, env, _where(mask, statement.when, env)), False
+                env[statement.dst] = None
+            case Store():
+                yield statement.buf, _extents(statement.idx, env, mask), False
+            case Stage():
+                last = place_in_source(statement, [axis.extent - 1 for axis in statement.box])
+                yield statement.src, _extents(last, env, mask), True
+        yield from _reached(getattr(statement, "body", ()), {**env, **ranges}, inside, depth + len(ranges))
 
 
-def _largest(value: Any, mask: Any) -> int:
-    if mask is None:
-        return int(np.max(value, initial=0))
-    shape = np.broadcast_shapes(np.shape(value), np.shape(mask))
+def _along(dimension: int, extent: int) -> Any:
+    """Return the numbers below an extent along a dimension, counted from the last."""
+    return np.arange(extent).reshape(-1, *(1,) * dimension)
+
+
+def _value(e: Any, env: dict[str, Any]) -> Any:
+    """Return the values of an expression; None if it depends on memory."""
+    known = {name: env[name] for name in free_names(e) if env.get(name) is not None}
+    _broadcast(*map(np.shape, known.values()))
+    try:
+        return evaluate(e, known)
+    except ScheduleError:
+        return None
+
+
+def _where(mask: Any, condition: Any, env: dict[str, Any]) -> Any:
+    """Return the mask of a block under a condition. One that depends on memory may always hold."""
+    found = _value(condition, env)
+    return mask if found is None else mask & found
+
+
+def _extents(indices: Sequence[Any], env: dict[str, Any], mask: Any) -> list[int]:
+    """Return the extent that each index needs where the mask holds."""
+    found = []
+    for value in (_value(e, env) for e in indices):
+        shape = _broadcast(np.shape(value), np.shape(mask))
+        inside = np.broadcast_to(mask, shape)
+        largest = UNKNOWN - 1 if value is None else np.max(np.broadcast_to(value, shape), initial=0, where=inside)
+        found.append(int(largest) + 1)
+    return found
+
+
+def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the common shape of arrays. Raises TooLarge."""
+    shape = np.broadcast_shapes(*shapes)
     if math.prod(shape) > LARGEST:
         raise TooLarge
-    chosen = np.broadcast_to(value, shape)[np.broadcast_to(mask, shape)]
-    return int(np.max(chosen, initial=0))
+    return shape
 
 
-Program = tuple[Kernel, ...]
-THREADS = 4  # of a name that nothing defines
+# ---- names
 
 
-def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
-    """Return whole kernels. tiled: a fragment gets a Tile if it has an index that nothing defines.
-
-    Raises DplcError for a program that stores nothing, and the errors of `needs`.
-    """
-    whole = tuple(_closed(kernel, tiled, deep) for kernel in program)
-    if any(not kernel.outs for kernel in whole):
-        raise DplcError("nothing is computed")
-    for kernel in whole:
-        scoped(kernel)
-        if (problem := wellformed(kernel)) is not None:
-            raise DplcError(problem)
-    return whole
-
-
-def _closed(kernel: Kernel, tiled: bool, deep: bool) -> Kernel:
-    kernel = _framed(kernel, tiled)
-    kernel = replace(kernel, body=observed(kernel, deep))
-    return sized(kernel, needs(kernel.body))
+VALUES = ("val", "vals", "a", "b")  # the fields that hold values; other expressions are indices, bounds and conditions
 
 
 def scoped(kernel: Kernel) -> None:
     """Raise DplcError if a name is used outside of the block that defines it, or before its definition."""
-    accumulators = {x.acc for x in nodes(kernel.body, Accumulate)} | {x.acc for x in nodes(kernel.body, Mma)}
-    accumulators |= {acc for x in nodes(kernel.body, Merge) for acc in x.accs}
-
-    def block(body: Block, known: set[str]) -> None:
-        known = set(known)
-        for statement in body:
-            unknown = _used(statement) - known - accumulators - {*getattr(statement, "gathered", ())}
-            if unknown:
-                raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
-            if isinstance(statement, Tile):
-                block(statement.body, known | {axis.name for axis in statement.axes})
-            elif isinstance(statement, For):
-                block(statement.body, known | {statement.var})
-            elif isinstance(statement, If):
-                block(statement.body, known)
-            elif isinstance(statement, Load | Let):
-                known.add(statement.dst)
-
-    block(kernel.body, set())
+    _check_names(kernel.body, frozenset(summary(kernel.body).folded))
 
 
-def _used(statement: Any) -> frozenset[str]:
-    """Return the names that a statement reads itself, not in its block."""
-    read = (f.name for f in type(statement).fields if f.sort in ("Expr", "Over") and f.name != "body")
-    return free_names(tuple(getattr(statement, name) for name in read))
+def _check_names(block: Any, known: frozenset[str]) -> None:
+    for statement in block:
+        if unknown := _used(statement) - known:
+            raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
+        inner = known.union(bound_names(statement))
+        _check_names(getattr(statement, "body", ()), inner)
+        known = inner if isinstance(statement, Load | Let) else known
+
+
+def bound_names(statement: Any) -> tuple[str, ...]:
+    """Return the names that a statement gives to its block, or to what follows it."""
+    if isinstance(statement, Tile):
+        return tuple(axis.name for axis in statement.axes)
+    return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
+
+
+def _used(statement: Any, without: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the names that a statement reads itself, not in its block. without: fields that are left out."""
+    read = (f.name for f in type(statement).fields if f.sort in ("Expr", "Over") and f.name not in without)
+    return free_names(tuple(getattr(statement, name) for name in read)).difference(getattr(statement, "gathered", ()))
+
+
+def _read(body: Block, without: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the names that the statements of a block read, at any depth."""
+    return frozenset().union(*(_used(statement, without) for statement in nodes(body, Stmt)))
 
 
 # ---- a frame for free names
 
 
+THREADS, MOST_THREADS = 4, 16  # of a name that nothing defines: without shared-memory tiles that it indexes, and with
+
+
 def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     """Close a kernel: free indices become threads (or free loops); free values are loaded."""
-    free = _undefined(kernel.body)
-    indices = _index_names(kernel.body)
-    threads = [name for name in free if name in indices]
-    body: Block = _loaded(kernel.body, [name for name in free if name not in indices], threads)
-    has_tile = any(isinstance(statement, Tile) for statement in body)
-    cooperative = next(nodes(body, Collective, SharedTile), None) is not None
-    axes = tuple(Axis(name, _extent(kernel.body, name), "THREAD") for name in threads)
-    if has_tile:
-        tile = next(statement for statement in body if isinstance(statement, Tile))
-        return replace(kernel, body=(replace(tile, axes=(*axes, *tile.axes)),))
-    if cooperative or (axes and tiled):
-        return replace(kernel, body=(Tile(axes or (Axis("thread", THREADS, "THREAD"),), body),))
+    body = kernel.body
+    read, indices, found = _read(body), _read(body, VALUES), summary(body)
+    unbound = read.difference(found.folded, *map(bound_names, nodes(body, Stmt)))
+    free = [name for name in dict.fromkeys(var.name for var in nodes(body, Var)) if name in unbound]
+    axes = tuple(Axis(name, _threads(body, name), "THREAD") for name in free if name in indices)
+    index = tuple(Var(axis.name) for axis in axes) or (0,)
+    loads = tuple(Load(name, f"{name}_in", index) for name in free if name not in indices)
+    tile = next((statement for statement in body if isinstance(statement, Tile)), None)
+    if tile is None and (found.collectives or found.shared_tiles or (axes and tiled)):
+        tile = Tile(() if axes else (Axis("thread", THREADS, "THREAD"),), body)
+    if tile is not None:
+        return replace(kernel, body=(replace(tile, axes=(*axes, *tile.axes), body=(*loads, *tile.body)),))
+    body = (*loads, *body)
     for axis in reversed(axes):
         body = (For(axis.name, 0, axis.extent, body, "free"),)
     return replace(kernel, body=body)
 
 
-def _undefined(body: Block) -> tuple[str, ...]:
-    """Return the names that are used and that no statement defines."""
-    bound: set[str] = set()
-    used: dict[str, None] = {}
-    for x in walk(body):
-        if isinstance(x, For):
-            bound.add(x.var)
-        elif isinstance(x, Tile):
-            bound |= {axis.name for axis in x.axes}
-        elif isinstance(x, Load | Let | Stage | SharedTile):
-            bound.add(x.dst)
-            bound |= {*x.gathered} if isinstance(x, Stage) else set()
-        elif isinstance(x, Accumulate | Mma):
-            bound.add(x.acc)
-        elif isinstance(x, Merge):
-            bound |= set(x.accs)
-        elif isinstance(x, Var):
-            used[x.name] = None
-    return tuple(name for name in used if name not in bound)
-
-
-# What holds indices, bounds and conditions, by the class of a statement.
-_INDEXING: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (Load, ("idx", "when")), (Store, ("idx",)), (Stage, ("origin", "slot", "when")), (For, ("start", "stop")),
-    (If, ("cond",)), (AlongAxes, ("over",)), (TuplesAlongAxes, ("over",)), (Mma, ("axes", "over")),
-)  # fmt: skip
-
-
-def _index_names(body: Block) -> set[str]:
-    """Return the names in indices, bounds and conditions."""
-    found: set[str] = set()
-    statements: Any = nodes(body, *(cls for cls, _ in _INDEXING))
-    for statement in statements:
-        fields = next(fields for cls, fields in _INDEXING if isinstance(statement, cls))
-        read = free_names(tuple(getattr(statement, field) for field in fields))
-        found |= read.difference(getattr(statement, "gathered", ()))
-    return found
-
-
-def _loaded(body: Block, values: list[str], threads: list[str]) -> Block:
-    """Return inputs for the values that nothing defines."""
-    loads = tuple(Load(name, f"{name}_in", tuple(map(Var, threads)) or (0,)) for name in values)
-    if loads and len(body) == 1 and isinstance(body[0], Tile):
-        return (replace(body[0], body=(*loads, *body[0].body)),)
-    return (*loads, *body)
-
-
-def _extent(body: Block, name: str) -> int:
+def _threads(body: Block, name: str) -> int:
     """Return the extent of a thread axis: as many threads as the shared-memory tiles that it indexes have cells."""
-    shared_tiles = {stage.dst: stage for stage in nodes(body, Stage)}
-    fitting = [16]
+    boxes = {stage.dst: stage.box for stage in nodes(body, Stage)}
+    fitting = []
     for load in nodes(body, Load):
-        stage = shared_tiles.get(load.buf)
-        if stage is None:
-            continue
-        cells = load.idx[len(load.idx) - len(stage.box) :]
-        for index, axis in zip(cells, stage.box, strict=True):
+        for index, axis in zip(reversed(load.idx), reversed(boxes.get(load.buf, ())), strict=False):
             terms, constant = linear(index)
-            factor = terms.get(Var(name), 0)
-            if factor > 0 and len(terms) == 1:
-                fitting.append(max(1, (axis.extent - 1 - constant) // factor + 1))
-    return min(fitting) if len(fitting) > 1 else THREADS
+            if terms.keys() == {Var(name)} and terms[Var(name)] > 0:
+                fitting.append(max(1, (axis.extent - 1 - constant) // terms[Var(name)] + 1))
+    return min(MOST_THREADS, *fitting) if fitting else THREADS
 
 
 # ---- what is computed shows
@@ -298,83 +249,53 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     An accumulator is stored after the loops that accumulate. deep: it is stored in the innermost block that mentions
     it, so that it is initialised there again. For a tuple, one component is enough.
     """
-    values = nodes(kernel.body, Load, Let, Accumulate, Merge, Scale, Store, If, For, Stage, Mma)
-    read = set().union(*map(_used, values))  # an accumulation does not read its accumulator
-    for merge in nodes(kernel.body, Merge):
-        read |= set(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
-    starts = accumulator_scopes(kernel)
-
-    def block(body: Block, path: tuple[int, ...], around: tuple[str, ...], looping: bool) -> tuple[Block, list[str]]:
-        """Return the block, and the accumulators that are still to be stored. looping: inside of an ordered loop."""
-        out: list[Any] = []
-        waiting = [start.acc for start in starts.get(path, ())]
-        for position, statement in enumerate(body):
-            if isinstance(statement, Tile | For | If):
-                names, inner = around, looping
-                if isinstance(statement, Tile):
-                    names = (*around, *(axis.name for axis in statement.axes))
-                elif isinstance(statement, For):
-                    names = (*around, statement.var)
-                    inner = looping or (statement.role != "free" and (statement.role == "reduce" or not deep))
-                made, more = block(statement.body, (*path, position), names, inner)
-                statement = replace(statement, body=made)
-                waiting += more
-            out.append(statement)
-        if looping or (len(body) == 1 and isinstance(body[0], Tile)):
-            return tuple(out), waiting
-        shown = waiting + [x.dst for x in body if isinstance(x, Let | Load)]
-        out += [
-            Store(f"{name}_out", tuple(map(Var, around)) or (0,), Var(name))
-            for name in dict.fromkeys(shown)
-            if name not in read
-        ]
-        return tuple(out), []
-
-    return block(kernel.body, (), (), False)[0]
+    read = set(_read(kernel.body))  # an accumulation does not read its accumulator
+    for merge in summary(kernel.body).merges:
+        read.update(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
+    starts, blocks = accumulator_scopes(kernel), dict(holes(kernel.body))
+    shown: dict[tuple[int, ...], dict[str, Store]] = {path: {} for path in blocks}
+    ordered = ("reduce",) if deep else ("reduce", "serial")
+    for path, block in blocks.items():
+        around = Context(kernel.body, path, 0, 0).around
+        depth = min((n for n, x in enumerate(around) if isinstance(x, For) and x.role in ordered), default=len(path))
+        names = [start.acc for start in starts.get(path, ())]
+        names += [x.dst for x in block if isinstance(x, Let | Load) and depth == len(path)]
+        index = tuple(Var(name) for x in around[:depth] for name in bound_names(x)) or (0,)
+        shown[path[:depth]] |= {name: Store(f"{name}_out", index, Var(name)) for name in names if name not in read}
+    body = kernel.body
+    for path, stores in shown.items():
+        if path or not isinstance(body[0], Tile):  # what is computed outside of the threads is nobody's
+            end = len(blocks[path])
+            body = splice(body, path, end, end, stores.values())
+    return body
 
 
 # ---- buffers
 
 
-def sized(kernel: Kernel, needed: Needs, before: Needs | None = None) -> Kernel:
+def sized(kernel: Kernel, before: Block | None = None) -> Kernel:
     """Return the kernel with every buffer declared, in the shape that its indices need.
 
-    before: what the kernel needed when its buffers were declared; where they were longer or shorter, they stay so.
+    before: the body when the buffers were declared; where they were longer or shorter than it needed, they stay so, and
+    those that nothing accesses any more are left out.
     """
+    now, past = needs(kernel.body), {} if before is None else needs(before).every
     declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
-    stored = {store.buf for store in nodes(kernel.body, Store)} - {
-        shared_tile.dst for shared_tile in nodes(kernel.body, SharedTile)
-    }
-    names = _index_names(kernel.body)
+    outs = {store.buf for store in nodes(kernel.body, Store)}.difference(param.name for param in kernel.ins)
+    names = _read(kernel.body, VALUES)
     indexing = {load.buf for load in nodes(kernel.body, Load) if load.dst in names}
-    ins: list[Param] = []
-    outs: list[Param] = []
-    for name in dict.fromkeys((*declared, *needed.hard, *needed.soft)):
-        hard, soft = needed.hard.get(name), needed.soft.get(name)
-        param = declared.get(name)
-        if param is None:
-            shape = tuple(hard or soft or ())
-            if hard and soft and len(hard) == len(soft):
-                shape = tuple(map(max, zip(hard, soft, strict=True)))
-            param = Param(name, "i64" if name in indexing else "f32", tuple(max(1, n) for n in shape))
-        elif before is not None and (hard or soft):
-            param = replace(param, shape=_kept(param.shape, (hard, soft), before, name))
-        elif hard and len(hard) == len(param.shape):
-            param = replace(param, shape=tuple(map(max, zip(param.shape, hard, strict=True))))
-        is_out = param in kernel.outs or (name in stored and param not in kernel.ins)
-        (outs if is_out else ins).append(param)
-    return replace(kernel, ins=tuple(ins), outs=tuple(outs))
-
-
-def _kept(shape: Any, now: Any, before: Needs, name: str) -> tuple[int, ...]:
-    """Return a declared shape under other extents: as much longer or shorter than what is needed as it was."""
-    hard, soft = now
-    wanted = soft or hard
-    was = (before.soft if soft else before.hard).get(name)
-    if was is None or len(was) != len(shape):
-        return tuple(shape)
-    floor = hard or [1] * len(shape)
-    return tuple(max(1, low, n + old - past) for low, n, old, past in zip(floor, wanted, shape, was, strict=True))
+    params = []
+    for name in dict.fromkeys((*declared, *now.every)):
+        extents = now.every.get(name, [])
+        param = declared.get(name) or Param(name, "i64" if name in indexing else "f32", tuple(extents))
+        if extents and len(extents) == len(param.shape):
+            least, was = now.hard.get(name, [1] * len(extents)), past.get(name, extents)
+            sides = zip(least, extents, param.shape, was, strict=True)
+            param = replace(param, shape=tuple(max(low, n + size - old) for low, n, size, old in sides))
+        if extents or before is None:
+            params.append(param)
+    ins = tuple(param for param in params if param.name not in outs)
+    return replace(kernel, ins=ins, outs=tuple(param for param in params if param.name in outs))
 
 
 def runnable(program: Program) -> bool:

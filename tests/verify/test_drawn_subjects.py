@@ -85,7 +85,7 @@ def test_a_function_has_as_many_operands_as_its_pattern(tmp_path: Path) -> None:
     text = rule(tmp_path, ONE_OPERAND)
     instances = [TermInstance(text, PlainDice(seed)) for seed in range(30)]
     assert all(one.graph() for one in instances)
-    drawn = {str(one.names["fn"]) for one in instances}
+    drawn = {str(one.values["fn"]) for one in instances}
     assert len(drawn) > 4 and {FUNCTIONS[fn].arity for fn in drawn} == {1}
 
 
