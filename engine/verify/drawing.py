@@ -7,21 +7,19 @@ becomes random statements: loads over the loops in scope, products, sums, stores
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from ...ir import compose
-from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Call, Var, add, binary, floordiv, modulo, multiply, subtract
 from ...ir.facts.index import interval
 from ...ir.functions import CAST, FUNCTIONS, HELD, LOGICAL, SELECT
 from ...ir.loop import Accumulate, For, Let, Load, Store
-from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.monoid_texts import PARTS
 from ...ir.monoids import of_part
 from ...ir.node import Field, replace
-from ...ir.program import Block, Kernel
+from ...ir.program import Block, Kernel, Module
 from ...ir.substitute import substitute
 from ...ir.tensor import Case, Const, Elementwise, Index, Input, Mat, Output, Reduce, TensorGraph, Term, axes, dtype
 from ...ir.text.read_statements import CLOSED, Shape, read_expr
@@ -47,10 +45,9 @@ FRAMES = (  # the axes around a pattern without a Tile, with their roles
 )  # fmt: skip
 # What a field is that the pattern leaves open, by its sort.
 OPTIONS: dict[str, tuple[Any, ...]] = {
-    "Fn": FOLDS[:2], "MonoidName": MONOIDS, "AtomName": tuple(ATOMS), "Dtype": ("f32",), "Int": (3, 2, 1),
-    "Num": (0.0, 1.0), "Via": ("SYNC",), "Role": (*IN_TURNS, "free"),
+    **CLOSED, "Fn": FOLDS[:2], "Dtype": ("f32",), "Int": (3, 2, 1), "Num": (0.0, 1.0), "Via": ("SYNC",),
+    "Role": (*IN_TURNS, "free"),
 }  # fmt: skip
-Program = tuple[Kernel, ...]
 Scope = tuple[Axis, ...]  # the axes and loops around a position, outermost first
 
 
@@ -69,9 +66,9 @@ class Drawing:
             self.values[name] = draw(*args)
         return self.values[name]
 
-    def one_of(self, name: str | None, options: Sequence[Any]) -> Any:
-        """Return the value of a variable that is one of some options."""
-        return self.known(name, self.dice.pick, options)
+    def one_of(self, name: str, options: Sequence[Any], constants: Container[str] = ()) -> Any:
+        """Return the value of a variable that is one of some options. constants: the names that are no variables."""
+        return name if name in constants else self.known(name, self.dice.pick, options)
 
 
 class Instance(Drawing):
@@ -86,7 +83,7 @@ class Instance(Drawing):
         waits = any(call.fn == "Wait" for call in calls(rule.match))
         self.options = OPTIONS | ({"Via": ("SYNC", "ASYNC")} if waits else {})
 
-    def program(self) -> Program:
+    def program(self) -> Module:
         """Return the kernel, its buffers still undeclared. Raises DplcError for an unsupported pattern."""
         pattern, dice = self.rule.match, self.dice
         if isinstance(pattern[0], c.Unit):
@@ -184,7 +181,7 @@ class Instance(Drawing):
                 sides = field if node.op in ("and", "or") else For.by_name["stop"]
                 return binary(node.op, self.value(sides, node.a, scope), self.value(sides, node.b, scope))
             if isinstance(node, c.Apply):
-                fn = node.fn if node.fn in FUNCTIONS else self.one_of(node.fn, UNARY[:2])
+                fn = self.one_of(node.fn, UNARY[:2], FUNCTIONS)
                 return Call(fn, tuple(self.value(field, item, scope) for item in node.items))
         return self.known(name, self.draw, field, scope)
 
@@ -245,20 +242,19 @@ class Instance(Drawing):
         some = () if whole else tuple(axis for axis in scope if self.dice.often(60)) or scope[-1:]
         return tuple(Var(axis.name) for axis in some or scope) or (0,)
 
-    def computed(self, *operands: tuple[str, tuple[Any, ...]], fn: str = "add", to: tuple[Any, ...] = ()) -> Block:
-        """Return statements that sum up an element of memory, or a product of two. to: the index to store it at."""
-        loads = [Load(self.fresh("v"), buffer, index) for buffer, index in operands]
-        values = tuple(Var(load.dst) for load in loads)
-        lets = [Let(self.fresh("p"), Call("multiply", values))] if len(values) > 1 else []
-        value = Var(lets[0].dst) if lets else values[0]
-        sink = Store(self.fresh("Y"), to, value) if to else Accumulate(self.fresh("acc"), fn, value)
-        return (*loads, *lets, sink)
+    def computed(self, *indices: tuple[Any, ...], buffer: str | None = None, to: tuple[Any, ...] = ()) -> Block:
+        """Return a sum of elements of memory, or of products of two. to: the index that they are stored at instead."""
+        loads = [Load(self.fresh("v"), buffer or self.fresh("X"), index) for index in indices]
+        values = [Var(load.dst) for load in loads]
+        lets = [Let(self.fresh("p"), Call("multiply", tuple(values)))] if len(values) > 1 else []
+        value, fn = (Var(lets[0].dst), "add") if lets else (values[0], self.dice.pick(FOLDS[:2]))
+        return (*loads, *lets, Store(self.fresh("Y"), to, value) if to else Accumulate(self.fresh("acc"), fn, value))
 
     def total(self, scope: Scope) -> Block:
-        return self.computed((self.fresh("X"), self.index(scope)), fn=self.dice.pick(self.options["Fn"]))
+        return self.computed(self.index(scope))
 
     def pointwise(self, scope: Scope) -> Block:
-        return self.computed((self.fresh("X"), self.index(scope)), to=self.index(scope, whole=True))
+        return self.computed(self.index(scope), to=self.index(scope, whole=True))
 
     def read(self, stage: Stage, scope: Scope) -> Block:
         """Return a sum over the contents of a shared-memory tile."""
@@ -266,13 +262,13 @@ class Instance(Drawing):
         for axis in stage.box:
             fitting = [Var(x.name) for x in scope if x.role not in IN_TURNS and x.extent <= axis.extent]
             cells.append(self.dice.pick([*fitting, self.dice.number(0, axis.extent - 1)]))
-        return self.computed((stage.dst, tuple(cells)))
+        return self.computed(tuple(cells), buffer=stage.dst)
 
     def product(self, scope: Scope) -> Block:
         """Return a contraction over the reduced name in scope, or over a loop of its own."""
         loops = in_turns(scope)
         i, j, k = map(Var, (*parallel(scope)[-2:], loops[-1] if loops else self.fresh("k")))
-        body = self.computed((self.fresh("A"), (i, k)), (self.fresh("B"), (k, j)))
+        body = self.computed((i, k), (k, j))
         return body if loops else (For(k.name, 0, self.dice.pick((4, 8, 6)), body, "reduce"),)
 
 
@@ -348,13 +344,11 @@ class TermInstance(Drawing):
                 return Mat(self.computed(self.value(term.x, kind)))
             case c.ReduceTerm():
                 x = self.value(term.x, kind)
-                fold = term.fn if term.fn in FUNCTIONS else self.one_of(term.fn, FOLDS)
-                return Reduce(fold, self.over(term.over, x), x)
+                return Reduce(self.one_of(term.fn, FOLDS, FUNCTIONS), self.over(term.over, x), x)
             case c.FoldTerm():
-                part = term.part if term.part in PARTS else self.one_of(term.part, tuple(PARTS))
-                wanted = of_part(part)[0].operands
-                items = [x for x in term.args if not isinstance(x, c.RunTerm)][: len(wanted)]
-                pairs = itertools.zip_longest(wanted, items)
+                part = self.one_of(term.part, tuple(PARTS), PARTS)
+                items = [x for x in term.args if not isinstance(x, c.RunTerm)]
+                pairs = itertools.zip_longest(of_part(part)[0].operands, items)
                 args = [self.value(item, COUNT if operand == COUNT else "f32") for operand, item in pairs]
                 return compose.fold(part, self.over(term.over, args[0]), args)
             case c.CaseTerm():
@@ -375,7 +369,7 @@ class TermInstance(Drawing):
         fixed = len(term.operands) - len(runs)
         most = 2 if runs else fixed
         fitting = [fn for fn in (*UNARY, *BINARY, *PARTIAL) if fixed <= FUNCTIONS[fn].arity <= most]
-        fn = term.fn if term.known else self.one_of(term.fn, fitting or BINARY)
+        fn = self.one_of(term.fn, fitting or BINARY, FUNCTIONS)
         arity = FUNCTIONS[fn].arity
         taking = [self.dice.pick(runs) for _ in range(arity - fixed)] if runs else []
         args: list[Term] = []

@@ -13,17 +13,17 @@ from ...ir.functions import FUNCTIONS
 from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import LOOP_ROLES, Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
-from ...ir.program import Block, Kernel
+from ...ir.program import Block, Kernel, Module
 from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
 from ...ir.tile import VIAS, Combine, CombineTuple, Mma, Stage, Sync, Tile, Wait, WaitMma
 from ...ir.verify.kernel import problems
 from ..rewrite.statements.site import Context, holes, places, unused
 from .drawing import BINARY, EXTENTS, FOLDS, LONGEST, NUMBERS, SHORT, TERM_EXTENTS, UNARY
 from .outcome import Dice, constant, numeral
-from .whole_programs import Program, TooLarge, bound_names, closed, completed, sized
+from .whole_programs import TooLarge, bound_names, closed, completed, sized
 
 
-def perturbed(program: Program, dice: Dice) -> Program:
+def perturbed(program: Module, dice: Dice) -> Module:
     """Return the program after one to three changes, completed again. Raises what `completed` raises."""
     resized = 100 if dice.often(30) else 20  # of a hundred changes
     for _ in range(dice.number(1, 3)):
@@ -313,7 +313,7 @@ def _lean(graph: TensorGraph) -> TensorGraph:
 # ---- Smaller subjects: kernels, statements, axes and extents less, buffers in the sizes that are left.
 
 
-def smaller_programs(program: Program) -> Iterator[Program]:
+def smaller_programs(program: Module) -> Iterator[Module]:
     """Yield programs that are a little smaller, the smallest first."""
     if len(program) > 1:
         yield from (_with(program, n) for n in range(len(program)))

@@ -21,19 +21,17 @@ from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import nodes, replace, walk
-from ...ir.program import Block, Kernel, Param, Stmt
+from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
 from ..rewrite.statements.driver import wellformed
 from ..rewrite.statements.site import Context, holes, splice
-
-Program = tuple[Kernel, ...]
 
 
 class TooLarge(Exception):
     """More than a check should run."""
 
 
-def completed(program: Program, tiled: bool = True, deep: bool = False) -> Program:
+def completed(program: Module, tiled: bool = True, deep: bool = False) -> Module:
     """Return whole kernels. tiled: a fragment gets a Tile if it has an index that nothing defines.
 
     Raises DplcError for a program that stores nothing or is not well formed, and the errors of `needs`.
@@ -298,7 +296,7 @@ def sized(kernel: Kernel, before: Block | None = None) -> Kernel:
     return replace(kernel, ins=ins, outs=tuple(param for param in params if param.name in outs))
 
 
-def runnable(program: Program) -> bool:
+def runnable(program: Module) -> bool:
     """Return whether everything a program calls has a meaning here."""
     calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
     return calls <= {*FUNCTIONS, *MONOIDS}
