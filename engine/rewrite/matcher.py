@@ -22,28 +22,51 @@ from ...ir.diagnostic import DplcError
 from ...ir.node import Node
 from ..language import core as s
 
-# Generated Python: an indented writer with identifiers of its own, and constants that are objects.
-#
-# No text of a rule ever becomes text of the program: names of a rule are keys of dictionaries, passed in as constants.
-
-
 LOOPS, DEEPEST = 18, 85  # loops in a function, of which Python nests twenty; levels of indentation: a hundred
 
 
-class Writer:
-    """Lines of a function under construction. `fail` is the statement that gives up the current attempt."""
+@dataclass
+class Symbol:
+    """Meaning of a variable in the generated function.
 
-    def __init__(self, scope: dict[str, Any]):
-        self.scope = scope
+    kind: how values compare, and what the rule sees. "name": text in the node, a `Var` in the rule; "term": an interned
+    value; "value": anything else. maybe: bound by a `*` capture that may be empty.
+    """
+
+    text: str
+    kind: str
+    maybe: bool = False
+
+
+class Matcher(abc.ABC):
+    """Writer of one matcher. It emits code in the order in which a match proceeds; loops stay open to the end.
+
+    No text of a rule ever becomes text of the program: names of a rule are keys of dictionaries, passed in as
+    constants. `fail` is the statement that gives up the current attempt.
+    """
+
+    def __init__(self, scope: dict[str, Any], told: str = ""):
+        """Create a matcher. The second argument selects the near misses that it reports.
+
+        "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
+        """
+        self.scope = {
+            "Var": e.Var, "Binary": e.Binary, "multiply": e.multiply, "summands": _summands, "factors": _factors,
+            "same": same, "named": lambda name: None if name is None else e.Var(name), "role_end": _role_end, **scope,
+        }  # fmt: skip
         self.lines: list[str] = []
-        self.depth = self.loops = 0
+        self.depth = self.loops = self.count = 0
         self.fail = "return"
-        self.count = 0
         self.inner: list[tuple[int, str]] | None = None  # functions in the function: their positions and names
         self._constants: dict[Any, str] = {}
+        self.told = told
+        self.symbols: dict[str, Symbol] = {}
+        self.matched = 0  # steps of the pattern that have matched so far
+        self.here: tuple[s.Syntax, str] | None = None  # the step being matched, and what it is compared with
 
-    def put(self, line: str) -> None:
-        self.lines.append("    " * self.depth + line)
+    # ---- lines
+    def put(self, *lines: str) -> None:
+        self.lines += ("    " * self.depth + line for line in lines)
 
     def local(self, letter: str) -> str:
         """Return a new variable of the generated function."""
@@ -108,55 +131,14 @@ class Writer:
         text = self.text()
         file = f"<dplc {title}>"
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        exec(compile(text, file, "exec"), self.scope)  # our own text: see the head of this file
+        exec(compile(text, file, "exec"), self.scope)  # our own text: see the docstring of the class
         return self.scope[name]
-
-
-@dataclass
-class Symbol:
-    """Meaning of a variable in the generated function.
-
-    kind: how values compare, and what the rule sees. "name": text in the node, a `Var` in the rule; "term": an interned
-    value; "value": anything else. maybe: bound by a `*` capture that may be empty.
-    """
-
-    text: str
-    kind: str
-    maybe: bool = False
-
-
-class Matcher(Writer, abc.ABC):
-    """Writer of one matcher. It emits code in the order in which a match proceeds; loops stay open to the end."""
-
-    def __init__(self, scope: dict[str, Any], told: str = ""):
-        """Create a matcher. The second argument selects the near misses that it reports.
-
-        "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
-        """
-        super().__init__(
-            {
-                "Var": e.Var,
-                "Binary": e.Binary,
-                "multiply": e.multiply,
-                "summands": _summands,
-                "factors": _factors,
-                "same": same,
-                "named": lambda name: None if name is None else e.Var(name),
-                "role_end": _role_end,
-                **scope,
-            }
-        )
-        self.told = told
-        self.symbols: dict[str, Symbol] = {}
-        self.matched = 0  # steps of the pattern that have matched so far
-        self.here: tuple[s.Syntax, str] | None = None  # the step being matched, and what it is compared with
 
     # ---- failing and binding
     def reject(self, condition: str, expected: s.Syntax | None = None, found: str = "None") -> None:
         """Give this attempt up if the condition holds."""
-        if self.told and expected is None and self.here is not None:
-            expected, found = self.here
-        report = f"near({self.matched}, {self.constant(expected)}, {found}); " if self.told and expected else ""
+        place = self.here if expected is None else (expected, found)
+        report = f"near({self.matched}, {self.constant(place[0])}, {place[1]}); " if self.told and place else ""
         self.put(f"if {condition}: {report}{self.fail}")
 
     @contextlib.contextmanager
@@ -184,14 +166,11 @@ class Matcher(Writer, abc.ABC):
         if symbol is None:
             self.symbols[name] = Symbol(text, kind)
             return
-        differs = _differs(symbol, text, kind)
+        condition = differs(symbol, text, kind)
         if symbol.maybe:
             self.put(f"if {symbol.text} is UNBOUND: {symbol.text} = {text}")
-            differs = f"{symbol.text} is not {text} and ({differs})"
-        self.reject(differs)
-
-    def compared(self, value: str, x: str, kind: str) -> None:
-        self.reject(_differs(Symbol(value, "value"), x, kind))
+            condition = f"{symbol.text} is not {text} and ({condition})"
+        self.reject(condition)
 
     def environment(self, names: Iterable[str], start: str = "**env, ") -> str:
         parts = []
@@ -266,7 +245,7 @@ class Matcher(Writer, abc.ABC):
             closed = False
         else:
             size = self.held(size, "n")
-            if not in_block:
+            if any(least) and not in_block:
                 self.reject(f"{size} - {base} < {sum(least)}")
         offset, waiting = 0, list[tuple[Any, str]]()
         for position, item in enumerate(items):
@@ -315,8 +294,10 @@ class Matcher(Writer, abc.ABC):
         self.bind(name, f"{whole}[{at}:{end}]")
         return end
 
-    @abc.abstractmethod
-    def least(self, item: Any) -> int: ...
+    def least(self, item: Any) -> int:
+        """Return the number of positions that an item spans at least."""
+        return not self.flexible(item) or getattr(item, "repeat", None) == "+"
+
     @abc.abstractmethod
     def flexible(self, item: Any) -> bool: ...
     def ahead(self, following: Any) -> str | None:
@@ -331,7 +312,9 @@ class Matcher(Writer, abc.ABC):
     def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
         """Match an item of a list, or give it back: it is looked at when all runs are known."""
 
-    def several(self, waiting: list[tuple[Any, str]]) -> None: ...
+    def several(self, waiting: list[tuple[Any, str]]) -> None:
+        """Match the items that were given back."""
+        assert not waiting
 
 
 def _summands(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
@@ -358,7 +341,8 @@ def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
     return [(sign, node)]
 
 
-def _differs(symbol: Symbol, text: str, kind: str) -> str:
+def differs(symbol: Symbol, text: str, kind: str) -> str:
+    """Return the condition that a value, which compares as its kind says, is not that of a variable."""
     if symbol.kind == kind == "name":
         return f"{symbol.text} != {text}"
     if symbol.kind == "name":

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
-from ....ir.node import Node, replace
+from ....ir.node import Field, Node, replace
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import VALUE_CLASSES, Shape, op_shape
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of, walk
-from ..matcher import Matcher, Symbol
+from ..matcher import Matcher, Symbol, differs
 from .site import Context, holes
 
 # Expressions of clauses and templates: `engine/language/evaluate` with substitutions, roles, axes, nested nodes.
@@ -30,16 +31,13 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 
     Names become text. A single item becomes a list if the field is a list.
     """
-    if many:
-        listed = value if value.__class__ is tuple else (value,)
-        if sort == "Axis":
-            for item in listed:
-                if item.__class__ is not e.Axis:
-                    raise TypeError(f"`{print_value(item)}` stands where an axis does, and is none")
-        return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
-    if sort in NAMES and value.__class__ is e.Var:
-        return value.name
-    return value
+    if not many:
+        return value.name if sort in NAMES and value.__class__ is e.Var else value
+    listed = value if value.__class__ is tuple else (value,)
+    for item in listed if sort == "Axis" else ():
+        if item.__class__ is not e.Axis:
+            raise TypeError(f"`{print_value(item)}` stands where an axis does, and is none")
+    return tuple([coerce(sort, False, item) for item in listed]) if sort in NAMES else listed
 
 
 class RuleExpressions(Expressions):
@@ -57,10 +55,9 @@ class RuleExpressions(Expressions):
         """
         if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return super().compile(node)
-        parts = tuple(walk(node))
-        mentioned = {getattr(part, field, None) for part in parts for field in ("text", "name", "fn")}
+        mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
         names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
-        asks = any(isinstance(part, s.Apply) and part.fn in self.facts for part in parts)
+        asks = any(call.fn in self.facts for call in calls(node))
         if not asks or names == self.depends or set(names) == set(self.variables):
             return super().compile(node)
         before, self.depends = self.depends, names
@@ -69,44 +66,31 @@ class RuleExpressions(Expressions):
         return _once(question, self.questions.setdefault(node, len(self.questions)), names)
 
     def _subscript(self, node: s.Subscript) -> Closure:
+        """Compile `x[a := e, ..]`, `x[renaming]`, an element of a list or of an array of registers."""
         base = self.compile(node.base)
-        if len(node.items) == 1 and not isinstance(node.items[0], s.Substitution):
-            return self._element_or_map(base, self.compile(node.items[0]))
         plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
         places = [self.compile(item) for item in node.items] if plain else []
         changes = [self._change(item) for item in node.items]
 
         def apply(env: Environment) -> Any:
-            value, simple = base(env), {}
-            if plain and value.__class__ is e.Var:  # an array of registers
-                return Element(value.name, tuple(place(env) for place in places))
-            forms = []
-            for change in changes:
-                for left, right in change(env):
-                    if left.__class__ is e.Var:
-                        simple[left.name] = right
-                    else:
-                        forms.append((left, right))
-            for left, right in forms:
-                value = substitute_affine(value, left, right)
+            value = base(env)
+            if plain:
+                keys = tuple([place(env) for place in places])
+                if value.__class__ is e.Var and dict not in map(type, keys):
+                    return Element(value.name, keys)
+                if len(keys) == 1 and keys[0].__class__ is not dict:
+                    item = value[keys[0]]
+                    return e.Var(item) if item.__class__ is str else item
+            pairs = [pair for change in changes for pair in change(env)]
+            for left, right in pairs:
+                if left.__class__ is not e.Var:
+                    value = substitute_affine(value, left, right)
             try:
-                return substitute(value, simple)
+                return substitute(value, {left.name: right for left, right in pairs if left.__class__ is e.Var})
             except e.NotWhole as error:
                 raise DplcError(str(error), node.span) from None
 
         return apply
-
-    def _element_or_map(self, base: Closure, index: Closure) -> Closure:
-        def look(env: Environment) -> Any:
-            owner, key = base(env), index(env)
-            if key.__class__ is dict:
-                return substitute(owner, key)
-            if owner.__class__ is e.Var:  # an array of registers
-                return Element(owner.name, (key,))
-            item = owner[key]
-            return e.Var(item) if item.__class__ is str else item
-
-        return look
 
     def _change(self, item: s.Syntax) -> Closure:
         """Return a closure that returns (left, right) pairs: of `a := e`, `as.. := es..`, or a fact's renaming."""
@@ -142,20 +126,13 @@ class RuleExpressions(Expressions):
 
     def _run(self, node: s.Run) -> Closure:
         base = self.compile(node.base)
-        if node.role is None or node.role == "_":
+        if node.role in (None, "_"):
             return base
         role = self.compile(s.NameOf(node.span, node.role))
-
-        def change(env: Environment) -> Any:
-            name = role(env).name
-            return tuple([replace(axis, role=name) for axis in base(env)])
-
-        return change
+        return lambda env: tuple([replace(axis, role=role(env).name) for axis in base(env)])
 
     def _axisitem(self, node: s.Syntax) -> Closure:
-        shape = shape_of(node)
-        assert shape is not None
-        return self.node(shape)
+        return self.node(_required_shape(node))
 
     _paramitem = _axisitem
 
@@ -177,33 +154,18 @@ class RuleExpressions(Expressions):
                 raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
             else:
                 parts.append(lambda env, value=field.default: value)  # type: ignore[misc]
+        return lambda env: cls(*[part(env) for part in parts])
 
-        def build(env: Environment) -> Node:
-            return cls(*[part(env) for part in parts])  # type: ignore[no-any-return]
-
-        return build
-
-    def field(self, field: Any, value: Any) -> Closure:
-        """Return the closure of one field's value."""
+    def field(self, field: Field, value: Any) -> Closure:
+        """Return the closure of one field's value. A name is what the rule bound to it, or itself, as of labels."""
         if field.sort == "Block":
             return self.block(value)
-        if isinstance(value, tuple):
-            items, sort = self.compile_all(value), field.sort
-            return lambda env: coerce(sort, True, items(env))
-        if field.sort in NAMES and isinstance(value, s.NameOf):
-            return self.name(value)
-        closure, sort, many = self.compile(value), field.sort, field.many
+        sort, many = field.sort, field.many
+        if isinstance(value, s.NameOf) and sort in NAMES:
+            text = value.text
+            return lambda env: found.name if (found := env.get(text, text)).__class__ is e.Var else found
+        closure = self.compile_all(value) if isinstance(value, tuple) else self.compile(value)
         return lambda env: coerce(sort, many, closure(env))
-
-    def name(self, node: s.NameOf) -> Closure:
-        """Return a name in a field of names: what the rule bound to it, or its own spelling, as of labels."""
-        text = node.text
-
-        def look(env: Environment) -> Any:
-            value = env.get(text, text)
-            return value.name if value.__class__ is e.Var else value
-
-        return look
 
     def block(self, statements: s.Nodes) -> Closure:
         """Raise DplcError for a block: only templates contain blocks, guards do not."""
@@ -212,11 +174,11 @@ class RuleExpressions(Expressions):
 
 def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
     """Return a closure that keeps its result for the values of some variables, during one comprehension."""
-    only = names[0] if len(names) == 1 else None
+    read = itemgetter(*names) if names else None
 
     def answer(env: Environment) -> Any:
         known = env[ANSWERS]
-        key = (number, env[only]) if only else (number, *[env[name] for name in names]) if names else number
+        key = number if read is None else (number, read(env))
         try:
             if key in known:
                 return known[key]
@@ -289,32 +251,27 @@ def compile_pattern(
     maker = StatementMatcher(expressions, given, evidence)
     items = _statements(statements)
     end = maker.items(items, "block", "start", False, True)
-    maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no location
+    if not any(map(maker.least, items)):
+        maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no location
     maker.finish(end)
-    root = _root(items[0]) if items else None
-    return Pattern(maker.compile("match", title), root, sum(cls.mark for cls in maker.needs), tuple(maker.symbols))
-
-
-def compile_statement(shape: Shape, expressions: RuleExpressions, title: str, given: Iterable[str]) -> Match:
-    """Return a matcher of one statement: the first of the block that it is given."""
-    maker = StatementMatcher(expressions, given, False)
-    maker.put("x = block[start]")
-    maker.statement(shape, "x")
-    maker.finish("start + 1")
-    return maker.compile("match", title)  # type: ignore[no-any-return]
+    shape = shape_of(items[0]) if items and getattr(items[0], "repeat", None) != "*" else None
+    root = None if shape is None else shape.cls
+    return Pattern(maker.compile("match", title), root, maker.needs, tuple(maker.symbols))
 
 
 class StatementMatcher(Matcher):
     """Writer of the matcher of a block."""
 
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
-        scope = {"Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND}
-        scope["statements_with"] = _statements_with
+        scope = {
+            "Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND,
+            "statements_with": _statements_with,
+        }  # fmt: skip
         super().__init__(scope, "steps" if evidence else "")
         self.expressions = expressions
         self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
         self.sticky: dict[str, list[str]] = {}
-        self.needs: set[type[Node]] = set()
+        self.needs = 0  # the marks of the classes that must be there
         self.sort = ""  # of the values of the list that is matched; none of statements
         self.open("def match(block, start, env, near):")
         for name in given:
@@ -329,9 +286,6 @@ class StatementMatcher(Matcher):
         self.put(f"yield {end}, result")
 
     # ---- items of lists
-    def least(self, item: Any) -> int:
-        return not self.flexible(item) or getattr(item, "repeat", None) == "+"
-
     def flexible(self, item: Any) -> bool:
         if isinstance(item, s.CaptureStatement):
             return item.repeat is not None
@@ -340,10 +294,10 @@ class StatementMatcher(Matcher):
     def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
         if self.sort:
             self.value(self.sort, item, x)
-            return ()
-        self.statement(_required_shape(item), x)
-        if isinstance(item, s.CaptureStatement):
-            self.bind(item.name, x)
+        else:
+            self.statement(_required_shape(item), x)
+            if isinstance(item, s.CaptureStatement):
+                self.bind(item.name, x)
         return ()
 
     def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
@@ -366,9 +320,8 @@ class StatementMatcher(Matcher):
             return None
         for name, value in shape.fields.items():
             symbol = self.symbols.get(value.text) if isinstance(value, s.NameOf) else None
-            if symbol is None or symbol.kind != "value" or symbol.maybe or shape.cls.by_name[name].sort in NAMES:
-                continue
-            return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
+            if symbol and symbol.kind == "value" and not symbol.maybe and shape.cls.by_name[name].sort not in NAMES:
+                return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
         return None
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
@@ -379,17 +332,18 @@ class StatementMatcher(Matcher):
             self.symbols[name] = Symbol(self.held("(UNBOUND)"), kind, maybe=True)
         shared = "".join(f"{self.symbols[name].text}, " for name in names)
         test, one, end, result = self.local("e"), self.local("x"), self.local("j"), self.local("r")
-        needs = set(self.needs)
+        needs = self.needs
         with self.function(f"def {test}({one}, {shared}):", "return None"):
             self.statement(shape, one)
             self.put(f"return ({shared})")
-        self.put(f"{end} = {at}")
-        self.put(f"while {end} < {size}:")
-        self.put(f"    {result} = {test}({whole}[{end}], {shared})")
-        self.put(f"    if {result} is None: break")
-        if names:
-            self.put(f"    {shared}= {result}")
-        self.put(f"    {end} += 1")
+        self.put(
+            f"{end} = {at}",
+            f"while {end} < {size}:",
+            f"    {result} = {test}({whole}[{end}], {shared})",
+            f"    if {result} is None: break",
+            *([f"    {shared}= {result}"] if names else ()),
+            f"    {end} += 1",
+        )
         if item.repeat == "+":
             there = f"{whole}[{end}] if {end} < {size} else None"
             self.reject(f"{end} == {at}", item if self.told else None, there)
@@ -421,7 +375,7 @@ class StatementMatcher(Matcher):
 
     # ---- statements, nodes and fields
     def statement(self, shape: Shape, x: str) -> None:
-        self.needs.add(shape.cls)
+        self.needs |= shape.cls.mark
         self.here = (shape.place, x)
         self.node(shape, x)
         if getattr(shape.cls, "sticky", ()):
@@ -499,7 +453,7 @@ class StatementMatcher(Matcher):
         if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
             compute, kind = self.constant(self.symbolic.compile(node)), "name" if sort in NAMES else "value"
             value = self.held(f"{compute}({self.environment(sorted(names & known))})")
-            return self.compared(value, x, kind)
+            return self.reject(differs(Symbol(value, "value"), x, kind))
         if isinstance(node, s.Apply):
             self.reject(f"{x}.__class__ is not Call")
             self.name("Fn", node.fn, f"{x}.fn")
@@ -521,13 +475,6 @@ def _statements(block: s.Nodes) -> s.Nodes:
     return tuple(item for item in block if not isinstance(item, s.PassStatement))
 
 
-def _root(item: s.Syntax) -> type[Node] | None:
-    if isinstance(item, s.CaptureStatement) and item.repeat == "*":
-        return None
-    shape = shape_of(item)
-    return None if shape is None else shape.cls
-
-
 def _required_shape(item: Any) -> Shape:
     shape = shape_of(item)
     if shape is None:
@@ -535,12 +482,10 @@ def _required_shape(item: Any) -> Shape:
     return shape
 
 
+# The ranks of tests: cheap tests come first, then binders, then lists. Values follow those that they read.
+_COSTS = {s.Number: 0, s.Text: 0, s.Prefix: 0, s.NameOf: 1, tuple: 3, s.Member: 5, s.Subscript: 5}
+
+
 def _cost(value: Any) -> int:
-    """Return the rank of a test: cheap tests first, then binders, then lists. Values follow those that they read."""
-    if isinstance(value, s.NameOf):
-        return 0 if value.text in RESERVED or value.text in CONSTANTS else 1
-    if isinstance(value, s.Number | s.Text | s.Prefix):
-        return 0
-    if isinstance(value, s.Member | s.Subscript):
-        return 5
-    return 3 if isinstance(value, tuple) else 2
+    fixed = isinstance(value, s.NameOf) and (value.text in RESERVED or value.text in CONSTANTS)
+    return 0 if fixed else _COSTS.get(type(value), 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,16 @@ from ....ir.ranges import Interval, Ranges
 from ....ir.tile import Tile
 from ...language.evaluate import CONSTANTS, RESERVED, Environment, fact
 
-Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...
+Path = tuple[int, ...]  # positions from the module down: kernel, statement in its body, ...; or from another block
+
+
+def descended(block: Any, path: Path) -> tuple[tuple[Any, ...], Any]:
+    """Return the statements on a path from a block, outermost first, and the block that it leads to."""
+    around = []
+    for position in path:
+        around.append(block[position])
+        block = block[position].body
+    return tuple(around), block
 
 
 class Site:
@@ -32,22 +42,20 @@ class Site:
     @property
     def enclosing(self) -> tuple[Node, ...]:
         """The kernel and the statements around the block, outermost first."""
-        return (self.program[self.path[0]], *self._scope[0]) if self.path else ()
+        return descended(self.program, self.path)[0]
 
     @property
     def ranges(self) -> Ranges:
         """The names in scope at the block: axes and loop variables with their intervals."""
-        return self._scope[1] if self.path else {}
-
-    @property
-    def _scope(self) -> tuple[tuple[Node, ...], Ranges]:
-        kernel = self.program[self.path[0]]
-        scopes = _scopes(kernel)
-        inner = self.path[1:]
-        found = scopes.get(inner)
-        if found is None:
-            found = scopes[inner] = _scope(kernel, inner)
-        return found
+        if not self.path:
+            return {}
+        known, path = _ranges(self.program[self.path[0]]), self.path[1:]
+        if path not in known:
+            found: dict[str, Interval] = {}
+            for statement in self.enclosing[1:]:
+                found.update(bound_ranges(statement, found))
+            known[path] = MappingProxyType(found)
+        return known[path]
 
     @property
     def kernel(self) -> Kernel | None:
@@ -56,30 +64,17 @@ class Site:
     @property
     def tile(self) -> Tile | None:
         """The Tile of the kernel, if it has one."""
-        return tile_of(self.program[self.path[0]]) if self.path else None
+        kernel = self.kernel
+        return None if kernel is None else tile_of(kernel)
 
 
 @memoised
-def _scopes(kernel: Kernel) -> dict[Path, tuple[tuple[Node, ...], Ranges]]:
-    """Return the cache of the enclosing nodes and ranges of each block inside a kernel, which all rules share."""
+def _ranges(kernel: Kernel) -> dict[Path, Ranges]:
+    """Return the cache of the ranges of each block inside a kernel, which all rules share."""
     return {}
 
 
-def _scope(kernel: Kernel, path: Path) -> tuple[tuple[Node, ...], Ranges]:
-    around: list[Node] = []
-    known: dict[str, Interval] = {}
-    block: Any = kernel.body
-    for position in path:
-        around.append(block[position])
-        known.update(bound_ranges(block[position], known))
-        block = block[position].body
-    return tuple(around), MappingProxyType(known)
-
-
 # Blocks inside statements: one-hole contexts, splicing, and the contents of a kernel.
-
-
-Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,7 @@ class Context:
     """Statements with a hole: `statements[path...].body[start:end]`."""
 
     statements: Block
-    path: Place
+    path: Path
     start: int
     end: int
 
@@ -97,37 +92,28 @@ class Context:
     @property
     def around(self) -> tuple[Any, ...]:
         """The statements around the hole, outermost first."""
-        out = []
-        block: Any = self.statements
-        for position in self.path:
-            out.append(block[position])
-            block = block[position].body
-        return tuple(out)
+        return descended(self.statements, self.path)[0]
 
     @property
     def hole(self) -> Block:
-        block: Any = self.statements
-        for position in self.path:
-            block = block[position].body
-        return block[self.start : self.end]  # type: ignore[no-any-return]
+        return descended(self.statements, self.path)[1][self.start : self.end]  # type: ignore[no-any-return]
 
     @property
     def loops(self) -> tuple[For, ...]:
         return tuple(statement for statement in self.around if isinstance(statement, For))
 
 
-def splice(block: Any, path: Place, start: int, end: int, new: Any) -> Any:
+def splice(block: Any, path: Path, start: int, end: int, new: Any) -> Any:
     """Return the block with `[start:end]` of the block at `path` replaced."""
-    if not path:
-        return (*block[:start], *new, *block[end:])
-    position = path[0]
-    inner = splice(block[position].body, path[1:], start, end, new)
-    return (*block[:position], replace(block[position], body=inner), *block[position + 1 :])
+    if path:
+        inner = splice(block[path[0]].body, path[1:], start, end, new)
+        start, end, new = path[0], path[0] + 1, (replace(block[path[0]], body=inner),)
+    return (*block[:start], *new, *block[end:])
 
 
-def holes(block: Block) -> list[tuple[Place, Block]]:
+def holes(block: Block) -> list[tuple[Path, Block]]:
     """Return the block itself and every block below it, pre-order."""
-    out: list[tuple[Place, Block]] = [((), block)]
+    out: list[tuple[Path, Block]] = [((), block)]
     for position, statement in enumerate(block):
         if "body" in type(statement).by_name:
             out += [((position, *path), inner) for path, inner in below(statement)]
@@ -135,48 +121,42 @@ def holes(block: Block) -> list[tuple[Place, Block]]:
 
 
 @memoised
-def below(statement: Any) -> tuple[tuple[Place, Block], ...]:
+def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
     """Return the blocks of a statement with a body, its own first, with paths from that block."""
     return tuple(holes(statement.body))
 
 
-def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Place, Block, int]]:
+def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Path, Block, int]]:
     """Return (path, block, position) of all statements, or of a class: block by block, pre-order."""
-    if root is None:
-        return _everywhere(kernel)
     known = _places(kernel)
     if root not in known:
-        found = known[root] = list[tuple[Place, Block, int]]()
-        _gather_places((), kernel.body, root, found)
+        known[root] = _gather_places((), kernel.body, root, [])
     return known[root]
 
 
-def _gather_places(path: Place, block: Block, root: type[Node], found: list[tuple[Place, Block, int]]) -> None:
-    """Collect the statements of a class, and search only blocks that contain one.
+@memoised
+def _places(kernel: Kernel) -> dict[type[Node] | None, list[tuple[Path, Block, int]]]:
+    """Return the cache of positions by class."""
+    return {}
+
+
+def _gather_places(
+    path: Path, block: Block, root: type[Node] | None, found: list[tuple[Path, Block, int]]
+) -> list[tuple[Path, Block, int]]:
+    """Add the statements of a class, and search only blocks that contain one.
 
     Most patterns begin with the Tile, which is not nested any deeper.
     """
-    mark, inner = root.mark, []
+    mark, inner = -1 if root is None else root.mark, []
     for position, statement in enumerate(block):
         if (statement._contents or contents(statement)) & mark:
-            if statement.__class__ is root:
+            if root is None or statement.__class__ is root:
                 found.append((path, block, position))
             if "body" in statement.__class__.by_name:
                 inner.append(position)
     for position in inner:
         _gather_places((*path, position), block[position].body, root, found)  # type: ignore[attr-defined]
-
-
-@memoised
-def _everywhere(kernel: Kernel) -> list[tuple[Place, Block, int]]:
-    """Return the positions of all statements."""
-    return [(path, block, position) for path, block in holes(kernel.body) for position in range(len(block))]
-
-
-@memoised
-def _places(kernel: Kernel) -> dict[Any, list[tuple[Place, Block, int]]]:
-    """Return the cache of positions by class."""
-    return {}
+    return found
 
 
 # Names in use, and new ones: `k_o`, `i_r`, `p1`. The same program and hint give the same name.
@@ -187,9 +167,7 @@ NAMES = "@names"
 
 def names_at(site: Site) -> frozenset[str]:
     """Return the names in use around a site: those of its kernel, or on a module those of all kernels."""
-    if site.kernel is not None:
-        return names_in(site.kernel)
-    return frozenset().union(*map(names_in, site.program))
+    return names_in(site.kernel) if site.path else frozenset().union(*map(names_in, site.program))
 
 
 def unused(hint: str, used: Container[str]) -> str:
@@ -202,11 +180,12 @@ class Names:
 
     def __init__(self, site: Site, env: Environment):
         self.site, self.bound = site, [value.name for value in env.values() if value.__class__ is Var]
-        self.used: set[str] | None = None  # computed when the first name is needed
+
+    @cached_property
+    def used(self) -> set[str]:
+        return {*names_at(self.site), *self.bound}
 
     def fresh(self, hint: str) -> Var:
-        if self.used is None:
-            self.used = {*names_at(self.site), *self.bound}
         name = unused(hint, self.used)
         self.used.add(name)
         return Var(name)
@@ -215,9 +194,5 @@ class Names:
 @fact("fresh(any, text?) -> name", levels="module loop tile kernel")
 def fresh(site: Site, base: Any, suffix: Any = None) -> Var:
     """Return a name that is not in use: `fresh("t")` is `t`, `fresh(k, "o")` is `k_o`."""
-    hint = _text(base) if suffix is None else f"{_text(base)}_{_text(suffix)}"
-    return Var(unused(hint, names_at(site)))
-
-
-def _text(value: Any) -> str:
-    return value.name if value.__class__ is Var else str(value)
+    words = [part.name if part.__class__ is Var else str(part) for part in (base, suffix) if part is not None]
+    return Var(unused("_".join(words), names_at(site)))

@@ -7,240 +7,63 @@ runs of another block of the pattern, define new names where they clash, for a b
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ....ir.diagnostic import DplcError, Span, did_you_mean
-from ....ir.expr import Undecided, Var
+from ....ir.expr import Undecided
 from ....ir.loop import If, Let, Load
 from ....ir.node import Node, contents, names_in, replace
-from ....ir.program import Block, Kernel
+from ....ir.program import Block
 from ....ir.sizes import at_the_hints
 from ....ir.substitute import substitute
 from ....ir.text.read_statements import Shape, load_fields
 from ...language import core as s
 from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
 from ...language.rule import Rule
-from ...language.typed_slots import shape_of, walk
+from ...language.typed_slots import every, shape_of, walk
 from ..trace import WeighedChoice, show, written
-from .pattern import RuleExpressions, coerce, free_names, sticky
-from .site import NAMES, Site, names_at, unused
-
-# `xs.. with change, ...`: the only ways for a template to change a captured run.
-#
-# field=value                                    on the statements of the run themselves
-# load B[i..] => load C[e..] for x in d where g  on every load below; the first element that fits rewrites it, once
-# rule local(args)                               bottom-up, one pass; results are not matched again
-
+from .pattern import RuleExpressions, coerce, compile_pattern, free_names, sticky
+from .site import NAMES, Names, Site
 
 Change = Callable[[Block, Environment], Block]
-
-
 # Finds a local rule by its name and location: a function from (block, arguments, environment) to a block.
 Locals = Callable[[str, Span], Callable[[Block, tuple[Any, ...], Environment], Block]]
-
-
-def compile_change(template: Template, change: s.Syntax) -> Change:
-    if isinstance(change, s.Keyword):
-        return _field(change, template.compile(change.value))
-    if isinstance(change, s.Arm):
-        return _arm(template, change)
-    if isinstance(change, s.UseRule):
-        return _rule(template, change)
-    raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", change.span)
-
-
-def _field(change: s.Keyword, value: Closure) -> Change:
-    name = change.name
-
-    def apply(run: Block, env: Environment) -> Block:
-        new = value(env)
-        out = []
-        for statement in run:
-            field = type(statement).by_name.get(name)
-            if field is None:
-                hint = did_you_mean(name, type(statement).by_name)
-                raise DplcError(f"`{type(statement).__name__}` has no field `{name}`", change.span, (), hint)
-            out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
-        return tuple(out)
-
-    return apply
-
-
-def _arm(template: Template, arm: s.Arm) -> Change:
-    if not isinstance(arm.pattern, s.LoadOf) or not isinstance(arm.template, s.LoadOf):
-        raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
-    match = load_matcher(template, arm)
-    build = _load_builder(template, arm)
-    domain = None if arm.domain is None else template.compile(arm.domain)
-    condition = None if arm.condition is None else template.compile(arm.condition)
-    variable = arm.variable
-
-    def apply(run: Block, env: Environment) -> Block:
-        choices = [env] if domain is None else [{**env, variable: value} for value in domain(env)]
-
-        def rewrite(load: Node) -> Node:
-            for choice in choices:
-                for _, found in match((load,), 0, choice, None):
-                    if condition is None or holds(condition, found):
-                        return build(load, found)
-            return load
-
-        return map_loads(run, rewrite)
-
-    return apply
-
-
-def load_matcher(template: Template, arm: s.Arm) -> Any:
-    """Return a matcher of the left side of an arm. It accepts any guard if the arm mentions none: the load keeps it."""
-    from .pattern import compile_statement
-
-    assert isinstance(arm.pattern, s.LoadOf)
-    fields = load_fields(arm.pattern)
-    for name in ("when", "other"):
-        fields.setdefault(name, s.NameOf(arm.span, "_"))
-    given = sorted(free_names(arm.pattern) & (template.known | {arm.variable}))
-    shape = Shape(Load, fields, arm.pattern)
-    return compile_statement(shape, RuleExpressions(template.level), f"load of {arm.span.location}", given)
-
-
-def _load_builder(template: Template, arm: s.Arm) -> Callable[[Any, Environment], Node]:
-    assert isinstance(arm.template, s.LoadOf) and isinstance(arm.pattern, s.LoadOf)
-    fields = load_fields(arm.template)
-    closures = {name: template.field(Load.by_name[name], value) for name, value in fields.items()}
-    drops = arm.pattern.condition is not None  # the arm looked at the guard: what it writes is the whole guard
-
-    def build(load: Any, env: Environment) -> Node:
-        kept = {} if drops else {"when": load.when, "other": load.other}
-        made = {name: closure(env) for name, closure in closures.items()}
-        return Load(load.dst, **{**kept, **made})
-
-    return build
-
-
-def map_loads(block: Block, rewrite: Callable[[Node], Node]) -> Block:
-    """Return a block with every load in it rewritten; statements without a load are not searched."""
-    out: Any = []
-    for statement in block:
-        new: Any = statement
-        if statement.__class__ is Load:
-            new = rewrite(statement)
-        elif "body" in type(statement).by_name and contents(statement) & Load.mark:
-            new = replace(statement, body=map_loads(statement.body, rewrite))  # type: ignore[attr-defined,call-arg]
-        out.append(new)
-    return tuple(out)
-
-
-def _rule(template: Template, change: s.UseRule) -> Change:
-    arguments = template.compile_all(change.call.items)
-    rule = template.locals(change.call.fn, change.call.span)
-
-    def apply(run: Block, env: Environment) -> Block:
-        return rule(run, arguments(env), env)
-
-    return apply
-
-
-# Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
-
-
 Families = Mapping[str, frozenset[str]]
-Part = tuple[Closure, frozenset[str]]  # a piece of a block, and the variables that are renamed with it
-
-
-def families(pattern: Iterable[s.Syntax]) -> Families:
-    """Return, for each run of a pattern, the variables of its block: they see the same values.
-
-    A variable that occurs outside of the block, too, is not among them: its value is the one outside.
-    """
-    found: dict[str, frozenset[str]] = {}
-    top = tuple(pattern)
-    everywhere = Counter(_mentioned(top))
-    for block in (top, *(node.body for node in walk(top) if isinstance(getattr(node, "body", None), tuple))):
-        inside = Counter(_mentioned(block))
-        own = frozenset(name for name, count in inside.items() if count == everywhere[name])
-        for item in block:
-            if isinstance(item, s.RunStatement) and isinstance(item.run.base, s.NameOf):
-                found[item.run.base.text] = own
-    return found
-
-
-def _mentioned(block: s.Nodes) -> Iterator[str]:
-    """Yield the variables that some statements of a pattern mention, each time that they do."""
-    for node in walk(block):
-        if isinstance(node, s.NameOf):
-            yield node.text
-        elif isinstance(node, s.CaptureStatement | s.InsideBlock | s.ForLoop):
-            yield node.var if isinstance(node, s.ForLoop) else node.name
-
-
-def distinct(parts: list[Part]) -> Closure:
-    """Return the closure of a block with runs of several blocks: each run defines names of its own."""
-
-    def build(env: Environment) -> Any:
-        out: list[Node] = []
-        seen: set[str] = set()
-        for part, family in parts:
-            made = part(env)
-            again = sorted(seen.intersection(defined_in(made)))
-            if again and family:
-                new = {name: env[NAMES].fresh(name) for name in again}
-                env = {**env, **{name: substitute(env[name], new) for name in family if name in env}}
-                made = part(env)
-            seen |= defined_in(made)
-            out += made
-        return tuple(out)
-
-    return build
-
-
-def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
-    """Rename the values that a rule defines under the name of an adjacent value.
-
-    A value that was inside of a block, and hid the other, may be in the same block now.
-    """
-    again = sorted(defined_in(made) & defined_in(beside))
-    if not again:
-        return made
-    used = {*names_at(site), *(name for statement in made for name in names_in(statement))}
-    new = {}
-    for name in again:
-        new[name] = Var(unused(name, used))
-        used.add(new[name].name)
-    return substitute(made, new)
-
-
-def defined_in(block: Iterable[Any]) -> set[str]:
-    """Return the values that a block defines."""
-    return {x.dst for x in block if isinstance(x, Let | Load)}
+FIELDS_OF_LOAD = "@load"  # in the environment of an arm: the load that it rewrites
 
 
 class Template(RuleExpressions):
     """Compiler of templates. known: the names bound at build time; `locals_` finds the rules of `with rule r(..)`."""
 
-    def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families | None = None):
+    def __init__(self, level: str, known: frozenset[str], locals_: Locals, runs: Families):
         super().__init__(level, symbolic=True)
-        self.known, self.locals, self.families = known, locals_, runs or {}
-        self._sticky_seen: dict[str, int] = {}
+        self.known, self.locals, self.families = known, locals_, runs
+        self._sticky_seen = Counter[str]()
 
     def block(self, statements: s.Nodes) -> Closure:
-        """Return the closure of a block: a tuple of statements."""
-        built = [(self.statement(statement), self.family(statement)) for statement in statements]
-        pieces = [(part, family) for part, family in built if part is not None]
-        parts = [part for part, _ in pieces]
-        if len(parts) == 1:
-            return parts[0]
-        if len({family for _, family in pieces if family is not None}) > 1:
-            return distinct([(part, family or frozenset()) for part, family in pieces])
+        """Return the closure of a block: a tuple of statements.
+
+        Of runs of several blocks of the pattern, each defines names of its own.
+        """
+        parts = [(part, self.family(node)) for node in statements if (part := self.statement(node)) is not None]
+        several = len({family for _, family in parts} - {None}) > 1
 
         def build(env: Environment) -> Any:
             out: list[Node] = []
-            for part in parts:
-                out += part(env)
+            for part, family in parts:
+                made = part(env)
+                again = sorted(defined_in(made) & defined_in(out)) if several and family else ()
+                if again:
+                    new = {name: env[NAMES].fresh(name) for name in again}
+                    env = {**env, **{name: substitute(env[name], new) for name in family or () if name in env}}
+                    made = part(env)
+                out += made
             return tuple(out)
 
-        return build if parts else lambda env: ()
+        return build
 
     def family(self, node: s.Syntax) -> frozenset[str] | None:
         """Return the variables that are renamed with a run; None if it is not a run of the pattern."""
@@ -270,29 +93,13 @@ class Template(RuleExpressions):
 
     def kept(self, shape: Shape) -> dict[str, Closure]:
         """Return the sticky fields that a statement does not mention: those of the statement that was matched."""
-        cls: Any = shape.cls
-        fields = [name for name in getattr(cls, "sticky", ()) if name not in shape.fields]
+        fields = [name for name in getattr(shape.cls, "sticky", ()) if name not in shape.fields]
         if not fields:
             return {}
-        key, position = sticky(cls), self._sticky_seen.get(cls.__name__, 0)
-        self._sticky_seen[cls.__name__] = position + 1
-        return {name: _kept(key, position, name, cls.by_name[name].default) for name in fields}
-
-    def spliced(self, node: s.RunStatement) -> Closure:
-        base, span = self.compile(node.run), node.span
-        changes = [compile_change(self, change) for change in node.changes]
-
-        def build(env: Environment) -> Any:
-            run = base(env)
-            if run.__class__ is not tuple:
-                if not isinstance(run, Node):
-                    raise DplcError("only statements can be spliced here", span)
-                run = (run,)
-            for change in changes:
-                run = change(run, env)
-            return run
-
-        return build
+        key = sticky(shape.cls)
+        self._sticky_seen[key] += 1
+        position = self._sticky_seen[key] - 1
+        return {name: _kept(key, position, name, shape.cls.by_name[name].default) for name in fields}
 
     def guard(self, node: s.IfBlock) -> Closure:
         """Compile `if c:`; a guard that is constant, or that guards nothing, leaves no trace."""
@@ -300,9 +107,7 @@ class Template(RuleExpressions):
 
         def build(env: Environment) -> Any:
             holds = condition(env)
-            if holds is False:
-                return ()
-            inner = body(env)
+            inner = body(env) if holds is not False else ()
             return inner if holds is True or not inner else (If(holds, inner),)
 
         return build
@@ -326,13 +131,145 @@ class Template(RuleExpressions):
 
         return build
 
+    # ---- `xs.. with change, ...`: the only ways for a template to change a captured run
+    def spliced(self, node: s.RunStatement) -> Closure:
+        base, changes = self.compile(node.run), [self.change(change) for change in node.changes]
+
+        def build(env: Environment) -> Any:
+            run = base(env)
+            if run.__class__ is not tuple:
+                if not isinstance(run, Node):
+                    raise DplcError("only statements can be spliced here", node.span)
+                run = (run,)
+            for change in changes:
+                run = change(run, env)
+            return run
+
+        return build
+
+    def change(self, node: s.Syntax) -> Change:
+        if isinstance(node, s.Keyword):
+            return self.assigned(node)
+        if isinstance(node, s.Arm):
+            return self.arm(node)
+        if isinstance(node, s.UseRule):
+            arguments, rule = self.compile_all(node.call.items), self.locals(node.call.fn, node.call.span)
+            return lambda run, env: rule(run, arguments(env), env)
+        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node.span)
+
+    def assigned(self, change: s.Keyword) -> Change:
+        """Compile `field=value`, on the statements of the run themselves."""
+        name, value = change.name, self.compile(change.value)
+
+        def apply(run: Block, env: Environment) -> Block:
+            new, out = value(env), []
+            for statement in run:
+                field = type(statement).by_name.get(name)
+                if field is None:
+                    hint = did_you_mean(name, type(statement).by_name)
+                    raise DplcError(f"`{type(statement).__name__}` has no field `{name}`", change.span, (), hint)
+                out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
+            return tuple(out)
+
+        return apply
+
+    def arm(self, arm: s.Arm) -> Change:
+        """Compile `load B[i..] => load C[e..] for x in d where g`, on every load below.
+
+        The first element that fits rewrites a load, once. An arm that does not mention a guard keeps it.
+        """
+        left, right, variable = arm.pattern, arm.template, arm.variable
+        if not isinstance(left, s.LoadOf) or not isinstance(right, s.LoadOf):
+            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
+        guard, given = left.condition, sorted(free_names(left) & (self.known | {variable}))
+        anything = s.NameOf(arm.span, "_")
+        if guard is None:
+            left = dataclasses.replace(left, condition=anything, other=anything)
+        pattern = (s.Assign(arm.span, anything, left),)
+        title = f"load of {arm.span.location}"
+        match = compile_pattern(pattern, RuleExpressions(self.level), title, given, False).match
+        same = ("dst",) if guard is not None else ("dst", "when", "other")
+        kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same}
+        build = self.node(Shape(Load, load_fields(right), right), kept)
+        domain, condition = (None if node is None else self.compile(node) for node in (arm.domain, arm.condition))
+
+        def apply(run: Block, env: Environment) -> Block:
+            choices = [env] if domain is None else [{**env, variable: value} for value in domain(env)]
+
+            def rewritten(load: Load) -> Node:
+                for choice in choices:
+                    for _, found in match((load,), 0, choice, None):
+                        if condition is None or holds(condition, found):
+                            return build({**found, FIELDS_OF_LOAD: (load,)})  # type: ignore[no-any-return]
+                return load
+
+            return _with_loads(run, rewritten)
+
+        return apply
+
 
 def _kept(key: str, position: int, field: str, default: Any) -> Closure:
+    """Return the closure of a field of a statement that the environment holds: of the last one if there are fewer."""
+
     def keep(env: Environment) -> Any:
         matched = env.get(key)
         return getattr(matched[min(position, len(matched) - 1)], field) if matched else default
 
     return keep
+
+
+def _with_loads(block: Block, change: Callable[[Load], Node]) -> Block:
+    """Return a block with every load in it changed; statements without a load are not searched."""
+
+    def changed(statement: Any) -> Any:
+        if statement.__class__ is Load:
+            return change(statement)
+        if "body" in type(statement).by_name and contents(statement) & Load.mark:
+            return replace(statement, body=_with_loads(statement.body, change))
+        return statement
+
+    return tuple(map(changed, block))
+
+
+# Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
+
+
+def families(pattern: s.Nodes) -> Families:
+    """Return, for each run of a pattern, the variables of its block: they see the same values.
+
+    A variable that occurs outside of the block, too, is not among them: its value is the one outside.
+    """
+    found: dict[str, frozenset[str]] = {}
+    everywhere = _mentioned(pattern)
+    for block in (pattern, *(node.body for node in walk(pattern) if isinstance(getattr(node, "body", None), tuple))):
+        own = frozenset(name for name, count in _mentioned(block).items() if count == everywhere[name])
+        runs = (item.run.base for item in block if isinstance(item, s.RunStatement))
+        found |= {base.text: own for base in runs if isinstance(base, s.NameOf)}
+    return found
+
+
+def _mentioned(block: s.Nodes) -> Counter[str]:
+    """Return the variables that some statements of a pattern mention, and how often."""
+    keys = {s.NameOf: "text", s.CaptureStatement: "name", s.InsideBlock: "name", s.ForLoop: "var"}
+    return Counter(getattr(node, keys[type(node)]) for node in walk(block) if type(node) in keys)
+
+
+def apart(made: Any, beside: Iterable[Any], site: Site) -> Any:
+    """Rename the values that a rule defines under the name of an adjacent value.
+
+    A value that was inside of a block, and hid the other, may be in the same block now.
+    """
+    again = sorted(defined_in(made) & defined_in(beside))
+    if not again:
+        return made
+    names = Names(site, {})
+    names.used.update(*map(names_in, made))
+    return substitute(made, {name: names.fresh(name) for name in again})
+
+
+def defined_in(block: Iterable[Any]) -> set[str]:
+    """Return the values that a block defines."""
+    return {x.dst for x in block if isinstance(x, Let | Load)}
 
 
 def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str, ...]:
@@ -342,35 +279,17 @@ def defined(statements: Iterable[s.Syntax], given: frozenset[str]) -> tuple[str,
 
 def _definitions(statements: Iterable[s.Syntax]) -> Iterator[str]:
     for node in statements:
-        if isinstance(node, s.EachBlock):
-            yield from (name for name in _definitions(node.body) if name not in node.names)
-            continue
-        shape = None if isinstance(node, s.InsideBlock | s.RunStatement) else shape_of(node)
-        if shape is not None:
-            yield from _definition(shape)
-        body = shape.body if shape is not None else getattr(node, "body", None)
-        yield from _definitions(body or ())
-
-
-def _definition(shape: Shape) -> Iterator[str]:
-    for field in ("name", "var", "dst", "acc"):
-        value = shape.fields.get(field)
-        if isinstance(value, s.NameOf):
-            yield value.text
-    if shape.cls is Kernel:
-        yield from (
-            item.name for item in (*shape.fields["ins"], *shape.fields["outs"]) if isinstance(item, s.ParamItem)
-        )
-    axes = shape.fields.get("axes")
-    if isinstance(axes, tuple):  # the axes of a Tile; those of a shared tile are labels
-        yield from (item.name for item in axes if isinstance(item, s.AxisItem))
-
-
-def declare(names: tuple[str, ...], env: Environment) -> None:
-    """Choose the names that a template defines."""
-    for name in names:
-        if name not in env:
-            env[name] = env[NAMES].fresh(name)
+        shape = shape_of(node)
+        fields = shape.fields if shape is not None else {}
+        for name in ("name", "var", "dst", "acc"):
+            if isinstance(value := fields.get(name), s.NameOf):
+                yield value.text
+        for name in ("ins", "outs", "axes"):  # the axes of a Tile; those of a shared tile are labels
+            items = fields.get(name)
+            if isinstance(items, tuple):
+                yield from (item.name for item in items if isinstance(item, s.ParamItem | s.AxisItem))
+        hidden = node.names if isinstance(node, s.EachBlock) else ()
+        yield from (name for name in _definitions(getattr(node, "body", None) or ()) if name not in hidden)
 
 
 # The values that each `choose` of a rule compared where it fired, for traces.
@@ -378,9 +297,9 @@ def declare(names: tuple[str, ...], env: Environment) -> None:
 
 def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Iterator[WeighedChoice]:
     """Yield the alternatives of each `choose` at a match, except for those that cannot be evaluated there."""
-    defaults = [(p.name, p.default, p.default) for p in rule.parameters]
-    lets = [(clause.name, clause.value, None) for clause in rule.clauses if isinstance(clause, s.LetClause)]
-    for name, value, default in (*defaults, *lets):
+    binders: tuple[Any, ...] = (*rule.parameters, *rule.clauses)
+    for binder in binders:
+        value = getattr(binder, "default", getattr(binder, "value", None))
         for node in _outermost(value):
             try:
                 with at_the_hints():
@@ -389,12 +308,12 @@ def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Itera
             except (Undecided, *MISTAKES):
                 continue
             told = tuple((show(value), show(cost)) for value, cost in found)
-            winner = found[0][0] if found else 0
-            other = show(env[name]) if node is default and env.get(name) != winner else None
-            yield WeighedChoice(name, written(node.costs.element), node.most, told, other)
+            winner, now = found[0][0] if found else 0, env.get(binder.name)
+            other = show(now) if isinstance(binder, s.Parameter) and node is value and now != winner else None
+            yield WeighedChoice(binder.name, written(node.costs.element), node.most, told, other)
 
 
 def _outermost(node: Any) -> Iterator[s.Chosen]:
     """Yield each `choose` outside of comprehensions; inside of one it may read the variable of the comprehension."""
-    inner = {id(below) for found in walk(node) if isinstance(found, s.Comprehension) for below in walk(found)}
-    return (found for found in walk(node) if isinstance(found, s.Chosen) and id(found) not in inner)
+    inner = {id(below) for found in every(node, s.Comprehension) for below in walk(found)}
+    return (found for found in every(node, s.Chosen) if id(found) not in inner)
