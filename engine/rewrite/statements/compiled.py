@@ -153,6 +153,7 @@ def searched(steps: Iterable[Step]) -> list[Step]:
 
 
 Pinned = Mapping[str, Any]  # values of parameters
+NO_PINS: Pinned = {}
 EVERY = object()  # a pin that leaves a parameter open: every value of its domain is a site
 UNPINNED = object()  # of a parameter without a pin
 
@@ -230,7 +231,7 @@ class PlanExecutor:
         self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
     ) -> Environment | OpenChoice | None:
         """Run the steps up to the next choice of several values, or to the end; None where a clause refuses."""
-        for step in self.steps[at:]:
+        for step in self.steps[at:] if at else self.steps:
             if isinstance(step, PlannedGuard):
                 try:
                     passed = step.asked(step.condition, env)
@@ -498,7 +499,7 @@ class CompiledRule:
 
     def matches_at(
         self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
-        evidence: Evidence | None = None, given: Mapping[str, Any] = {},
+        evidence: Evidence | None = None, given: Pinned = NO_PINS,
     ) -> Iterator[Match]:  # fmt: skip
         """Yield every match of the pattern alone at one start. where: the arguments of the Site."""
         near = None if evidence is None else evidence.near

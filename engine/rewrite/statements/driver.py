@@ -28,7 +28,7 @@ from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
 from ..trace import Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
-from .compiled import CompiledRule, Match, OpenChoice, Program, compiled_rule, where
+from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
 from .site import below
 
 # Invariants after every rewrite, cheap enough for a check after each firing of a test.
@@ -77,18 +77,18 @@ REPEAT_FUEL = 64
 STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there are, past a guard or two each
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
-Settings = Mapping[str, Mapping[str, Any]]  # rule -> parameter -> value
+Settings = Mapping[str, Pinned]  # rule -> parameter -> value
 Fired = tuple[CompiledRule, Match, Program]  # the program of the match
 
 
-Attempt = tuple[CompiledRule, Mapping[str, Any], Evidence | None]  # a rule with its pinned values
+Attempt = tuple[CompiledRule, Pinned, Evidence | None]  # a rule with its pinned values
 
 
 @dataclass(frozen=True)
 class CompiledPass:
     """The rules of a pass, compiled, with the values that are given to them; whether it fires again and again."""
 
-    rules: tuple[tuple[CompiledRule, dict[str, Any]], ...]
+    rules: tuple[tuple[CompiledRule, Pinned], ...]
     repeat: bool
 
 
@@ -107,7 +107,7 @@ class Engine:
         self._canonical: list[list[Attempt]] = [
             [(rule, {}, None) for rule in own if (rule.rule.level == "kernel") is lowered] for lowered in (False, True)
         ]
-        self._steps: weakref.WeakKeyDictionary[PassStep, CompiledPass] = weakref.WeakKeyDictionary()
+        self._steps = weakref.WeakKeyDictionary[PassStep, CompiledPass]()
         self.pins = dict(pins or {})
         for name, values in self.pins.items():
             rule = self.rule(name)
@@ -125,13 +125,13 @@ class Engine:
             found = self._compiled[name] = compiled_rule(self.rules.rule(name), self.rules.locals)
         return found
 
-    def step(self, name: str, parameters: Mapping[str, Any] | None = None) -> PassStep:
+    def step(self, name: str, parameters: Pinned = NO_PINS) -> PassStep:
         """Return the pass of this name, or of one rule. Raises DplcError with the closest name."""
         passes, rules = self.rules.passes, self.rules.rules
         found = passes.get(name) or ((rules[name],) if name in rules else ())
         if not found:
             raise DplcError(f"there is no pass `{name}`", hint=did_you_mean(name, (*passes, *rules)))
-        return PassStep(name, tuple(found), dict(parameters or {}), name, numbered=self.rules.numbered.get(name, ""))
+        return PassStep(name, tuple(found), dict(parameters), name, numbered=self.rules.numbered.get(name, ""))
 
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
         """Return the values that the pipeline and the user give to this rule."""
@@ -148,15 +148,15 @@ class Engine:
 
     # ---- sites
     def sites(
-        self, rule: Rule | str, program: Program, target: Target, pinned: Mapping[str, Any] | None = None,
+        self, rule: Rule | str, program: Program, target: Target, pinned: Pinned = NO_PINS,
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
         """Return every legal way to fire a rule, lazily. search: every parameter value, whether preferred or not."""
         found = self.rule(rule)
-        return found.matches(program, range(len(program)), target, pinned or {}, evidence, search)
+        return found.matches(program, range(len(program)), target, pinned, evidence, search)
 
     def why_not(
-        self, rule: Rule | str, program: Program, target: Target, pinned: Mapping[str, Any] | None = None
+        self, rule: Rule | str, program: Program, target: Target, pinned: Pinned = NO_PINS
     ) -> tuple[Refusal, ...]:
         """Return every reason why a rule does not fire; empty if it does."""
         evidence = Evidence()
@@ -165,7 +165,7 @@ class Engine:
 
     # ---- passes
     def fire(
-        self, step: PassStep | str, program: Program, target: Target, parameters: Mapping[str, Any] | None = None,
+        self, step: PassStep | str, program: Program, target: Target, parameters: Pinned = NO_PINS,
         trace: Trace | None = None, done: set[str] | None = None,
     ) -> Program:  # fmt: skip
         """Run one pass. done: names of kernels to leave alone; those that fired are added."""
@@ -458,7 +458,7 @@ class RuleSite:
 
     choice: FiringChoice
     open: OpenChoice | None
-    pinned: Mapping[str, Any]
+    pinned: Pinned
 
     @property
     def rule(self) -> str:
@@ -494,7 +494,7 @@ class RuleSite:
         return found
 
 
-def _spot(choice: FiringChoice, env: Environment, pinned: Mapping[str, Any], at: int = 0) -> RuleSite | None:
+def _spot(choice: FiringChoice, env: Environment, pinned: Pinned, at: int = 0) -> RuleSite | None:
     found = choice.rule.decisions[True].advance(env, pinned, None, at)
     if found is None:
         return None
@@ -533,13 +533,13 @@ def spot_at(engine: Engine, step: PassStep, rule: str, program: Program, target:
 
 def choices(
     engine: Engine, step: PassStep | str, program: Program, target: Target,
-    parameters: Mapping[str, Any] | None = None, without: frozenset[str] = frozenset(),
+    parameters: Pinned = NO_PINS, without: frozenset[str] = frozenset(),
 ) -> Iterator[FiringChoice]:  # fmt: skip
     """Yield every choice of a pass. parameters: values to pin; without: kernels to leave alone."""
     found = engine.step(step) if isinstance(step, str) else step
     kernels = [number for number, kernel in enumerate(program) if kernel.name not in without]
     for rule in map(engine.rule, found.rules):
-        pinned = {**engine.pinned(rule, found), **(parameters or {})}
+        pinned = {**engine.pinned(rule, found), **parameters}
         for match in rule.matches(program, kernels, target, pinned, None, True):
             yield FiringChoice(engine, rule, program, match, target)
 

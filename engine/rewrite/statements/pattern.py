@@ -78,7 +78,9 @@ class RuleExpressions(Expressions):
                 keys = tuple([place(env) for place in places])
                 if value.__class__ is e.Var and dict not in map(type, keys):
                     return Element(value.name, keys)
-                if len(keys) == 1 and keys[0].__class__ is not dict:
+                if len(keys) == 1:
+                    if keys[0].__class__ is dict:
+                        return substitute(value, keys[0])
                     item = value[keys[0]]
                     return e.Var(item) if item.__class__ is str else item
             pairs = [pair for change in changes for pair in change(env)]
