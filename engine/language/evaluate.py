@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...codegen.target import Target
@@ -49,34 +50,6 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
         return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
     why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
     return NotComputed(f"this cannot be evaluated: {why}", node.span)
-
-
-def ask_one(node: s.Syntax, fact: Fact, a: Closure, name: str | None = None) -> Closure:
-    """Return the closure of a fact of one argument, without a tuple. name: of a variable that is the argument."""
-    ask, sited = fact.ask, fact.sited
-
-    def question(env: Environment) -> Any:
-        given = env[name] if name in env else a(env)
-        try:
-            return ask(env.get(SITE), given) if sited else ask(given)
-        except MISTAKES as error:
-            raise mistaken(node, error, given) from error
-
-    return question
-
-
-def ask_two(node: s.Syntax, fact: Fact, a: Closure, b: Closure) -> Closure:
-    """Return the closure of a fact of two arguments."""
-    ask, sited = fact.ask, fact.sited
-
-    def question(env: Environment) -> Any:
-        first, second = a(env), b(env)
-        try:
-            return ask(env.get(SITE), first, second) if sited else ask(first, second)
-        except MISTAKES as error:
-            raise mistaken(node, error, (first, second)) from error
-
-    return question
 
 
 # The registry of facts: pure, typed queries of rules about a program.
@@ -124,11 +97,12 @@ def fact(
     """Register a function under a signature, for some levels."""
     match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature)
     assert match, signature
-    arguments = tuple(part.strip() for part in match[2].split(",") if part.strip())
+    arguments = tuple(re.findall(r"[^\s,]+", match[2]))
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         doc, sited = (function.__doc__ or "").strip(), function.__code__.co_varnames[:1] == ("site",)
         entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), doc, sited)
+        facts_of.cache_clear()
         for level in entry.levels:
             earlier = FACTS.setdefault((level, entry.name), entry)
             assert earlier is entry, (
@@ -184,13 +158,9 @@ torch_fact, tensor_fact, module_fact = map(facts_on, ("torch", "tensor", "module
 tile_fact, kernel_fact = map(facts_on, ("tile", "kernel"))
 
 
+@functools.cache  # every clause of every rule queries it
 def facts_of(level: str) -> dict[str, Fact]:
     """Return the facts that a rule of this level may use, by name."""
-    return _facts_of(level, len(FACTS))
-
-
-@functools.cache  # every clause of every rule queries it
-def _facts_of(level: str, known: int) -> dict[str, Fact]:
     return {name: entry for (at, name), entry in FACTS.items() if at == level}
 
 
@@ -217,6 +187,9 @@ _OF_WHOLE_NUMBERS = {  # most queries of rules: they contain no open name
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_CONNECTIVES = {"and": (e.both, False), "or": (e.either, True)}  # the truth of the left side that decides
+_SIZED = frozenset((e.Size, e.Sum, e.Binary))
+_PLAIN = s.Number | s.Text | str  # operators and the names of fields among them
 
 
 def _once_for_a_target(closure: Closure) -> Closure:
@@ -225,9 +198,7 @@ def _once_for_a_target(closure: Closure) -> Closure:
 
     def known(env: Environment) -> Any:
         nonlocal last
-        target, now = None, last
-        if "target" in env:
-            target = env["target"]
+        target, now = env.get("target"), last
         if now[0] is not target:
             now = last = target, closure(env)
         return now[1]
@@ -263,37 +234,24 @@ class Expressions:
             self._made[id(node)] = node, closure
         return closure
 
-    def _is_of_target(self, node: s.Syntax) -> bool:
+    def _is_of_target(self, node: Any) -> bool:
         """Return whether the value depends on the target alone: on no other variable and no site."""
         if isinstance(node, s.NameOf):
             return node.text == "target"
-        if isinstance(node, s.Apply):
-            known = self.facts.get(node.fn)
-            return known is not None and not known.sited and all(map(self._is_of_target, node.items))
-        if isinstance(node, s.Group):
-            return all(map(self._is_of_target, node.items))
-        if isinstance(node, s.Choice):
-            return all(map(self._is_of_target, (node.a, node.condition, node.b)))
-        if isinstance(node, s.Operation):
-            return self._is_of_target(node.a) and self._is_of_target(node.b)
-        if isinstance(node, s.Member):
-            return self._is_of_target(node.base)
-        return isinstance(node, s.Number | s.Text)
+        if isinstance(node, s.Apply) and (node.fn not in self.facts or self.facts[node.fn].sited):
+            return False
+        if isinstance(node, _COMPUTED):
+            return all(self._is_of_target(getattr(node, name)) for name in node.__match_args__[1:])
+        return all(map(self._is_of_target, node)) if isinstance(node, tuple) else isinstance(node, _PLAIN)
 
     def compile_all(self, items: s.Nodes) -> Closure:
         """Return the tuple of the items' values; `xs..` is spliced."""
-        if not any(isinstance(item, s.Run) for item in items):
-            parts = tuple(map(self.compile, items))
+        parts = [self.compile(item) for item in items]
+        runs = [isinstance(item, s.Run) for item in items]
+        if not any(runs):
             return lambda env: tuple([part(env) for part in parts])
-        spliced = tuple((isinstance(item, s.Run), self.compile(item)) for item in items)
-
-        def build(env: Environment) -> Any:
-            out: list[Any] = []
-            for run, part in spliced:
-                out.extend(part(env)) if run else out.append(part(env))
-            return tuple(out)
-
-        return build
+        spliced = [*zip(runs, parts, strict=True)]
+        return lambda env: tuple(chain.from_iterable(part(env) if run else (part(env),) for run, part in spliced))
 
     # ---- leaves
     def _nameof(self, node: s.NameOf) -> Closure:
@@ -322,62 +280,58 @@ class Expressions:
     # ---- operators
     def _operation(self, node: s.Operation) -> Closure:
         a, b, op = self.compile(node.a), self.compile(node.b), node.op
-        if op == "and":
-            return _conjunction(a, b)
-        if op == "or":
-            return _disjunction(a, b)
-        if op == "in":
-            return lambda env: a(env) in b(env)
-        if op == "not in":
-            return lambda env: a(env) not in b(env)
+        if op in _CONNECTIVES:
+            return _connective(a, b, *_CONNECTIVES[op])
+        if op in ("in", "not in"):
+            within = op == "in"
+            return lambda env: (a(env) in b(env)) is within
         if op in ("==", "!="):
             return self._equality(node, a, b)
         if op in e.COMPARISONS:
             return self._comparison(op, a, b)
-        combine, whole = e.OPERATORS[op], _OF_WHOLE_NUMBERS.get(op)
+        combine = e.OPERATORS[op]
+        whole = _OF_WHOLE_NUMBERS.get(op, combine)
 
         def calculate(env: Environment) -> Any:
             left, right = a(env), b(env)
-            if whole is not None and left.__class__ is int and right.__class__ is int:
-                found = whole(left, right)
-                return found if -LARGEST < found < LARGEST else _bounded(node, found)
-            if left.__class__ is tuple and right.__class__ is tuple and op == "+":
-                return _bounded(node, left + right)
+            if op == "+" and left.__class__ is tuple and right.__class__ is tuple:
+                if len(left) + len(right) > LONGEST:
+                    raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
+                return left + right
             try:
-                found = combine(left, right)
+                found = (whole if left.__class__ is int and right.__class__ is int else combine)(left, right)
             except MISTAKES as error:
                 raise mistaken(node, error) from error
-            return found if found.__class__ is not int or -LARGEST < found < LARGEST else _bounded(node, found)
+            if found.__class__ is int and not -LARGEST < found < LARGEST:
+                raise DplcError("this number is too large: more than 127 bits", node.span)
+            return found
 
         return calculate
 
     def _equality(self, node: s.Operation, a: Closure, b: Closure) -> Closure:
-        op, same = node.op, node.op == "=="
-        if not self.symbolic:
+        op, same, symbolic = node.op, node.op == "==", self.symbolic
 
-            def equal(env: Environment) -> Any:
-                left, right = a(env), b(env)
-                if left == right:
-                    return same
-                if left.__class__ is str or right.__class__ is str:
-                    _refuse_text(node, left, right)
-                if left.__class__ in _SIZED or right.__class__ in _SIZED:
-                    sizes = has_sizes((left, right)) and all(
-                        e.only_sizes(x) or x.__class__ is float for x in (left, right)
-                    )
-                    return decided(op, left, right) if sizes else op == "!="
-                return not same
-
-            return equal
-
-        def compare(env: Environment) -> Any:
+        def equal(env: Environment) -> Any:
             left, right = a(env), b(env)
-            _refuse_text(node, left, right)
-            if (isinstance(left, Node) or isinstance(right, Node)) and not (_is_closed(left) or _is_closed(right)):
-                return e.compare(op, left, right)
-            return (left == right) is same
+            if left == right:
+                return same
+            if left.__class__ is str or right.__class__ is str:
+                other, name = (left, node.a) if right.__class__ is str else (right, node.b)
+                if isinstance(other, Node):
+                    raise NotComputed("a name is compared with a text: never equal", name.span)
+            if symbolic:  # roles and transports are some of a few names, and no numbers that a program computes
+                closed = any(x.__class__ is e.Var and x.name in CLOSED for x in (left, right))
+                if not closed and (isinstance(left, Node) or isinstance(right, Node)):
+                    return e.compare(op, left, right)
+            elif (
+                (left.__class__ in _SIZED or right.__class__ in _SIZED)
+                and has_sizes((left, right))
+                and all(e.only_sizes(x) or x.__class__ is float for x in (left, right))
+            ):
+                return decided(op, left, right)
+            return not same
 
-        return compare
+        return equal
 
     def _comparison(self, op: str, a: Closure, b: Closure) -> Closure:
         symbolic, whole = self.symbolic, _OF_WHOLE_NUMBERS[op]
@@ -387,9 +341,7 @@ class Expressions:
             if left.__class__ is int and right.__class__ is int:
                 return whole(left, right)
             result = compared(op, left, right)
-            if result.__class__ is bool or symbolic:
-                return result
-            return decided(op, left, right)
+            return result if result.__class__ is bool or symbolic else decided(op, left, right)
 
         return compare
 
@@ -425,9 +377,15 @@ class Expressions:
             inner = dict(env)
             out = []
             for inner[variable] in domain(env):
-                if condition is None or known(condition, inner):
+                try:
+                    kept = condition is None or condition(inner)
+                except Undecided:  # an unproved condition leaves the element out
+                    if not leaves_out():
+                        raise
+                    continue
+                if kept:
                     out.append(element(inner))
-            return tuple(dict.fromkeys(out)) if node.bracket == "{" else tuple(out)
+            return tuple(dict.fromkeys(out) if node.bracket == "{" else out)
 
         return collect
 
@@ -436,8 +394,7 @@ class Expressions:
 
         def choose(env: Environment) -> Any:
             found = weigh(env)
-            costs = [cost for _, cost in found]
-            return found[costs.index(best(costs))][0] if found else 0
+            return best(found, key=operator.itemgetter(1))[0] if found else 0
 
         return choose
 
@@ -447,15 +404,16 @@ class Expressions:
         pairs = self.compile(dataclasses.replace(node.costs, element=pair))
 
         def weigh(env: Environment) -> Any:
-            found = tuple(
-                (value, (tuple(map(hinted, cost)) if cost.__class__ is tuple else hinted(cost)))
-                for value, cost in pairs(env)
-            )
-            for _, cost in found:
-                if not all(isinstance(n, int | float) for n in (cost if cost.__class__ is tuple else (cost,))):
-                    what = f"a cost is a number, or a list of them; here it is {print_value(cost)}"
+            found = []
+            for value, cost in pairs(env):
+                listed = cost.__class__ is tuple
+                each = tuple(map(hinted, cost if listed else (cost,)))
+                weight = each if listed else each[0]
+                if not all(isinstance(n, int | float) for n in each):
+                    what = f"a cost is a number, or a list of them; here it is {print_value(weight)}"
                     raise NotComputed(what, node.costs.element.span)
-            return found
+                found.append((value, weight))
+            return tuple(found)
 
         return weigh
 
@@ -494,19 +452,17 @@ class Expressions:
 
     # ---- calls and brackets
     def _apply(self, node: s.Apply) -> Closure:
-        entry = self.facts.get(node.fn)
-        if entry is None:
+        if node.fn not in self.facts:
             return self.apply(node)
-        if 0 < len(node.items) < 3 and not any(isinstance(item, s.Run) for item in node.items):
-            parts = [self.compile(item) for item in node.items]  # most facts: no tuple is built for them
-            a, b = parts[0], parts[-1]
-            name = node.items[0].text if isinstance(node.items[0], s.NameOf) else None
-            return ask_one(node, entry, a, name) if len(parts) == 1 else ask_two(node, entry, a, b)
-        arguments, ask, sited = self.compile_all(node.items), entry.ask, entry.sited
+        ask, sited = self.facts[node.fn].ask, self.facts[node.fn].sited
+        one = len(node.items) == 1 and not isinstance(node.items[0], s.Run)  # most facts: no tuple is built for them
+        arguments = self.compile(node.items[0]) if one else self.compile_all(node.items)
 
         def question(env: Environment) -> Any:
             given = arguments(env)
             try:
+                if one:
+                    return ask(env.get(SITE), given) if sited else ask(given)
                 return ask(env.get(SITE), *given) if sited else ask(*given)
             except MISTAKES as error:
                 raise mistaken(node, error, given) from error
@@ -543,58 +499,14 @@ class Expressions:
         return element
 
 
-def _is_closed(value: Any) -> bool:
-    """Return whether a value is a role or a transport: one of a few names, and not a number that a program computes."""
-    return value.__class__ is e.Var and value.name in CLOSED
-
-
-def _bounded(node: s.Syntax, value: Any) -> Any:
-    """Return the value. Raises DplcError for a number or a list that only grows."""
-    if value.__class__ is int and not -LARGEST < value < LARGEST:
-        raise DplcError("this number is too large: more than 127 bits", node.span)
-    if value.__class__ is tuple and len(value) > LONGEST:
-        raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
-    return value
-
-
-def _conjunction(a: Closure, b: Closure) -> Closure:
-    def both(env: Environment) -> Any:
+def _connective(a: Closure, b: Closure, combine: Callable[[Any, Any], Any], decisive: bool) -> Closure:
+    def connected(env: Environment) -> Any:
         left = a(env)
         if left.__class__ is not bool and isinstance(left, Node):
-            return e.both(left, b(env))
-        return b(env) if left else left
+            return combine(left, b(env))
+        return b(env) if (not left) is decisive else left
 
-    return both
-
-
-def _disjunction(a: Closure, b: Closure) -> Closure:
-    def either(env: Environment) -> Any:
-        left = a(env)
-        if left.__class__ is not bool and isinstance(left, Node):
-            return e.either(left, b(env))
-        return left if left else b(env)
-
-    return either
-
-
-def _refuse_text(node: s.Operation, left: Any, right: Any) -> None:
-    """Raise NotComputed if a text is compared with a name or an expression: they are never equal."""
-    if isinstance(left if right.__class__ is str else right if left.__class__ is str else None, Node):
-        name = node.a if right.__class__ is str else node.b
-        raise NotComputed("a name is compared with a text: never equal", name.span)
-
-
-_SIZED = frozenset((e.Size, e.Sum, e.Binary))
-
-
-def known(condition: Closure, env: Environment) -> Any:
-    """Return the value of a comprehension's condition; an unproved condition leaves the element out."""
-    try:
-        return condition(env)
-    except Undecided:
-        if not leaves_out():
-            raise
-        return False
+    return connected
 
 
 # Clauses: a `require` must be proved; a `prefer` may use the example values of symbolic sizes.
