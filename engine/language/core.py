@@ -24,7 +24,7 @@ FORMS = {
     "mat": "mat(x)", "Stacked": "Stacked(k, xs[is..])",
 }  # fmt: skip
 WRITTEN_OUT = {"+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide", "%": "remainder"}
-OPERATIONS = ("Reduce", "Fold", "Index", "Case", "cast", "place", "mat", "Stacked")
+OPERATIONS = ("Reduce", "Fold", *FORMS)
 
 
 @syntax_node
@@ -219,12 +219,10 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     found = {}
     for statement in block:
         if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
-            named = [axis_of(item) for item in statement.target.items]
-            if wrong := next((item for item, axis in zip(statement.target.items, named) if axis is None), None):
-                raise DplcError("on the left an axis is `k` or `k:8`", wrong.span)
+            axes = tuple(axis_of(item, "on the left ") for item in statement.target.items)
             base = statement.target.base
             for target in base.items if isinstance(base, s.Group) else (base,):
-                found[getattr(target, "text", "")] = tuple(axis for axis in named if axis is not None)
+                found[getattr(target, "text", "")] = axes
     return found
 
 
@@ -237,7 +235,7 @@ def term_of(node: s.Syntax, torch: bool = False) -> ValueTerm:
     if isinstance(node, s.NameOf):
         return NameTerm(node, node.text)
     if isinstance(node, s.Run):
-        return RunTerm(node, _named(node.base, "a run is a variable"))
+        return _run(node)
     if isinstance(node, s.Subscript):
         return _reading(node, torch)
     if isinstance(node, s.Apply):
@@ -262,22 +260,20 @@ def constant_of(node: s.Syntax) -> Any:
     """Return the value of a numeric literal, else None."""
     if isinstance(node, s.Number):
         return node.value
-    if isinstance(node, s.NameOf) and CONSTANTS.get(node.text) is not None:
-        return CONSTANTS[node.text]
-    if isinstance(node, s.NameOf) and node.text == "nan":
-        return float("nan")
+    if isinstance(node, s.NameOf):
+        return float("nan") if node.text == "nan" else CONSTANTS.get(node.text)
     if isinstance(node, s.Prefix) and node.op == "-":
         inner = constant_of(node.a)
         return None if inner is None else -inner
     return None
 
 
-def axis_of(item: s.Syntax) -> AxisTerm | None:
-    """Return the axis of `k` or `k:8`; None for anything else."""
+def axis_of(item: s.Syntax, where: str = "") -> AxisTerm:
+    """Return the axis of `k` or `k:8`. Raises DplcError for anything else; where: how the message begins."""
     if isinstance(item, s.NameOf):
         return AxisTerm(item, item.text, None)
     if not isinstance(item, s.AxisItem) or (item.role, item.dim, item.stride) != (None, None, None):
-        return None
+        raise DplcError(f"{where}an axis is `k` or `k:8`", item.span)
     extent = item.extent
     if isinstance(extent, s.NameOf):
         return AxisTerm(item, item.name, extent.text)
@@ -286,10 +282,10 @@ def axis_of(item: s.Syntax) -> AxisTerm | None:
     raise DplcError("an extent in a pattern is a number or a variable", extent.span)
 
 
-def _named(node: s.Syntax, otherwise: str) -> str:
-    if isinstance(node, s.NameOf):
-        return node.text
-    raise DplcError(otherwise, node.span)
+def _run(node: s.Run) -> RunTerm:
+    if isinstance(node.base, s.NameOf):
+        return RunTerm(node, node.base.text)
+    raise DplcError("a run is a variable", node.base.span)
 
 
 def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
@@ -297,46 +293,41 @@ def _reading(node: s.Subscript, torch: bool) -> ValueTerm:
         raise DplcError("a tensor is read as `name[..]`", node.span)
     if torch or not any(isinstance(item, s.Run) for item in node.items):
         return ReadTerm(node, term_of(node.base, torch), node.items)
-    run = node.items[0] if len(node.items) == 1 else None
-    if not isinstance(run, s.Run) or not isinstance(run.base, s.NameOf):
-        raise DplcError("write `x[is..]` for a value read under an index map", node.span)
-    return MappedTerm(node, term_of(node.base), run.base.text)
+    match node.items:
+        case (s.Run(base=s.NameOf(text=name)),):
+            return MappedTerm(node, term_of(node.base), name)
+    raise DplcError("write `x[is..]` for a value read under an index map", node.span)
 
 
-def _over(items: s.Nodes) -> tuple[AxisTerm | RunTerm, ...]:
-    found: list[AxisTerm | RunTerm] = []
-    for item in items:
-        axis = RunTerm(item, _named(item.base, "a run is a variable")) if isinstance(item, s.Run) else axis_of(item)
-        if axis is None:
-            raise DplcError("an axis is `k` or `k:8`", item.span)
-        found.append(axis)
-    return tuple(found)
+def _over(items: s.Nodes, torch: bool) -> tuple[AxisTerm | RunTerm, ...]:
+    return () if torch else tuple(_run(item) if isinstance(item, s.Run) else axis_of(item) for item in items)
 
 
 def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     fn, items = node.fn, node.items
-    if fn in FORMS and len(items) != FORMS[fn].count(",") + 1 and (torch or fn != "place"):
-        raise DplcError(f"write `{FORMS[fn]}`", node.span)
+    first, given = (items[0], items[-1]) if items else (node, node)
     if fn == "Reduce":
-        if len(items) < 3 or not isinstance(items[0], s.NameOf):
+        if len(items) < 3 or not isinstance(first, s.NameOf):
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
-        return ReduceTerm(node, items[0].text, () if torch else _over(items[1:-1]), term_of(items[-1], torch))
+        return ReduceTerm(node, first.text, _over(items[1:-1], torch), term_of(given, torch))
     if fn == "Fold":
-        first, given = items[0] if items else None, items[-1] if items else None
-        part = first.text if isinstance(first, s.NameOf) else part_name(first) if first is not None else None
+        part = first.text if isinstance(first, s.NameOf) else part_name(first)
         if part is not None and not isinstance(first, s.NameOf) and part not in PARTS:
             raise DplcError(f"there is no `{part}` to fold", node.span, (), did_you_mean(part, PARTS))
         if part is None or not isinstance(given, s.Group) or len(items) < 3:
             raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
-        over = () if torch else _over(items[1:-1])
+        over = _over(items[1:-1], torch)
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
-    if fn in _TERMS and (torch or fn not in _ON_TORCH):
+    if fn in FORMS and (torch or fn != "place"):
         cls, kinds = _TERMS[fn]
-        fields = [term_of(item, torch) if kind == "x" else item for kind, item in zip(kinds, items, strict=True)]
-        if fn == "Stacked" and not isinstance(fields[1], ReadTerm):
+        if len(items) != len(kinds):
             raise DplcError(f"write `{FORMS[fn]}`", node.span)
-        term: ValueTerm = cls(node, *fields)
-        return term
+        if torch or fn != "Stacked":
+            fields = [term_of(item, torch) if kind == "x" else item for kind, item in zip(kinds, items, strict=True)]
+            if fn == "Stacked" and not isinstance(fields[1], ReadTerm):
+                raise DplcError(f"write `{FORMS[fn]}`", node.span)
+            term: ValueTerm = cls(node, *fields)
+            return term
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
@@ -349,7 +340,6 @@ _TERMS: dict[str, tuple[Any, str]] = {
     "Index": (IndexTerm, "e"), "Case": (CaseTerm, "exx"), "cast": (CastTerm, "xe"), "mat": (MatTerm, "x"),
     "place": (PlaceTerm, "xee"), "Stacked": (StackedTerm, "ex"),
 }  # fmt: skip
-_ON_TORCH = ("place", "Stacked")
 
 
 T = TypeVar("T", bound=ValueTerm)
