@@ -22,7 +22,7 @@ from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
 from ..language.core import words_in
 from ..language.definitions import format_value
-from ..language.format import format_fact, format_number, format_rule, formatted
+from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import rule_source
@@ -97,14 +97,14 @@ def show_rule(flags: Flags) -> None:
         for fact in facts:
             if fact.name == name:
                 asked = f"# asked by {', '.join(readers)}\n"
-                print_text(f"# {_location(fact.span)}\n{format_fact(fact)}{asked}", "rw")
+                print_text(f"# {_location(fact.span)}\n{format_file([fact])}{asked}", "rw")
         return
-    readers += [other.name for other in rules.numbers.values() if name in words_in(other.declared.value)]
+    readers += [other for other, number in rules.numbers.items() if name in words_in(number.declared.value)]
     for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
         old = number.overrides
         over = "" if old is None else f"# overrides {format_value(old.value)}, {old.location}\n"
         read = f"# read by {', '.join(readers) or 'facts and searches only'}\n"
-        print_text(f"# {number.location}\n{format_number(number.declared).rstrip()}\n{over}{read}", "rw")
+        print_text(f"# {number.location}\n{format_file([number.declared]).rstrip()}\n{over}{read}", "rw")
 
 
 def generated_matcher(rule: Rule) -> str:

@@ -24,10 +24,11 @@ from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
+from .definitions import remembered
 from .evaluate import FACTS, Fact, facts_of
 from .name_checks import NAME_CHECKS, changes_nothing
 from .pipeline import pipelines
-from .rule import REMEMBERED, Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
+from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
 from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
 from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
 from .spelling import expression
@@ -640,7 +641,7 @@ def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
     """Report facts of files whose value has another sort than they declare. A fact that stays the same is kept."""
     for fact in rules.facts.values():
         if wanted is None or fact.span.source.name in wanted:
-            yield from REMEMBERED.made("kind", fact.name, (fact,), functools.partial(_kind_of_fact, fact))
+            yield from remembered("kind", fact.name, (fact,), functools.partial(_kind_of_fact, fact))
 
 
 def _kind_of_fact(fact: s.FactOf) -> list[Finding]:

@@ -9,7 +9,6 @@ one with `override number most_unrolled = 16`. How Python reads them: policy.py.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,12 +18,31 @@ from typing import Any, TypeVar
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
-from .evaluate import CONSTANTS, FACTS, RESERVED, Expressions
+from .evaluate import CONSTANTS, FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import children, is_variable, names, substituted, walk
+from .typed_slots import is_variable, names, rebuilt, substituted, walk
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
+
+
+def refuse_override(kind: str, declared: Any, known: Mapping[str, Any], replaced: str) -> None:
+    """Raise DplcError for an override of nothing, and for a second declaration that is no override.
+
+    declared: a rule, a number or a fact. known: those above it. replaced: how a declaration says that it replaces one.
+    """
+    name, earlier = declared.name, known.get(declared.name)
+    if earlier is None and declared.override:
+        what = f"`override {kind} {name}`, but there is no {kind} `{name}`"
+        raise DplcError(what, declared.span, (), did_you_mean(name, known))
+    if earlier is not None and not declared.override:
+        notes = (f"first at {line_of(earlier.span)}",)
+        raise DplcError(f"{kind} `{name}` is declared twice", declared.span, notes, replaced)
+
+
+def line_of(span: Span) -> str:
+    """Return the file and the line of a declaration."""
+    return f"{span.source.name}:{span.line}"
 
 
 @dataclass(frozen=True)
@@ -37,12 +55,8 @@ class PolicyNumber:
     overrides: PolicyNumber | None = None
 
     @property
-    def name(self) -> str:
-        return self.declared.name
-
-    @property
     def location(self) -> str:
-        return f"{self.declared.span.source.name}:{self.declared.span.line}"
+        return line_of(self.declared.span)
 
 
 Numbers = Mapping[str, PolicyNumber]
@@ -60,15 +74,10 @@ def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumbe
         _check_number(declared, last)
         first.setdefault(declared.name, declared)
         last[declared.name] = declared
-    overridden = {name for name, declared in first.items() if declared is not last[name]}
-    before: dict[str, PolicyNumber] = {}
-    for name in first if overridden else ():
-        _resolve(name, first, before, (), {})
-    found: dict[str, PolicyNumber] = {}
-    for name in last:
-        _resolve(name, last, found, (), before)
+    before = _computed(first, {}) if any(last[name] is not number for name, number in first.items()) else {}
+    found = _computed(last, before)
     for name, original in before.items():
-        if found[name].value != original.value or name in overridden:
+        if found[name].value != original.value or last[name] is not first[name]:
             found[name] = replace(found[name], overrides=original)
     return found
 
@@ -82,64 +91,49 @@ def refuse_variables(what: str, span: Span, bound: set[str], numbers: Numbers) -
 
 
 def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
-    name, earlier = declared.name, known.get(declared.name)
-    if earlier is not None and not declared.override:
-        place = f"{earlier.span.source.name}:{earlier.span.line}"
-        hint = f"write `override number {name} = ..` to replace it"
-        raise DplcError(f"number `{name}` is declared twice", declared.span, (f"first at {place}",), hint)
-    if earlier is None and declared.override:
-        what = f"`override number {name}`, but there is no number `{name}`"
-        raise DplcError(what, declared.span, (), did_you_mean(name, known))
+    name = declared.name
+    refuse_override("number", declared, known, f"write `override number {name} = ..` to replace it")
     if not NAME.fullmatch(name) or name in RESERVED or name in CONSTANTS:
         what = f"`{name}` is not a name of a number: two words or more in lower case, joined by `_`"
         raise DplcError(what, declared.span, (), "variables of rules have short names; these say what they are for")
-    if earlier is None and not (declared.reason or "").strip():
+    if name not in known and not (declared.reason or "").strip():
         raise DplcError(f"number `{name}` has no reason", declared.span, (), 'because "why it is what it is"')
 
 
-def _resolve(
-    name: str,
-    declared: Mapping[str, s.NumberOf],
-    found: dict[str, PolicyNumber],
-    above: tuple[str, ...],
-    before: Mapping[str, PolicyNumber],
-) -> Value:
-    """Return the value of a number. before: what it overrides, by name, whose kinds stay."""
-    if name in found:
+def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, PolicyNumber]:
+    """Return numbers with their values. before: what they override, by name, whose kinds stay."""
+    found: dict[str, PolicyNumber] = {}
+
+    def value_of(name: str, above: tuple[str, ...]) -> Value:
+        if name not in found:
+            number = declared[name]
+            if name in above:
+                raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number.span)
+            read = {word: value_of(word, (*above, name)) for word in words_in(number.value) if word in declared}
+            value = _value(number, read, declared)
+            if number.override and name in before:
+                value = _of_kind(number, value, before[name])
+            found[name] = PolicyNumber(number, value, _literal(value, number.value))
         return found[name].value
-    number = declared[name]
-    if name in above:
-        raise DplcError(f"number `{name}` is made of itself: {' -> '.join((*above, name))}", number.span)
-    values: dict[str, Value] = {}
-    for word in words_in(number.value):
-        if word in declared:
-            values[word] = _resolve(word, declared, found, (*above, name), before)
-    value = _value(number, values, declared)
-    if number.override and name in before:
-        value = _of_kind(number, value, before[name])
-    found[name] = PolicyNumber(number, value, _literal(value, number.value))
-    return value
+
+    for name in declared:
+        value_of(name, ())
+    return found
 
 
-def _value(number: s.NumberOf, values: dict[str, Value], known: Iterable[str]) -> Value:
-    if isinstance(number.value, s.Number):
-        return number.value.value
+def _value(number: s.NumberOf, read: dict[str, Value], known: Iterable[str]) -> Value:
+    what = f"number `{number.name}` is "
     try:
-        value = Expressions("tile").compile(number.value)(values)
-    except DplcError as error:
-        unknown = re.search(r"unbound variable `(\w+)`", error.what)
+        value = Expressions("tile").compile(number.value)(read)
+    except (DplcError, *MISTAKES) as error:
+        said, span = (error.what, error.span) if isinstance(error, DplcError) else (error, None)
+        unknown = re.search(r"unbound variable `(\w+)`", str(said))
         hint = did_you_mean(unknown[1], known) if unknown else None
-        what = f"number `{number.name}` is not a constant: {error.what}"
-        raise DplcError(what, error.span or number.value.span, (), hint) from None
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise DplcError(f"number `{number.name}` is not a constant: {error}", number.value.span) from None
-    if not _is_number(value) and not (isinstance(value, tuple) and value and all(map(_is_number, value))):
-        raise DplcError(f"number `{number.name}` is neither a number nor a list of numbers", number.value.span)
+        raise DplcError(f"{what}not a constant: {said}", span or number.value.span, (), hint) from None
+    listed = value if isinstance(value, tuple) else (value,)
+    if not listed or any(item.__class__ not in (int, float) for item in listed):
+        raise DplcError(f"{what}neither a number nor a list of numbers", number.value.span)
     return value
-
-
-def _is_number(value: Any) -> bool:
-    return value.__class__ in (int, float)
 
 
 def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
@@ -160,9 +154,9 @@ def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
 
 def kind_of(value: Value) -> str:
     """Name the kind of a number or a list of numbers, for messages."""
-    each = value if isinstance(value, tuple) else (value,)
-    number = "whole number" if all(item.__class__ is int for item in each) else "float"
-    return f"a list of {number}s" if isinstance(value, tuple) else f"a {number}"
+    if isinstance(value, tuple):
+        return f"a list of {'whole numbers' if all(item.__class__ is int for item in value) else 'floats'}"
+    return "a whole number" if value.__class__ is int else "a float"
 
 
 def _literal(value: Value, written: s.Syntax) -> s.Syntax:
@@ -184,28 +178,25 @@ def format_value(value: Value) -> str:
 
 
 Facts = Mapping[str, s.FactOf]
-GIVEN = ("target",)  # what every expression of a rule may name
 T = TypeVar("T")
 
 
-class Remembered:
-    """Results that one set of files shares with the next: an editor makes a set at every key."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, str], tuple[tuple[Any, ...], Any]] = {}
-
-    def made(self, kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        """Return the result of `make`, or its last result if the parts are the same."""
-        before = self._made.get((kind, name))
-        if before is None or before[0] != parts:
-            before = self._made[kind, name] = parts, make()
-        found: T = before[1]
-        return found
+_REMEMBERED: dict[tuple[str, str], tuple[tuple[Any, ...], Any]] = {}
 
 
-def facts_of_files(
-    files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax], remembered: Remembered
-) -> dict[str, s.FactOf]:
+def remembered(kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
+    """Return the result of `make`, or its last result of this kind and name if the parts are the same.
+
+    One set of files shares results with the next: an editor makes a set at every key.
+    """
+    before = _REMEMBERED.get((kind, name))
+    if before is None or before[0] != parts:
+        before = _REMEMBERED[kind, name] = parts, make()
+    found: T = before[1]
+    return found
+
+
+def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax]) -> dict[str, s.FactOf]:
     """Return the facts of some files, each with numbers and earlier facts written out.
 
     A fact may use the facts above it. A fact that overrides another is declared at the position of the first.
@@ -214,11 +205,10 @@ def facts_of_files(
     found: dict[str, s.FactOf] = {}
     every = _overridden(fact for file in files for fact in file)
     for place, declared in enumerate(every):
-        _check_fact(declared, found)
-        _asks_above(declared, {fact.name for fact in every[place:]})
+        _check_fact(declared, found, {fact.name for fact in every[place:]})
         told = (declared, *asked_of(words_in(declared.value), found, literals))
         written = partial(_written, declared, found, literals)
-        found[declared.name] = remembered.made("fact", declared.name, told, written)
+        found[declared.name] = remembered("fact", declared.name, told, written)
     return found
 
 
@@ -227,27 +217,26 @@ def _overridden(declared: Iterable[s.FactOf]) -> list[s.FactOf]:
 
     Raises DplcError if a fact overrides nothing, or if its signature differs from that of the fact that it overrides.
     """
-    found: dict[str, s.FactOf] = {}
     kept: list[s.FactOf] = []
+    known: dict[str, s.FactOf] = {}
     for fact in declared:
-        earlier = found.setdefault(fact.name, fact)
         if not fact.override:
             kept.append(fact)
+            known.setdefault(fact.name, fact)
             continue
-        if earlier is fact:
-            what = f"`override fact {fact.name}`, but there is no fact `{fact.name}`"
-            raise DplcError(what, fact.span, (), did_you_mean(fact.name, [name for name in found if name != fact.name]))
-        if (_sorts(fact), fact.result) != (_sorts(earlier), earlier.result):
-            note = f"it is {_signature(earlier)}, at {earlier.span.source.name}:{earlier.span.line}"
+        refuse_override("fact", fact, known, "")
+        earlier = known[fact.name]
+        if _sorts(fact) != _sorts(earlier):
+            note = f"it is {_signature(earlier)}, at {line_of(earlier.span)}"
             what = f"`override fact {fact.name}` is {_signature(fact)}: rules that ask it would not fit"
             raise DplcError(what, fact.span, (note,), "give it the same parameters and the same result")
         kept = [fact if one is earlier else one for one in kept]
-        found[fact.name] = fact
+        known[fact.name] = fact
     return kept
 
 
-def _sorts(fact: s.FactOf) -> tuple[str | None, ...]:
-    return tuple(parameter.sort for parameter in fact.parameters)
+def _sorts(fact: s.FactOf) -> list[str | None]:
+    return [*(parameter.sort for parameter in fact.parameters), fact.result]
 
 
 def _signature(fact: s.FactOf) -> str:
@@ -264,64 +253,53 @@ def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax])
     value = expanded(declared.value, facts, literals)
     bound = frozenset(parameter.name for parameter in declared.parameters)
     for name in names(declared.value, bound):
-        if is_variable(name.text) and name.text not in (*GIVEN, *literals):
-            hint = did_you_mean(name.text, [*bound, *{*facts, *literals}])
+        if is_variable(name.text) and name.text != "target" and name.text not in literals:
+            hint = did_you_mean(name.text, [*bound, *facts, *literals])
             raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
     return replace(declared, value=value)
 
 
-def _check_fact(declared: s.FactOf, known: Facts) -> None:
-    name = declared.name
-    if name in known:
-        earlier = known[name].span
-        note = f"first at {earlier.source.name}:{earlier.line}"
+def _check_fact(declared: s.FactOf, above: Facts, below: Collection[str]) -> None:
+    """Raise DplcError for a fact that is not to be declared so. below: its own name, and those of the facts below."""
+    name, span = declared.name, declared.span
+    if name in above:
+        notes = (f"first at {line_of(above[name].span)}",)
         hint = f"choose another name; `override fact {name}(..)` replaces it"
-        raise DplcError(f"fact `{name}` is declared twice", declared.span, (note,), hint)
+        raise DplcError(f"fact `{name}` is declared twice", span, notes, hint)
     if not NAME.fullmatch(name):
-        what = f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`"
-        raise DplcError(what, declared.span)
-    if any(known_name == name for _, known_name in FACTS):
-        raise DplcError(f"there is a fact `{name}` already", declared.span, (), "choose another name")
-    seen: set[str] = set()
+        raise DplcError(f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`", span)
+    if any(known == name for _, known in FACTS):
+        raise DplcError(f"there is a fact `{name}` already", span, (), "choose another name")
+    given: dict[str, s.Parameter] = {}
     for parameter in declared.parameters:
-        if parameter.name in seen:
+        if given.setdefault(parameter.name, parameter) is not parameter:
             raise DplcError(f"fact `{name}` has two parameters `{parameter.name}`", parameter.span)
-        seen.add(parameter.name)
-    for sort, span in [(p.sort or "any", p.span) for p in declared.parameters] + [(declared.result, declared.span)]:
+    for sort, at in [*((p.sort or "any", p.span) for p in declared.parameters), (declared.result, span)]:
         if sort.strip("[]") not in READABLE:
             notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
-            raise DplcError(f"fact `{name}`: unknown sort `{sort}`", span, notes, did_you_mean(sort, READABLE))
-
-
-def _asks_above(declared: s.FactOf, below: Collection[str]) -> None:
-    """Raise DplcError if a fact uses itself, or a fact below it."""
+            raise DplcError(f"fact `{name}`: unknown sort `{sort}`", at, notes, did_you_mean(sort, READABLE))
     for asked in walk(declared.value):
         if isinstance(asked, s.Apply) and asked.fn in below:
-            itself = asked.fn == declared.name
-            what = f"fact `{declared.name}` asks {'itself' if itself else f'`{asked.fn}`, which stands below it'}"
-            hint = "it has to be an expression of what it is given" if itself else "put the one that is asked first"
-            raise DplcError(what, asked.span, (), hint)
+            who, hint = f"`{asked.fn}`, which stands below it", "put the one that is asked first"
+            if asked.fn == name:
+                who, hint = "itself", "it has to be an expression of what it is given"
+            raise DplcError(f"fact `{name}` asks {who}", asked.span, (), hint)
 
 
 def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
     """Replace the names of numbers by their values and the calls of facts by their definitions.
 
-    Returns the syntax itself if it names neither. It is one walk without a lambda for each part, because an editor
-    calls it for all rules whenever the user edits a number.
+    Returns the syntax itself if it names neither.
     """
-    kind: Any = value.__class__
-    if kind is s.NameOf:
-        literal = literals.get(value.text)
-        return value if literal is None else replace(literal, span=value.span)
-    if kind is tuple:
-        items = tuple([expanded(item, facts, literals) for item in value])
-        return items if any(map(operator.is_not, items, value)) else value
-    if kind is s.Number or not isinstance(value, s.Syntax):
-        return value
-    before = children(value)
-    after = [part if part.__class__ is str else expanded(part, facts, literals) for part in before]
-    made = kind(value.span, *after) if any(map(operator.is_not, after, before)) else value
-    return _answer(made, facts[made.fn]) if isinstance(made, s.Apply) and made.fn in facts else made
+
+    def written(node: Any) -> Any:
+        if node.__class__ is s.NameOf:
+            literal = literals.get(node.text)
+            return node if literal is None else replace(literal, span=node.span)
+        node = rebuilt(node, written)
+        return _answer(node, facts[node.fn]) if isinstance(node, s.Apply) and node.fn in facts else node
+
+    return written(value)
 
 
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
@@ -331,5 +309,5 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
-    made = substituted(fact.value, given, words=False)
-    return replace(made, span=asked.span) if isinstance(made, s.Syntax) else made
+    made: s.Syntax = substituted(fact.value, given, words=False)
+    return replace(made, span=asked.span)

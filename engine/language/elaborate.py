@@ -7,9 +7,10 @@ message points there. `rules show` prints the original text.
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ...ir import expr as e
@@ -31,47 +32,34 @@ from .typed_slots import children, is_variable, names, rebuilt, substituted, wal
 # function, dtype or role, others for a variable.
 
 
-Named = tuple[str, Span]
-
-
 def refuse_words(declared: s.Syntax) -> None:
-    """Raise DplcError at the first name of a declaration that is a word of the language."""
+    """Raise DplcError at the first name of a declaration that is a word of the language.
+
+    Examples are programs with names of their own.
+    """
     head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
-    for part in _parts(declared):
-        for node in walk(part):
-            for name, span in _given(node):
-                kind = kind_of_word(name)
-                if kind is not None:
-                    raise taken(head, name, kind, span)
+    giving = declared if isinstance(declared, s.FactOf | eq.GuardGroup | eq.StatementForm) else ()
+    for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
+        for name, span in _given(node):
+            kind = kind_of_word(name)
+            if kind is not None:
+                what, note, hint = told_of_a_word(name, kind)
+                raise DplcError(head + what, span, (note,), hint)
 
 
-def taken(head: str, name: str, kind: str, span: Span) -> DplcError:
-    """Return the error for a variable with the name of a word."""
-    what, note, hint = told_of_a_word(name, kind)
-    return DplcError(head + what, span, (note,), hint)
-
-
-def _parts(declared: s.Syntax) -> tuple[object, ...]:
-    """Return the parts of a declaration that may give names. Examples are programs with names of their own."""
-    if isinstance(declared, s.Rule):
-        return declared.parameters, declared.clauses
-    return (declared,) if isinstance(declared, s.FactOf | eq.GuardGroup | eq.StatementForm) else ()
-
-
-def _given(node: s.Syntax) -> Iterator[Named]:
+def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
     """Yield the names that one node defines, each with its span."""
-    if isinstance(node, s.Parameter | s.LetClause | s.PickClause | eq.LetStatement | eq.SplitPart):
-        yield node.name, node.span
-    elif isinstance(node, s.CaptureStatement | s.InsideBlock):
-        yield node.name, _word(node.name, node.span)
-    elif isinstance(node, s.Comprehension):
-        yield node.variable, _word(node.variable, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
-    elif isinstance(node, s.Arm) and node.variable is not None:
-        yield node.variable, _word(node.variable, node.span, r"(?<=\bfor )")
-    elif isinstance(node, s.EachBlock):
-        yield from ((name, _word(name, node.span)) for name in node.names)
-    elif isinstance(node, eq.GuardGroup | eq.StatementForm):
-        yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
+    match node:
+        case s.Parameter() | s.LetClause() | s.PickClause() | eq.LetStatement() | eq.SplitPart():
+            yield node.name, node.span
+        case s.CaptureStatement() | s.InsideBlock():
+            yield node.name, _word(node.name, node.span)
+        case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)):
+            yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
+        case s.EachBlock():
+            yield from ((name, _word(name, node.span)) for name in node.names)
+        case eq.GuardGroup() | eq.StatementForm():
+            yield from ((item.text, item.span) for item in node.parameters if isinstance(item, s.NameOf))
 
 
 def _word(name: str, span: Span, behind: str = r"\b") -> Span:
@@ -139,7 +127,7 @@ def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
             if isinstance(node, eq.FoldAssign):
                 yield from _steps(node, taken)
             else:
-                yield dataclasses.replace(node, body=tuple(block(inner))) if inner else node  # type: ignore[call-arg]
+                yield replace(node, body=tuple(block(inner))) if inner else node  # type: ignore[call-arg]
 
     return tuple(block(body))
 
@@ -149,7 +137,7 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
 
     Raises DplcError for a monoid that is not such a sum.
     """
-    at, name = node.span, node.monoid
+    at, name, lanes = node.span, node.monoid, node.lanes
     if name not in NAMES:
         raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
     one = monoid(name)
@@ -161,23 +149,24 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     if len(node.parts) != len(one.parts):
         what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
         raise DplcError(what, at)
-    given = {**dict(zip(one.parts, node.parts, strict=True)), one.operands[0]: node.value}
-    given |= {f"o{n}": other for n, other in enumerate(node.scaled)}
-    lines = [line for line in CHUNK.splitlines() if node.lanes is not None or "lanes" not in line]
-    lines += [f"    Scale(o{n}, fix)" for n in range(len(node.scaled))]
+    scaled = {f"o{n}": other for n, other in enumerate(node.scaled)}
+    given = {**dict(zip(one.parts, node.parts, strict=True)), one.operands[0]: node.value, **scaled}
+    lines = [line for line in CHUNK.splitlines() if lanes is not None or "lanes" not in line]
+    lines += [f"    Scale({other}, fix)" for other in scaled]
+    new = ["top", BASE, "gap", "fix", "below"]
     if isinstance(node.target, s.NameOf):
         given["p"] = node.target
     else:
+        new.append("p")
         lines.append("    target = p")
         given["target"] = node.target
-    new = ["top", BASE, "gap", "fix", "below", *({"p"} - given.keys())]
-    if node.lanes is not None:
+    if lanes is not None:
         new += ["c", "total"]
-        given["lanes"] = node.lanes
+        given["lanes"] = lanes
     for word in new:
         taken.add(free := unused(word, taken))
         given[word] = s.NameOf(at, free)
-    if node.lanes is None:
+    if lanes is None:
         given |= {"c": node.value, "total": given["p"]}
     (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""]).format(**form)))
     return substituted(located(read.body, at), given, words=False)  # type: ignore[attr-defined, no-any-return]
@@ -186,7 +175,7 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
 def located(value: Any, span: Span) -> Any:
     """Return syntax with one span in all of its parts."""
     moved = rebuilt(value, lambda part: located(part, span))
-    return dataclasses.replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
+    return replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
 
 
 # Declarations with parameters that rules of one file share.
@@ -198,6 +187,11 @@ def located(value: Any, span: Span) -> Any:
 # their reasons once. Its rules may read the group's `let`s.
 
 
+_WORDS: dict[type, str] = {
+    eq.StatementForm: "form", eq.UseForm: "form", eq.GuardGroup: "guards", eq.UseGuards: "guards",
+}  # fmt: skip
+
+
 class Shared:
     """The forms and the groups of guards of one file. A form may hold those above it."""
 
@@ -205,7 +199,7 @@ class Shared:
         self.known: dict[tuple[str, str], Any] = {}
         self.used: set[tuple[str, str]] = set()
         for one in declared:
-            key = word, _ = ("form" if isinstance(one, eq.StatementForm) else "guards", one.name)
+            key = word, _ = _WORDS[type(one)], one.name
             if key in self.known:
                 first = f"first in line {self.known[key].span.line}"
                 raise DplcError(f"`{word} {one.name}` is declared twice", one.span, (first,))
@@ -214,9 +208,9 @@ class Shared:
                 if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
                     raise DplcError(f"the parameters of `{word}` are names, each once", item.span)
             if isinstance(one, eq.StatementForm):
-                one = dataclasses.replace(one, body=self.written_out(one.body))
+                one = replace(one, body=self.written_out(one.body))
             self.known[key] = one
-            _check_shared(one)
+            _check_shared(one, _body(one))
 
     def written_out(self, nodes: s.Nodes) -> s.Nodes:
         """Return clauses or statements with what a form or a group says in the place of its name."""
@@ -224,9 +218,9 @@ class Shared:
         for node in nodes:
             body: Any = getattr(node, "body", None)
             if isinstance(node, eq.UseForm | eq.UseGuards):
-                made += self._asked("form" if isinstance(node, eq.UseForm) else "guards", node.call)
+                made += self._asked(_WORDS[type(node)], node.call)
             else:
-                made.append(dataclasses.replace(node, body=self.written_out(body)) if body else node)  # type: ignore[call-arg]
+                made.append(replace(node, body=self.written_out(body)) if body else node)  # type: ignore[call-arg]
         return tuple(made)
 
     def _asked(self, word: str, call: s.Apply) -> s.Nodes:
@@ -254,26 +248,26 @@ def _body(declared: eq.GuardGroup | eq.StatementForm) -> s.Nodes:
     return declared.guards if isinstance(declared, eq.GuardGroup) else declared.body
 
 
-def _check_shared(declared: eq.GuardGroup | eq.StatementForm) -> None:
+def _check_shared(declared: eq.GuardGroup | eq.StatementForm, body: s.Nodes) -> None:
     """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
-    form, given = isinstance(declared, eq.StatementForm), list(names(declared.parameters))
-    if form:
-        said = (part for node in walk(_body(declared)) for part in children(node))
-        read = {text for text in said if isinstance(text, str)}
+    given = list(names(declared.parameters))
+    if isinstance(declared, eq.StatementForm):
+        read = {part for node in walk(body) for part in children(node) if isinstance(part, str)}
+        unread = f"no statement of `form {declared.name}` says"
     else:
-        read = {name.text for name in names(_body(declared))}
-    known = {"target", *(item.text for item in given)}
-    for clause in () if form else _body(declared):
-        for name in names(clause):
-            if is_variable(name.text) and "_" not in name.text and name.text not in known:
-                what = f"`{name.text}` is not a parameter of `guards {declared.name}`"
-                raise DplcError(what, name.span, (), did_you_mean(name.text, known))
-        if isinstance(clause, s.LetClause):
-            known.add(clause.name)
+        read = {name.text for name in names(body)}
+        unread = f"no guard of `{declared.name}` reads"
+        known = {"target", *(item.text for item in given)}
+        for clause in body:
+            for name in names(clause):
+                if is_variable(name.text) and "_" not in name.text and name.text not in known:
+                    what = f"`{name.text}` is not a parameter of `guards {declared.name}`"
+                    raise DplcError(what, name.span, (), did_you_mean(name.text, known))
+            if isinstance(clause, s.LetClause):
+                known.add(clause.name)
     for item in given:
         if item.text not in read:
-            what = f"no statement of `form {declared.name}` says" if form else f"no guard of `{declared.name}` reads"
-            raise DplcError(f"{what} `{item.text}`", item.span)
+            raise DplcError(f"{unread} `{item.text}`", item.span)
 
 
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
@@ -291,45 +285,37 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
         elif isinstance(clause, s.Match):
             for name in names(clause.body):
                 taken.setdefault(name.text, name.span)
-    return _Lets(taken).block(body, {})
+    used: set[str] = set()
 
+    def written(node: Any, known: dict[str, s.Syntax]) -> Any:
+        if isinstance(node, s.NameOf) and node.text in known:
+            used.add(node.text)
+            return known[node.text]
+        if isinstance(node, tuple):
+            return tuple(block(node, dict(known)))
+        return rebuilt(node, lambda part: written(part, known))
 
-class _Lets:
-    def __init__(self, taken: dict[str, Span]):
-        self.taken = taken
-        self.used: set[str] = set()
-
-    def block(self, statements: s.Nodes, known: Mapping[str, s.Syntax]) -> s.Nodes:
-        return tuple(self._statements(statements, dict(known)))
-
-    def _statements(self, statements: s.Nodes, known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
+    def block(statements: s.Nodes, known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
         own: list[eq.LetStatement] = []
         for node in statements:
             if not isinstance(node, eq.LetStatement):
-                yield self.node(node, known)
+                yield written(node, known)
                 continue
-            if node.name in self.taken:
-                first = f"first in line {self.taken[node.name].line}"
-                raise DplcError(f"`{node.name}` is bound twice", node.span, (first,))
-            self.taken[node.name] = node.span
-            known[node.name] = self.node(node.value, known)
+            if node.name in taken:
+                raise DplcError(f"`{node.name}` is bound twice", node.span, (f"first in line {taken[node.name].line}",))
+            taken[node.name] = node.span
+            known[node.name] = written(node.value, known)
             if sum(1 for _ in walk(known[node.name])) > MOST:
                 what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
                 raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
             own.append(node)
         for node in own:
-            del self.taken[node.name]
-            if node.name not in self.used:
+            del taken[node.name]
+            if node.name not in used:
                 hint = "it holds for the statements behind it in its block"
                 raise DplcError(f"`let {node.name}` is never used", node.span, (), hint)
 
-    def node(self, node: Any, known: Mapping[str, s.Syntax]) -> Any:
-        if isinstance(node, s.NameOf) and node.text in known:
-            self.used.add(node.text)
-            return known[node.text]
-        return (
-            self.block(node, known) if isinstance(node, tuple) else rebuilt(node, lambda part: self.node(part, known))
-        )
+    return tuple(block(body, {}))
 
 
 SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
@@ -349,15 +335,29 @@ def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
 
 
 def _rule(rule: s.Rule, shared: Shared) -> s.Rule:
-    if not any(isinstance(node, SUGAR) for clause in rule.clauses for node in walk(clause)):
+    if not any(isinstance(node, SUGAR) for node in walk(rule.clauses)):
         return rule
+    with in_rule(rule.name):
+        written = shared.written_out(rule.clauses)
+        words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
+        clauses, covers = _clauses(replace(rule, clauses=written))
+        return replace(rule, clauses=clauses, written=written, words=tuple(sorted(words)), covers=covers)
+
+
+@contextmanager
+def in_rule(name: str) -> Iterator[None]:
+    """Name the rule in an error that is raised inside."""
     try:
-        clauses = shared.written_out(rule.clauses)
-        words = tuple(sorted({*rule.words, *words_in(tuple(c for c in clauses if not isinstance(c, s.Match)))}))
-        clauses_out, covers = _clauses(dataclasses.replace(rule, clauses=clauses))
-        return dataclasses.replace(rule, clauses=clauses_out, written=clauses, words=words, covers=covers)
+        yield
     except DplcError as error:
-        raise type(error)(f"rule `{rule.name}`: {error.what}", error.span, error.notes, error.hint) from None
+        raise type(error)(f"rule `{name}`: {error.what}", error.span, error.notes, error.hint) from None
+
+
+_PATTERNS_HAVE_NO: dict[type, str] = {
+    eq.LetStatement: "a pattern defines nothing: `let` is a clause, or stands in a template",
+    eq.FoldAssign: "a pattern has a reduction as programs do: a `fold` stands in a template",
+    eq.PartLoop: "a loop of a pattern has bounds: `for {0.var} in 0..K reduce:`",
+}
 
 
 def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
@@ -367,20 +367,15 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
             what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
             raise DplcError(what, clause.span)
         for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
-            if isinstance(node, eq.LetStatement):
-                raise DplcError("a pattern defines nothing: `let` is a clause, or stands in a template", node.span)
-            if isinstance(node, eq.FoldAssign):
-                raise DplcError("a pattern has a reduction as programs do: a `fold` stands in a template", node.span)
-            if isinstance(node, eq.PartLoop):
-                what = f"a loop of a pattern has bounds: `for {node.var} in 0..K reduce:`"
-                raise DplcError(what, node.span)
+            if type(node) in _PATTERNS_HAVE_NO:
+                raise DplcError(_PATTERNS_HAVE_NO[type(node)].format(node), node.span)
     for write_out in (without_lets, without_folds):
         clauses = (
-            dataclasses.replace(clause, body=write_out(rule, clause.body)) if isinstance(clause, s.Rewrite) else clause
+            replace(clause, body=write_out(rule, clause.body)) if isinstance(clause, s.Rewrite) else clause
             for clause in rule.clauses
         )
-        rule = dataclasses.replace(rule, clauses=tuple(clauses))
-    rule = dataclasses.replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
+        rule = replace(rule, clauses=tuple(clauses))
+    rule = replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
     splits = Splits(rule)
     template = SplitTemplate(splits)
     written: list[s.Syntax] = []
@@ -388,7 +383,7 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
         if isinstance(clause, eq.SplitClause | eq.JoinClause):
             written += splits.fresh_names(clause)
         elif isinstance(clause, s.Rewrite):
-            written.append(dataclasses.replace(clause, body=template.block(clause.body)))
+            written.append(replace(clause, body=template.block(clause.body)))
         else:
             written.append(template.clause(clause) if splits.all else clause)
     template.finish()

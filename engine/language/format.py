@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...ir.diagnostic import InternalError, Source
@@ -25,112 +25,49 @@ WIDTH = 140  # a reason of a guard that does not fit is on the line below
 def format_rule(rule: Rule) -> str:
     """Return a rule as text, ending in a newline. A member of a family is written out."""
     meant = (s.Match(rule.span, rule.match), *rule.clauses, s.Rewrite(rule.span, rule.rewrite))
-    clauses = tuple(rule.written) or meant
-    marks = tuple(sorted(rule.attributes))
-    declared = s.Rule(
-        rule.span, rule.docs, marks, rule.override, rule.name, rule.parameters, (), rule.level, clauses, rule.examples,
-        device=rule.device,
-    )  # fmt: skip
-    return "\n".join(_rule(declared, (*clauses, *rule.examples))) + "\n"
+    clauses = (*(rule.written or meant), *rule.examples)
+    return "\n".join([*_docs(rule), *_rule(rule, sorted(rule.attributes), (), clauses)]) + "\n"
 
 
 def format_file(declarations: Iterable[s.Syntax]) -> str:
-    """Return a rule file as text: its rules, pipelines and `without`s, a blank line between them."""
+    """Return the declarations of a rule file as text, a blank line between them. A number is one, too, and a fact."""
     return "\n".join("\n".join(lines_of(declaration)) + "\n" for declaration in declarations)
 
 
 def lines_of(node: s.Syntax) -> list[str]:
-    """Return the lines of a declaration as parsed, before elaboration.
+    """Return the lines of a declaration, or of a clause, as parsed, before elaboration.
 
     A line that ends in a long reason contains a line break.
     """
-    if isinstance(node, s.Rule):
-        parts: s.Nodes = (*node.clauses, *node.examples)
-        return _rule(node, sorted(parts, key=lambda part: part.span.line))
-    if isinstance(node, eq.GuardGroup):
-        column = _column(node.guards)
-        head = f"guards {node.name}({items(node.parameters)}):"
-        guards = [line.replace("\n", f"\n{INDENT}") for guard in node.guards for line in _clause(guard, column)]
-        return [*_docs(node.docs), head, *(INDENT + line for line in guards)]
-    if isinstance(node, eq.StatementForm):
-        return [*_docs(node.docs), f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)]
-    if isinstance(node, s.ExamplesOf):
-        return [f"examples {node.rule}", *(line for one in node.examples for line in _clause(one))]
-    if isinstance(node, s.NumberOf):
-        return format_number(node).splitlines()
-    if isinstance(node, s.FactOf):
-        return format_fact(node).splitlines()
-    if isinstance(node, s.Without):
-        return [_because(f"without {node.name}", node.reason)]
-    if isinstance(node, s.Pipeline):
-        return [*_docs(node.docs), f"pipeline {node.name}", *(_entry(entry) for entry in node.entries)]
-    return statement(node, 0)
+    lines = _LINES.get(type(node))
+    return statement(node, 0) if lines is None else [*_docs(node), *lines(node)]
 
 
-def _rule(rule: s.Rule, clauses: Iterable[s.Syntax]) -> list[str]:
-    head = f"{'override ' if rule.override else ''}rule {rule.name}"
+def _docs(node: Any) -> list[str]:
+    return [f"## {text}".rstrip() for text in getattr(node, "docs", ())]
+
+
+def _declared(node: s.Rule) -> list[str]:
+    parts = sorted((*node.clauses, *node.examples), key=lambda part: part.span.line)
+    return _rule(node, node.attributes, node.rows, parts)
+
+
+def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Iterable[s.Syntax]) -> list[str]:
+    head = f"{_override(rule)}rule {rule.name}"
     if rule.parameters:
         head += f"({', '.join(map(_parameter, rule.parameters))})"
-    if rule.rows:
-        head += f" for {', '.join(map(expression, rule.rows))}"
-    lines = [*_docs(rule.docs), *(f"@{attribute}" for attribute in rule.attributes)]
-    lines.append(f"{head} on {rule.level}{_device(rule)}")
-    clauses = tuple(clauses)
-    column = _column(clauses)
-    return [*lines, *(line for clause in clauses for line in _clause(clause, column))]
+    if rows:
+        head += f" for {items(rows)}"
+    marks = (f"@{attribute}" for attribute in attributes)
+    return [*marks, f"{head} on {rule.level}{_device(rule)}", *_clauses(clauses)]
 
 
-def _device(declared: s.Rule | s.NumberOf | s.FactOf) -> str:
+def _override(declared: Any) -> str:
+    return "override " if declared.override else ""
+
+
+def _device(declared: Any) -> str:
     return "" if declared.device is None else f" for {declared.device.text}"
-
-
-def _column(clauses: Iterable[s.Syntax]) -> int:
-    """Return the column at which the reasons of some guards begin."""
-    widths = (len(_guard(clause)) for clause in clauses if isinstance(clause, s.Guard))
-    return max([REASONS, *(width for width in widths if width <= FURTHEST)])
-
-
-def _guard(guard: s.Guard) -> str:
-    return f"{guard.kind} {expression(guard.condition)}"
-
-
-def _docs(docs: Iterable[str]) -> list[str]:
-    return [f"## {text}".rstrip() for text in docs]
-
-
-def format_fact(node: s.FactOf) -> str:
-    """Return a fact that is an expression as text, ending in a newline."""
-    docs = "".join(f"## {text}".rstrip() + "\n" for text in node.docs)
-    given = ", ".join(f"{p.name}: {p.sort}" for p in node.parameters)
-    head = f"{'override ' if node.override else ''}fact {node.name}({given}) -> {node.result}"
-    return f"{docs}{head} = {expression(node.value)}{_device(node)}\n"
-
-
-def format_number(node: s.NumberOf) -> str:
-    """Return a number of the policy as text, ending in a newline."""
-    docs = [f"## {text}".rstrip() for text in node.docs]
-    head = f"{'override ' if node.override else ''}number {node.name} = {expression(node.value)}{_device(node)}"
-    return "\n".join([*docs, _because(head, node.reason)]) + "\n"
-
-
-def _entry(entry: s.Syntax) -> str:
-    if isinstance(entry, s.Without):
-        return _because(f"{INDENT}without {entry.name}", entry.reason)
-    if isinstance(entry, s.OneOf):
-        return _because(f"{INDENT}one of {', '.join(entry.names)}", entry.reason)
-    assert isinstance(entry, s.PassEntry)
-    text = f"{INDENT}pass {entry.rule}" + (f"({items(entry.arguments)})" if entry.arguments else "")
-    text += f" as {entry.alias}" if entry.alias else ""
-    text += "".join(f" {kind} {name}" if name else f" {kind}" for kind, name in entry.places)
-    return _because(text, entry.reason)
-
-
-def _because(text: str, reason: str | None) -> str:
-    return _reason(text, "because", reason, REASONS)
-
-
-def _reason(text: str, word: str, reason: str | None, column: int) -> str:
-    return text if reason is None else f'{text:{column}} {word} "{reason}"'
 
 
 def _parameter(node: s.Parameter) -> str:
@@ -139,46 +76,89 @@ def _parameter(node: s.Parameter) -> str:
     return f"{node.name}{sort}{domain}" + (f" = {expression(node.default)}" if node.default is not None else "")
 
 
-def _clause(clause: s.Syntax, column: int = REASONS) -> list[str]:
-    if isinstance(clause, s.Match):
-        return ["match", *block(clause.body, 1)]
-    if isinstance(clause, s.Rewrite):
-        return ["rewrite", *block(clause.body, 1)]
-    if isinstance(clause, s.LetClause):
-        return [f"let {clause.name} = {expression(clause.value)}"]
-    if isinstance(clause, s.PickClause):
-        return [f"pick {clause.name} in {expression(clause.domain)}"]
-    if isinstance(clause, s.Guard):
-        line = _reason(_guard(clause), "else", clause.reason, column)
-        return [line if len(line) <= WIDTH else f'{_guard(clause)}\n{INDENT}else "{clause.reason}"']
-    if isinstance(clause, eq.SplitClause):
-        size = f":{expression(clause.size, SUM)}" if clause.size is not None else ""
-        parts = " => ".join(map(items, (clause.parts, *clause.further)))
-        return [f"split {', '.join(expression(node, SUM) for node in clause.what)}{size} => {parts}"]
-    if isinstance(clause, eq.UseGuards):
-        return [f"guards {expression(clause.call)}"]
-    if isinstance(clause, eq.JoinClause):
-        return [f"join {items(clause.names)} => {expression(clause.part)}"]
-    if isinstance(clause, eq.VariedExample):
-        first = f'example "{clause.title}"{f" ({items(clause.arguments)})" if clause.arguments else ""}'
-        gives = (
-            [f'gives no "{clause.gives}"'] if isinstance(clause.gives, str) else ["gives", *map(_edit, clause.gives)]
-        )
-        return [f'{first} as "{clause.other}"', *map(_edit, clause.edits), *gives]
-    assert isinstance(clause, s.Example)
-    arguments = f" ({items(clause.arguments)})" if clause.arguments else ""
-    head = [f'example "{clause.title}"{arguments}', *block(clause.before, 1)]
-    if isinstance(clause.gives, str):
-        return [*head, f'gives no "{clause.gives}"']
-    return [*head, "gives", *block(clause.gives, 1)]
+def _clauses(clauses: Iterable[s.Syntax]) -> list[str]:
+    """Return the lines of clauses, and of examples: the reasons of guards begin at one column."""
+    clauses = tuple(clauses)
+    guards = {one: f"{one.kind} {expression(one.condition)}" for one in clauses if isinstance(one, s.Guard)}
+    column = max([REASONS, *(len(asked) for asked in guards.values() if len(asked) <= FURTHEST)])
+    lines: list[str] = []
+    for clause in clauses:
+        if isinstance(clause, s.Guard):
+            asked, reason = guards[clause], f'else "{clause.reason}"'
+            line = f"{asked:{column}} {reason}"
+            lines.append(line if len(line) <= WIDTH else f"{asked}\n{INDENT}{reason}")
+        else:
+            lines += lines_of(clause)
+    return lines
 
 
-def _edit(edit: eq.Edit) -> str:
-    return f'{INDENT}"{edit.before}" => {", ".join(map(_quoted, edit.after))}'
+def _because(text: str, reason: str | None) -> str:
+    return text if reason is None else f'{text:{REASONS}} because "{reason}"'
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
+def _entry(entry: Any) -> str:
+    if isinstance(entry, s.Without):
+        return f"without {entry.name}"
+    if isinstance(entry, s.OneOf):
+        return f"one of {', '.join(entry.names)}"
+    alias = f" as {entry.alias}" if entry.alias else ""
+    places = "".join(f" {kind} {name}" if name else f" {kind}" for kind, name in entry.places)
+    return f"pass {entry.rule}{_arguments(entry, '')}{alias}{places}"
+
+
+def _arguments(node: Any, apart: str = " ") -> str:
+    return f"{apart}({items(node.arguments)})" if node.arguments else ""
+
+
+def _split(node: eq.SplitClause) -> list[str]:
+    size = f":{expression(node.size, SUM)}" if node.size is not None else ""
+    parts = " => ".join(map(items, (node.parts, *node.further)))
+    return [f"split {', '.join(expression(one, SUM) for one in node.what)}{size} => {parts}"]
+
+
+def _example(node: Any) -> list[str]:
+    varied = isinstance(node, eq.VariedExample)
+    said = _edits if varied else partial(block, depth=1)
+    head = f'example "{node.title}"{_arguments(node)}' + (f' as "{node.other}"' if varied else "")
+    gives = [f'gives no "{node.gives}"'] if isinstance(node.gives, str) else ["gives", *said(node.gives)]
+    return [head, *said(node.edits if varied else node.before), *gives]
+
+
+def _edits(edits: Iterable[eq.Edit]) -> list[str]:
+    said = ((edit.before, ", ".join(f'"{text}"' for text in edit.after)) for edit in edits)
+    return [f'{INDENT}"{before}" => {after}' for before, after in said]
+
+
+_LINES: dict[type, Callable[[Any], list[str]]] = {
+    s.Rule: _declared,
+    eq.GuardGroup: lambda node: [
+        f"guards {node.name}({items(node.parameters)}):",
+        *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.guards)),
+    ],
+    eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)],
+    s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
+    s.NumberOf: lambda node: [
+        _because(f"{_override(node)}number {node.name} = {expression(node.value)}{_device(node)}", node.reason)
+    ],
+    s.FactOf: lambda node: [
+        f"{_override(node)}fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
+        f" = {expression(node.value)}{_device(node)}"
+    ],
+    s.Without: lambda node: [_because(_entry(node), node.reason)],
+    s.Pipeline: lambda node: [
+        f"pipeline {node.name}",
+        *(_because(INDENT + _entry(entry), entry.reason) for entry in node.entries),
+    ],
+    s.Match: lambda node: ["match", *block(node.body, 1)],
+    s.Rewrite: lambda node: ["rewrite", *block(node.body, 1)],
+    s.LetClause: lambda node: [f"let {node.name} = {expression(node.value)}"],
+    s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
+    eq.SplitClause: _split,
+    eq.JoinClause: lambda node: [f"join {items(node.names)} => {expression(node.part)}"],
+    eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
+    s.Example: _example,
+    eq.VariedExample: _example,
+}
 
 
 # Rule files in one layout: the canonical text of every line, with the comments and blank lines of its author.
@@ -187,7 +167,7 @@ def _quoted(text: str) -> str:
 # canonical text has as many logical lines in the same order, so comments keep their positions without a second parser.
 
 
-_TOKEN = re.compile(r'(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comment>#.*)')
+_TOKEN = re.compile(r'(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)|(?P<comment>#.*)')
 
 
 @dataclass
@@ -216,12 +196,11 @@ def formatted(source: Source) -> str:
     long = False
     for texts in canonical:
         own = [next(taken) for _ in texts]
-        apart = bool(out) and (long or len(own) - _docs_in(own) > 1)
-        long = len(own) - _docs_in(own) > 1
-        if apart and own[0].before[:1] != [""]:
+        above, long = long, sum(not line.text.startswith("##") for line in own) > 1
+        if out and (above or long) and own[0].before[:1] != [""]:
             own[0].before.insert(0, "")
-        for before, text in enumerate(texts):
-            _put(out, own[before], text)
+        for line, text in zip(own, texts, strict=True):
+            _put(out, line, text)
     text = "\n".join([*out, *map(str.strip, last)]).strip("\n")
     text += "\n" if text else ""
     if text != source.text and plain(parse(Source(source.name, text))) != plain(declarations):
@@ -229,17 +208,16 @@ def formatted(source: Source) -> str:
     return text
 
 
-def _docs_in(lines: Sequence[LogicalLine]) -> int:
-    return sum(line.text.startswith("##") for line in lines)
+def _lead(line: str) -> str:
+    """Return the white space that a line begins with."""
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _put(out: list[str], line: LogicalLine, text: str) -> None:
     """Add a line with its comments and blank lines."""
-    lead = len(text) - len(text.lstrip())
-    above = len(out[-1]) - len(out[-1].lstrip()) if out and out[-1] else lead
+    leads = [_lead(text), _lead(out[-1]) if out and out[-1] else _lead(text)]
     for remark in line.before:
-        own = len(remark) - len(remark.lstrip())
-        out.append(remark and " " * min((lead, above), key=lambda column: abs(column - own)) + remark.strip())
+        out.append(remark and min(leads, key=lambda lead: abs(len(lead) - len(_lead(remark)))) + remark.strip())
     if line.text.startswith("##"):
         said = line.text[2:].rstrip()
         text = "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
@@ -252,26 +230,23 @@ def _wrapped(text: str) -> list[str]:
     """Keep the line breaks of the author, and break a line that is too long after commas in brackets."""
     out = []
     for line in text.split("\n"):
-        lead = line[: len(line) - len(line.lstrip())] + 2 * INDENT
-        while len(line) > WIDTH and (place := _break(line, len(lead))):
+        lead = _lead(line) + 2 * INDENT
+        while len(line) > WIDTH and (place := _break(line, lead)):
             out.append(line[:place])
             line = lead + line[place:].lstrip()
         out.append(line)
     return out
 
 
-def _break(line: str, least: int) -> int:
+def _break(line: str, lead: str) -> int:
     """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
-    depth = place = 0
-    position = 0
-    opened = line.startswith(" " * least)  # a line that continues is in brackets
-    while position < min(len(line), WIDTH):
-        token = _TOKEN.match(line, position)
-        depth += (token is not None and token.lastgroup == "open") - (token is not None and token.lastgroup == "close")
-        position = token.end() if token is not None else position + 1
-        if line[position - 1] == "," and (depth > 0 or opened) and position > least:
-            place = position
-    return place if place < len(line) else 0
+    opened, place = line.startswith(lead), 0  # a line that continues is in brackets
+    depth = 0
+    for token in _TOKEN.finditer(line):
+        depth += (token.lastgroup == "open") - (token.lastgroup == "close")
+        if token.lastgroup == "comma" and (depth > 0 or opened) and len(lead) < token.end() <= WIDTH:
+            place = token.end()
+    return place
 
 
 # The lines and comments of the author.
@@ -283,27 +258,27 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
     remarks: list[str] = []
     depth = 0
     for line in text.splitlines():
-        lead = line[: len(line) - len(line.lstrip())]
         tokens = [] if line.strip().startswith("##") else list(_TOKEN.finditer(line))  # documentation is code
-        said = next((token for token in tokens if token.lastgroup == "comment"), None)
-        code, comment = (line[: said.start()], said[0].rstrip()) if said is not None else (line, "")
-        if depth == 0 and not code.strip():
+        end = next((token.start() for token in tokens if token.lastgroup == "comment"), len(line))
+        code, comment = line[:end].strip(), line[end:].rstrip()
+        remark = comment and _lead(line) + comment
+        if depth == 0 and not code:
             if comment or remarks[-1:] != [""]:
-                remarks.append(comment and lead + comment)
+                remarks.append(remark)
             continue
-        if code.strip():
-            if depth == 0 and not (found and code.lstrip().startswith(("because", "else"))):
-                found.append(LogicalLine(code.strip(), remarks))
+        if code:
+            if depth == 0 and not (found and code.startswith(("because", "else"))):
+                found.append(LogicalLine(code, remarks))
             else:
                 found[-1].lines += depth > 0
                 found[-1].before += filter(None, remarks)
             remarks = []
         kinds = [token.lastgroup for token in tokens]
         depth += kinds.count("open") - kinds.count("close")
-        if comment and code.strip() and depth == 0:
+        if comment and code and depth == 0:
             found[-1].beside = f"{found[-1].beside} {comment}".strip()
         elif comment:
-            found[-1].before.append(lead + comment)
+            found[-1].before.append(remark)
     return found, remarks
 
 
@@ -313,9 +288,4 @@ def _as_written(value: Any) -> Any:
         span = value.span
         text = span.source.line(span.line)[span.column : span.end_column]
         return s.NameOf(span, text) if text[:1].isdigit() and span.line == span.end_line else value
-    if isinstance(value, s.Rule):  # its words are names, no syntax
-        changed = {
-            name: _as_written(tuple(getattr(value, name))) for name in ("parameters", "rows", "clauses", "examples")
-        }
-        return dataclasses.replace(value, **changed)
     return rebuilt(value, _as_written)

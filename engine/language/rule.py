@@ -9,21 +9,32 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.parse import parse
 from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import words_in
 from .core import AxisTerm, ValueTerm, definitions, lefts
-from .definitions import Numbers, Remembered, Value, asked_of, expanded, facts_of_files, numbers_of, refuse_variables
-from .elaborate import elaborated
+from .definitions import (
+    Numbers,
+    Value,
+    asked_of,
+    expanded,
+    facts_of_files,
+    line_of,
+    numbers_of,
+    refuse_override,
+    refuse_variables,
+    remembered,
+)
+from .elaborate import in_rule
 from .evaluate import Expressions
 from .rule_files import (
     FURTHER,
@@ -31,10 +42,10 @@ from .rule_files import (
     collections_paused,
     further_of,
     members,
+    parse_rules,
     parse_stored,
     rule_paths,
     rule_source,
-    within_limits,
 )
 from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
 
@@ -84,6 +95,7 @@ class Rule:
     covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
+    _compiled: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def compiled(self, key: Any, make: Callable[[], T]) -> T:
         """Return the compiled form of the rule for `key`. All sets of rules share it, and `make` runs once."""
@@ -91,38 +103,32 @@ class Rule:
             self._compiled[key] = make()
         return self._compiled[key]  # type: ignore[no-any-return]
 
-    @cached_property
-    def _compiled(self) -> dict[Any, Any]:
-        return {}
-
     @property
     def guards(self) -> tuple[s.Guard, ...]:
         return tuple(c for c in self.clauses if isinstance(c, s.Guard))
 
     @property
     def location(self) -> str:
-        return f"{self.span.source.name}:{self.span.line}"
+        return line_of(self.span)
 
     @cached_property
     def left(self) -> dict[str, ValueTerm]:
         """The values of the pattern of a rule on tensor by name, in order; the last one is the root."""
-        return self._resolved(lambda: definitions(self.match))
+        return self._resolved(definitions, self.match)
 
     @cached_property
     def right(self) -> dict[str, ValueTerm]:
         """Definitions of the template, by name."""
-        return self._resolved(lambda: definitions(self.rewrite))
+        return self._resolved(definitions, self.rewrite)
 
     @cached_property
     def left_axes(self) -> dict[str, tuple[AxisTerm, ...]]:
         """The axes between the brackets of the left sides of its pattern."""
-        return self._resolved(lambda: lefts(self.match))
+        return self._resolved(lefts, self.match)
 
-    def _resolved(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except DplcError as error:
-            raise DplcError(f"rule `{self.name}`: {error.what}", error.span, error.notes, error.hint) from None
+    def _resolved(self, read: Callable[[s.Nodes], T], block: s.Nodes) -> T:
+        with in_rule(self.name):
+            return read(block)
 
 
 @dataclass(frozen=True)
@@ -150,9 +156,6 @@ def pass_name(stem: str) -> str:
     return re.sub(r"^\d+_", "", stem)
 
 
-REMEMBERED = Remembered()
-
-
 class RuleSet:
     """All rules that are loaded, by name and by pass. Built by `load`; immutable afterwards.
 
@@ -163,21 +166,20 @@ class RuleSet:
     """
 
     def __init__(self, files: Iterable[RuleFile], device: str | None = None):
-        self.device, self.files = device, tuple(files)
-        self.numbered = {pass_name(name): name for file in reversed(self.files) for name in _numbered(file.pipelines)}
-        self.files = tuple(map(self._without_numbers, self.files))
-        self.numbers = numbers_of(self.in_force(file.numbers) for file in self.files)
+        self.device, given = device, tuple(files)
+        self.numbered = {pass_name(name): name for file in reversed(given) for name in _numbered(file.pipelines)}
+        self.files = tuple(
+            replace(file, without=tuple(replace(line, name=self.plain(line.name)) for line in file.without))
+            for file in given
+        )
+        self.numbers = numbers_of(self.in_force(file.numbers) for file in given)
         self._literals = {name: number.literal for name, number in self.numbers.items()}
-        facts = (self.in_force(file.facts) for file in self.files)
-        self.facts = facts_of_files(facts, self._literals, REMEMBERED)
+        self.facts = facts_of_files((self.in_force(file.facts) for file in given), self._literals)
         self._words = {*self.numbers, *self.facts}
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or query such facts, as written
-        for file in self.files:
-            for rule in self.in_force(file.rules):
-                self._declare(rule)
-        self._arrange()
-        self.digest = _digest("\0".join(f.source.text for f in self.files))
+        self._add(given)
+        self.digest = _digest("\0".join(file.source.text for file in given))
 
     def examples_at(self, span: Span) -> list[s.Example]:
         """Return the examples of rules that stand, or have a guard, at a place. Members of families share both."""
@@ -201,13 +203,6 @@ class RuleSet:
         """Return the name of a rule or pass without its number in the pipelines; itself with another number."""
         return pass_name(name) if self.numbered.get(pass_name(name)) == name else name
 
-    def _without_numbers(self, file: RuleFile) -> RuleFile:
-        """Return a file whose `without` lines name rules without numbers."""
-        if all(self.plain(line.name) == line.name for line in file.without):
-            return file
-        named = (replace(line, name=self.plain(line.name)) for line in file.without)
-        return replace(file, without=tuple(named))
-
     @cached_property
     def devices(self) -> tuple[str, ...]:
         """The names of the targets that some declaration is for, sorted."""
@@ -222,26 +217,13 @@ class RuleSet:
     def on_device(self, name: str) -> RuleSet:
         """Return the set in force for a target of this name."""
         device = name if name in self.devices else None
-        if device == self.device:
-            return self
-        return self._changed(self.files, f"for {device}", device)
+        return self if device == self.device else self._changed(self.files, f"for {device}", device)
 
     def _changed(self, files: Iterable[RuleFile], how: str, device: str | None) -> RuleSet:
         """Return a set derived from this one, with a digest of its own."""
         out = RuleSet(files, device)
         out.digest = _digest(f"{self.digest} {how}")
         return out
-
-    def _arrange(self) -> None:
-        """Determine the rules of each pass, and the canonical rules."""
-        self.passes: dict[str, tuple[Rule, ...]] = {}
-        for rule in self.rules.values():
-            if not rule.attributes & {"local", "canonical"}:
-                name = pass_name(rule.file)
-                self.passes[name] = (*self.passes.get(name, ()), rule)
-        out = {written.name for file in self.files for written in file.without}
-        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes and r.name not in out)
-        self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
 
     def extended(self, file: RuleFile) -> RuleSet:
         """Return the set with one more file, for tools that read rules at every key of an editor."""
@@ -251,56 +233,50 @@ class RuleSet:
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)
         out.digest = _digest(f"{self.digest}\0{file.source.text}")
-        for rule in self.in_force(file.rules):
-            out._declare(rule)
-        out._arrange()
+        out._add([file])
         return out
 
+    def _add(self, files: Iterable[RuleFile]) -> None:
+        """Declare the rules of files, and determine the rules of each pass and the canonical rules."""
+        for file in files:
+            for rule in self.in_force(file.rules):
+                self._declare(rule)
+        self.passes: dict[str, tuple[Rule, ...]] = {}
+        for rule in self.rules.values():
+            if not rule.attributes & {"local", "canonical"}:
+                name = pass_name(rule.file)
+                self.passes[name] = (*self.passes.get(name, ()), rule)
+        out = {written.name for file in self.files for written in file.without}
+        self.canonical = tuple(r for r in self.rules.values() if "canonical" in r.attributes and r.name not in out)
+        self.locals = tuple(r for r in self.rules.values() if "local" in r.attributes)
+
     def _declare(self, rule: Rule) -> None:
-        earlier = self.rules.get(rule.name)
-        if rule.override and earlier is None:
-            raise DplcError(
-                f"`override rule {rule.name}`, but there is no rule `{rule.name}`",
-                rule.span,
-                (),
-                did_you_mean(rule.name, self.rules),
-            )
-        if earlier is not None and not rule.override:
-            raise DplcError(
-                f"rule `{rule.name}` is declared twice",
-                rule.span,
-                (f"first at {earlier.location}",),
-                f"write `override rule {rule.name}` to replace it",
-            )
-        if earlier is not None:  # the replacement is in the pass of what it replaces
-            rule = replace(rule, file=earlier.file)
+        refuse_override("rule", rule, self.rules, f"write `override rule {rule.name}` to replace it")
+        if rule.override:  # the replacement is in the pass of what it replaces
+            rule = replace(rule, file=self.rules[rule.name].file)
         self.written.pop(rule.name, None)
         if not self._words.isdisjoint(rule.words):
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
             told = (rule, *asked_of(rule.words, self.facts, self._literals))
-            rule = REMEMBERED.made("rule", rule.name, told, partial(self._with_policy, rule))
+            rule = remembered("rule", rule.name, told, partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
         """Return a rule with the names of numbers replaced by values, and facts that are expressions written out."""
         names = ("parameters", "clauses", "rewrite", "covers")
-        made = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
-        return replace(rule, **made)
+        return replace(rule, **{name: expanded(getattr(rule, name), self.facts, self._literals) for name in names})
 
     def without(self, names: set[str]) -> RuleSet:
         """Return the set less some rules; itself if there are none."""
-        if not names & self.rules.keys():
+        if names.isdisjoint(self.rules):
             return self
-        files = (
-            replace(
-                file,
-                rules=tuple(rule for rule in file.rules if rule.name not in names),
-                without=tuple(line for line in file.without if line.name not in names),  # that is done
-            )
-            for file in self.files
-        )
+
+        def kept(declared: Iterable[Any]) -> tuple[Any, ...]:  # a `without` of a name that is gone is done
+            return tuple(one for one in declared if one.name not in names)
+
+        files = (replace(file, rules=kept(file.rules), without=kept(file.without)) for file in self.files)
         return self._changed(files, f"without {sorted(names)}", self.device)
 
     def unpreferred(self, names: set[str]) -> RuleSet:
@@ -337,61 +313,58 @@ def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
-    matches = [c for c in declared.clauses if isinstance(c, s.Match)]
-    rewrites = [c for c in declared.clauses if isinstance(c, s.Rewrite)]
-    for kind, found in (("match", matches), ("rewrite", rewrites)):
-        if len(found) != 1:
-            problem = f"has no `{kind}`" if not found else f"has {len(found)} `{kind}` clauses"
-            hint = None if found else f"write `{kind}` and, indented below it, {PARTS[kind]}"
-            raise DplcError(f"rule `{declared.name}` {problem}", declared.span, (), hint)
+    match, rewrite = _body(declared, s.Match), _body(declared, s.Rewrite)
     _in_order(declared)
+    name, head = declared.name, declared.span
     if declared.level not in LEVELS:
-        head = declared.span
         at = head.source.line(head.line).rfind(declared.level)
-        raise DplcError(
-            f"rule `{declared.name}`: unknown level `{declared.level}`",
-            Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head,
-            (f"levels are {', '.join(LEVELS)}",),
-            did_you_mean(declared.level, LEVELS),
-        )
+        span = Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
+        notes, hint = (f"levels are {', '.join(LEVELS)}",), did_you_mean(declared.level, LEVELS)
+        raise DplcError(f"rule `{name}`: unknown level `{declared.level}`", span, notes, hint)
     for attribute in declared.attributes:
         if attribute not in ATTRIBUTES:
-            what = f"rule `{declared.name}`: unknown attribute `@{attribute}`"
-            known = [f"@{name}" for name in ATTRIBUTES]
-            raise DplcError(what, _place_of(attribute, declared.span), (), did_you_mean(f"@{attribute}", known))
+            hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
+            what = f"rule `{name}`: unknown attribute `@{attribute}`"
+            raise DplcError(what, _place_of(attribute, head), (), hint)
     return Rule(
-        declared.name, declared.level, stem, declared.span, declared.docs, frozenset(declared.attributes),
-        declared.parameters, matches[0].body,
+        name, declared.level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match,
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
-        rewrites[0].body,
-        declared.examples, declared.override, family, declared.words, declared.written,
-        declared.covers, device=declared.device,
+        rewrite, declared.examples, declared.override, family, declared.words, declared.written, declared.covers,
+        device=declared.device,
     )  # fmt: skip
+
+
+def _body(declared: s.Rule, kind: type[s.Match] | type[s.Rewrite]) -> s.Nodes:
+    """Return what the pattern or the template of a rule says. Raises DplcError unless there is one."""
+    found = [clause.body for clause in declared.clauses if isinstance(clause, kind)]
+    if len(found) == 1:
+        return found[0]
+    what, word = f"rule `{declared.name}` has", kind.__name__.lower()
+    if found:
+        raise DplcError(f"{what} {len(found)} `{word}` clauses", declared.span)
+    hint = f"write `{word}` and, indented below it, {PARTS[word]}"
+    raise DplcError(f"{what} no `{word}`", declared.span, (), hint)
 
 
 def _in_order(declared: s.Rule) -> None:
     """Raise DplcError for a clause that is not between the pattern and the template."""
     clauses = declared.written or declared.clauses
-    places = {type(clause): place for place, clause in enumerate(clauses)}
+    kinds = [type(clause) for clause in clauses]
+    pattern, template = kinds.index(s.Match), kinds.index(s.Rewrite)
     for place, clause in enumerate(clauses):
-        early, late = place < places[s.Match], place > places[s.Rewrite]
-        if early or late:
-            where = "below `rewrite`" if late else "above `match`"
-            what = f"rule `{declared.name}`: {CLAUSES.get(type(clause), 'a clause')} {where}"
-            raise DplcError(
-                what, clause.span, (), "clauses stand between `match` and `rewrite`, in the order they are asked"
-            )
+        if not pattern <= place <= template:
+            where = "below `rewrite`" if place > template else "above `match`"
+            what = f"rule `{declared.name}`: {CLAUSES.get(kinds[place], 'a clause')} {where}"
+            hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
+            raise DplcError(what, clause.span, (), hint)
 
 
 def _place_of(attribute: str, head: Span) -> Span:
     """Return the span of an attribute above the head of its rule, or the head if the attribute is not there."""
     for line in range(head.line - 1, 0, -1):
-        text = head.source.line(line)
-        at = text.find(f"@{attribute}")
+        at = head.source.line(line).find(f"@{attribute}")
         if at >= 0:
             return Span(head.source, line, at, line, at + 1 + len(attribute))
-        if text.strip() and not text.lstrip().startswith(("@", "#")):
-            break
     return head
 
 
@@ -415,47 +388,33 @@ CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`",
 Parse = Callable[[Source], s.Nodes]
 
 
-def parse_rules(source: Source) -> s.Nodes:
-    """Return the declarations of a text within the limits, its rules written out."""
-    return elaborated(parse(within_limits(source)))
-
-
 def read_rules(source: Source, parse: Parse = parse_rules, further: Source | None = None) -> RuleFile:
     """Parse one rule file.
 
     further: the file of examples for it, parsed when the examples are first read. Raises DplcError with a caret.
     """
     stem = Path(source.name).stem
-    rules: list[Rule] = []
-    pipelines, without, numbers, facts = [], [], [], []
+    found: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
     more = FurtherExamples(further, parse) if further is not None else None
-    for declaration in parse(source):
-        if isinstance(declaration, s.Rule | s.NumberOf | s.FactOf) and declaration.device is not None:
-            _refuse_device(declaration, declaration.device)
-        if isinstance(declaration, s.Rule):
+    for declared in parse(source):
+        if isinstance(declared, s.Rule | s.NumberOf | s.FactOf) and declared.device is not None:
+            _refuse_device(declared, declared.device)
+        if isinstance(declared, s.Rule):
             if more is not None:
-                declaration = replace(declaration, examples=more.after(declaration))
-            rules += [_rule(member, stem, family) for member, family in members(declaration)]
-        elif isinstance(declaration, s.Pipeline):
-            pipelines.append(declaration)
-            without += [entry for entry in declaration.entries if isinstance(entry, s.Without)]
-        elif isinstance(declaration, s.Without):
-            without.append(declaration)
-        elif isinstance(declaration, s.NumberOf):
-            numbers.append(declaration)
-        elif isinstance(declaration, s.FactOf):
-            facts.append(declaration)
-        elif isinstance(declaration, s.ExamplesOf):
-            hint = f"write them into `{stem}{FURTHER}`, or into the rule"
-            raise DplcError(
-                "examples of a rule stand in the rule, or in the file beside it", declaration.span, (), hint
-            )
+                declared = replace(declared, examples=more.after(declared))
+            found[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
+        elif type(declared) in found:
+            found[type(declared)].append(declared)
+        elif isinstance(declared, s.ExamplesOf):
+            what = "examples of a rule stand in the rule, or in the file beside it"
+            raise DplcError(what, declared.span, (), f"write them into `{stem}{FURTHER}`, or into the rule")
         else:
-            raise DplcError(
-                "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`",
-                declaration.span,
-            )
-    return RuleFile(source, stem, tuple(rules), tuple(pipelines), tuple(without), further, tuple(numbers), tuple(facts))
+            what = "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`"
+            raise DplcError(what, declared.span)
+        if isinstance(declared, s.Pipeline):
+            found[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
+    rules, pipelines, without, numbers, facts = map(tuple, found.values())
+    return RuleFile(source, stem, rules, pipelines, without, further, numbers, facts)
 
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"
@@ -561,11 +520,8 @@ def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
 Overridden = tuple[tuple[str, Value], ...]
 
 
-class Policy:
+class Policy(SimpleNamespace):
     """Numbers by name."""
-
-    def __init__(self, values: Mapping[str, Value]):
-        self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"rules/policy.rw has no number `{name}`")
@@ -589,7 +545,7 @@ def policy_of(rules: RuleSet) -> Policy:
 @lru_cache(maxsize=32)
 def _policy(changed: Overridden) -> Policy:
     values = {name: number.value for name, number in numbers_of(file.numbers for file in built_in_files()).items()}
-    return Policy({**values, **dict(changed)})
+    return Policy(**{**values, **dict(changed)})
 
 
 def overridden(numbers: Numbers) -> Overridden:

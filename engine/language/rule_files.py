@@ -6,29 +6,26 @@ costs a quarter of a cold start. An exploration collects young objects kernel by
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, cached_property, lru_cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
-from ...ir.text import equations
 from ...ir.text import equations as eq
-from ...ir.text import parse as parser
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from . import elaborate, splits
 from .elaborate import elaborated, located
 from .spelling import INDENT, block
-from .typed_slots import substituted
+from .typed_slots import children, parts, substituted
 
 
 @contextmanager
@@ -129,7 +126,13 @@ def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExamp
     lines = block(program, 1)
     for edit in edits:
         lines = list(_edited(lines, edit))
-    return located(_read(lines, node), node.span)  # type: ignore[no-any-return]
+    text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
+    try:
+        return located(_program(text), node.span)  # type: ignore[no-any-return]
+    except DplcError as error:
+        line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
+        note = f"the line is `{line.removeprefix(INDENT)}`"
+        raise DplcError(f"edited, the example is not a program: {error.what}", node.span, (note,)) from None
 
 
 def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
@@ -146,16 +149,6 @@ def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
             yield line if whole else line.replace(edit.before, edit.after[0])
 
 
-def _read(lines: Sequence[str], node: eq.VariedExample) -> s.Nodes:
-    text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
-    try:
-        return _program(text)
-    except DplcError as error:
-        line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
-        note = f"the line is `{line.removeprefix(INDENT)}`"
-        raise DplcError(f"edited, the example is not a program: {error.what}", node.span, (note,)) from None
-
-
 @lru_cache(maxsize=512)  # an editor queries again at every key
 def _program(text: str) -> s.Nodes:
     (found,) = parse(Source("edited", text))
@@ -164,52 +157,46 @@ def _program(text: str) -> s.Nodes:
     return program
 
 
+def parse_rules(source: Source) -> s.Nodes:
+    """Return the declarations of a text within the limits, its rules written out."""
+    return elaborated(parse(within_limits(source)))
+
+
 # A cache of parsed and elaborated built-in rules. Reading it takes a fifth of the time of parsing.
 #
 # The format is JSON, so a tampered cache holds wrong rules at worst, never code. The name of an entry is the digest of
-# the text and of the parser.
+# the text and of what reads texts.
 
 
 def parse_stored(source: Source) -> s.Nodes:
     """Parse a text and elaborate its rules, from the store if the result is there.
 
-    A stored result was within the limits when it was stored. Raises DplcError as `parse` and the elaboration do, and
-    for a text that exceeds a limit.
+    A stored result was within the limits when it was stored. Raises DplcError as `parse_rules` does.
     """
 
     def build(path: Path) -> None:
-        path.write_text(json.dumps(_encode(elaborated(parser.parse(within_limits(source))))), encoding="utf-8")
+        path.write_text(json.dumps(_encode(parse_rules(source))), encoding="utf-8")
 
     try:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
         return _decoded(json.loads(path.read_text(encoding="utf-8")), source)  # type: ignore[no-any-return]
     except (BuildError, OSError, ValueError, LookupError, TypeError):
-        return elaborated(parser.parse(within_limits(source)))  # no writable folder, or a damaged entry
-
-
-MODULES = (
-    "parse",
-    "syntax",
-    "equations",
-)  # what reads texts
+        return parse_rules(source)  # no writable folder, or a damaged entry
 
 
 @cache
 def _parser_digest() -> str:
-    folder = Path(inspect.getfile(s)).parent
-    files = [folder / "grammar.lark", *(folder / f"{name}.py" for name in MODULES)]
-    files += [Path(elaborate.__file__), Path(splits.__file__)]
-    files += [folder.parent / "monoids.py", folder.parent / "monoid_texts.py"]
-    return digest(file.read_bytes() for file in (*files, Path(__file__)))
+    language, text = Path(__file__).parent, Path(inspect.getfile(s)).parent
+    files = (*language.glob("*.py"), *text.glob("*.py"), text / "grammar.lark", *text.parent.glob("monoid*.py"))
+    return digest(file.read_bytes() for file in sorted(files))
 
 
 _CLASSES: dict[str, Any] = {
     name: cls
-    for module in (s, equations)
+    for module in (s, eq)
     for name, cls in vars(module).items()
     if isinstance(cls, type) and issubclass(cls, s.Syntax)
 }
-_FIELDS = {cls: tuple(f.name for f in dataclasses.fields(cls) if f.name != "span") for cls in _CLASSES.values()}
 
 
 T = TypeVar("T")
@@ -218,7 +205,7 @@ T = TypeVar("T")
 class Later(Sequence[T]):
     """Sequence that is computed at its first use."""
 
-    def __init__(self, make: Callable[[], Sequence[T]]):
+    def __init__(self, make: Callable[[], Iterable[T]]):
         self._make = make
 
     @cached_property
@@ -227,9 +214,6 @@ class Later(Sequence[T]):
 
     def __len__(self) -> int:
         return len(self._items)
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._items)
 
     def __getitem__(self, place: Any) -> Any:
         return self._items[place]
@@ -243,17 +227,14 @@ def _encode(value: Any) -> Any:
     """
     if isinstance(value, tuple):
         return [None, *map(_encode, value)]
-    if isinstance(value, s.Syntax):
-        span = value.span
-        place = (span.line, span.column, span.end_line, span.end_column)
-        fields = [
-            {"later": json.dumps(_encode(tuple(getattr(value, name))))}
-            if name in _LATER and isinstance(value, s.Rule | s.ExamplesOf)
-            else _encode(getattr(value, name))
-            for name in _FIELDS[type(value)]
-        ]
-        return [type(value).__name__, *place, *fields]
-    return value
+    if not isinstance(value, s.Syntax):
+        return value
+    span = value.span
+    fields = [
+        {"later": json.dumps(_encode(part))} if name in _LATER else _encode(part)
+        for name, part in zip(parts(type(value)), children(value), strict=True)
+    ]
+    return [type(value).__name__, span.line, span.column, span.end_line, span.end_column, *fields]
 
 
 _LATER = ("examples", "written")
@@ -341,10 +322,8 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         source = Source(str(path), data.decode("utf-8", "replace"))
-        ahead = data[: error.start].decode("utf-8")
-        line, column = ahead.count("\n") + 1, len(ahead) - ahead.rfind("\n") - 1
-        what = f"byte {data[error.start]:#04x} is not UTF-8"
-        raise DplcError(what, Span(source, line, column, line, column + 1), (), "save the file as UTF-8") from None
+        place = _place(source, len(data[: error.start].decode("utf-8")))
+        raise DplcError(f"byte {data[error.start]:#04x} is not UTF-8", place, (), "save the file as UTF-8") from None
 
 
 def further_of(path: Path, name: str = "") -> Source | None:
@@ -356,64 +335,49 @@ def further_of(path: Path, name: str = "") -> Source | None:
 # Families of rules: one rule for each row of names.
 
 
-def _cells(row: s.Syntax) -> Sequence[s.Syntax]:
-    return row.items if isinstance(row, s.Group) else (row,)
-
-
-def _word(cell: s.Syntax) -> str:
-    return cell.text if isinstance(cell, s.NameOf) else str(getattr(cell, "value", "row"))
-
-
-def _telling(declared: s.Rule) -> int:
-    """Return the number of leading values of a row that distinguish the members: their names contain these values."""
-    rows = [tuple(map(_word, _cells(row))) for row in declared.rows]
-    most = max(map(len, rows))
-    return next((n for n in range(1, most + 1) if len({row[:n] for row in rows}) == len(rows)), 1)
+def _said(cell: Any, otherwise: Any) -> Any:
+    """Return the text of a name, or the value of a constant; `otherwise` for other syntax."""
+    return getattr(cell, "text", getattr(cell, "value", otherwise))
 
 
 def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
-    """Yield a rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`."""
+    """Yield a rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`.
+
+    The name of a member contains the leading values of its row that distinguish it from the others.
+    """
     if not declared.rows:
         yield declared, None
         return
-    told = _telling(declared)
-    for row in declared.rows:
-        cells = _cells(row)
-        if len(cells) != len(declared.parameters):
-            raise DplcError(
-                f"family `{declared.name}` has {len(declared.parameters)} parameters, this row has {len(cells)} values",
-                row.span,
-            )
-        names = {p.name: cell for p, cell in zip(declared.parameters, cells, strict=True)}
-        words = ((re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", _word(cell)).lower()) for cell in cells[:told])
-        member = dataclasses.replace(
-            declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
-            clauses=_renamed(declared.clauses, names), covers=_renamed(declared.covers, names),
-            examples=_as_read(declared.examples, partial(_of_member, declared.examples, names)),
-            written=_as_read(declared.written, partial(_renamed, declared.written, names)),
-        )  # fmt: skip
-        yield member, declared.name
+    rows = [row.items if isinstance(row, s.Group) else (row,) for row in declared.rows]
+    words = [tuple(str(_said(cell, "row")) for cell in row) for row in rows]
+    most = max(map(len, words))
+    told = next((n for n in range(1, most + 1) if len({row[:n] for row in words}) == len(words)), 1)
+    given = [parameter.name for parameter in declared.parameters]
+    for row, cells, said in zip(declared.rows, rows, words, strict=True):
+        if len(cells) != len(given):
+            what = f"family `{declared.name}` has {len(given)} parameters, this row has {len(cells)} values"
+            raise DplcError(what, row.span)
+        yield _member(declared, said[:told], dict(zip(given, cells, strict=True))), declared.name
 
 
-def _renamed(nodes: Sequence[Any], names: Mapping[str, s.Syntax]) -> Any:
-    return substituted(tuple(nodes), names, here=True)
+def _member(declared: s.Rule, told: Iterable[str], names: Mapping[str, s.Syntax]) -> s.Rule:
+    """Return a member of a family. told: the words of its name. names: the values of the parameters."""
 
+    def renamed(nodes: Sequence[Any]) -> Any:
+        return substituted(tuple(nodes), names, here=True)
 
-def _as_read(nodes: Sequence[T], make: Callable[[], Sequence[T]]) -> Sequence[T]:
-    """Return the result of `make`, computed at its first use if the nodes were not read yet."""
-    return Later(make) if isinstance(nodes, Later) else make()
+    def examples() -> Iterator[s.Example]:
+        """Yield the examples of all members, and of this one: an example that says `(Op=Conv2d)` is of one."""
+        for example in declared.examples:
+            chosen = {item.name: item.value for item in example.arguments if item.name in names}
+            if all(_said(value, value) == _said(names[name], names[name]) for name, value in chosen.items()):
+                rest = tuple(item for item in example.arguments if item.name not in chosen)
+                yield from renamed((replace(example, arguments=rest),))
 
-
-def _of_member(examples: Sequence[s.Example], names: Mapping[str, s.Syntax]) -> tuple[s.Example, ...]:
-    """Return examples with a member's names in them. One that says `(Op=Conv2d)` is of the member whose Op that is."""
-    own = []
-    for example in examples:
-        chosen = {item.name: item.value for item in example.arguments if item.name in names}
-        if all(_constant(value) == _constant(names[name]) for name, value in chosen.items()):
-            rest = tuple(item for item in example.arguments if item.name not in chosen)
-            own += _renamed((dataclasses.replace(example, arguments=rest),), names)
-    return tuple(own)
-
-
-def _constant(value: Any) -> Any:
-    return getattr(value, "text", getattr(value, "value", value))
+    later: Any = Later if isinstance(declared.examples, Later) else lambda make: tuple(make())
+    words = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in told)
+    return replace(
+        declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
+        clauses=renamed(declared.clauses), covers=renamed(declared.covers),
+        examples=later(examples), written=later(lambda: renamed(declared.written)),
+    )  # fmt: skip

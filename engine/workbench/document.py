@@ -27,7 +27,7 @@ from ..kernels.examples import run_examples
 from ..language import core as s
 from ..language.check import check_rule, errors, kinds_of_facts, lint_rule, load_facts, unread_numbers
 from ..language.elaborate import elaborated
-from ..language.format import format_number
+from ..language.format import format_file
 from ..language.pipeline import pipelines
 from ..language.rule import (
     ATTRIBUTES,
@@ -37,11 +37,10 @@ from ..language.rule import (
     RuleFile,
     RuleSet,
     built_in_files,
-    parse_rules,
     place_of,
     read_rules,
 )
-from ..language.rule_files import FURTHER, further_of
+from ..language.rule_files import FURTHER, further_of, parse_rules
 from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
 from ..language.typed_slots import children
@@ -335,7 +334,7 @@ def completions(document: Document, line: int, column: int) -> list[Word]:
         found += [Word(name, "variable", sort) for name, sort in scope.items()]
         found += [Word(name, "parameter", sort) for name, sort in parameters.items()]
     found += [entry for entry in _entries() if level is None or level in entry.levels]
-    found += [Word(name, "number", format_number(of.declared).strip()) for name, of in rules.numbers.items()]
+    found += [Word(name, "number", format_file([of.declared]).strip()) for name, of in rules.numbers.items()]
     found += [Word(fact.name, "fact", "", "\n".join(fact.docs)) for fact in rules.facts.values()]
     found += [Word(name, "constant") for name in itertools.chain(*CLOSED.values(), CONSTANTS)]
     return found + [Word(name, "op") for name in sorted(schemas.names()) if level == "torch"]
@@ -382,7 +381,7 @@ def meaning(document: Document, line: int, column: int) -> str:
         levels = f"{entry.kind} on {', '.join(entry.levels)}"
         found.append(f"```\n{entry.signature}\n```\n{levels}\n\n{entry.says}\n\n{entry.field_list}".strip())
     if word in rules.numbers:
-        found.append(f"```\n{format_number(rules.numbers[word].declared).strip()}\n```")
+        found.append(f"```\n{format_file([rules.numbers[word].declared]).strip()}\n```")
     if word in rules.facts and not found:
         found.append(f"**{word}**: {' '.join(rules.facts[word].docs)}")
     if word in rules.rules:

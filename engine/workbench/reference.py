@@ -36,7 +36,7 @@ from ..language.check import load_facts
 from ..language.core import FORMS
 from ..language.definitions import format_value
 from ..language.evaluate import FACTS
-from ..language.format import format_fact, format_number, format_rule
+from ..language.format import format_file, format_rule
 from ..language.pipeline import pipelines
 from ..language.rule import LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
@@ -270,11 +270,11 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     made["statements.md"] = ["# Statements and values", *_words(nodes())]
     made["facts.md"] = ["# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"]
     made["facts.md"] += [*_words(facts()), "\n## Facts in rule files"]
-    made["facts.md"] += [f"\n### {one.name}\n\n{_code(format_fact(one))}" for file in rules.files for one in file.facts]
+    made["facts.md"] += [f"\n### {one.name}\n\n{_code(format_file([one]))}" for f in rules.files for one in f.facts]
     override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
     constants = made["constants.md"] = [f"# Constants\n\n{override}"]
     for name, constant in rules.numbers.items():
-        value, declared = format_value(constant.value), _code(format_number(constant.declared))
+        value, declared = format_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
         if name in readers:
             constants.append(f"Read by {', '.join(map(_link, readers[name]))}.")
