@@ -25,11 +25,14 @@ from ...ir.text.parse import parse
 from ...ir.text.print_statements import print_expr
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
-from .splits import Splits, SplitTemplate, steps
+from .splits import Splits, steps
 from .typed_slots import children, is_variable, names, rebuilt, substituted, walk
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
+
+
+Declared = eq.GuardGroup | eq.StatementForm  # what the rules of a file share
 
 
 def refuse_words(declared: s.Syntax) -> None:
@@ -38,7 +41,7 @@ def refuse_words(declared: s.Syntax) -> None:
     Examples are programs with names of their own.
     """
     head = f"rule `{declared.name}`: " if isinstance(declared, s.Rule) else ""
-    giving = declared if isinstance(declared, s.FactOf | eq.GuardGroup | eq.StatementForm) else ()
+    giving = declared if isinstance(declared, s.FactOf | Declared) else ()
     for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
         for name, span in _given(node):
             kind = kind_of_word(name)
@@ -195,9 +198,9 @@ _WORDS: dict[type, str] = {
 class Shared:
     """The forms and the groups of guards of one file. A form may hold those above it."""
 
-    def __init__(self, declared: Iterable[eq.GuardGroup | eq.StatementForm]):
+    def __init__(self, declared: Iterable[Declared]):
         self.known: dict[tuple[str, str], Any] = {}
-        self.used: set[tuple[str, str]] = set()
+        self.unused: dict[tuple[str, str], s.Syntax] = {}
         for one in declared:
             key = word, _ = _WORDS[type(one)], one.name
             if key in self.known:
@@ -209,7 +212,7 @@ class Shared:
                     raise DplcError(f"the parameters of `{word}` are names, each once", item.span)
             if isinstance(one, eq.StatementForm):
                 one = replace(one, body=self.written_out(one.body))
-            self.known[key] = one
+            self.known[key] = self.unused[key] = one
             _check_shared(one, _body(one))
 
     def written_out(self, nodes: s.Nodes) -> s.Nodes:
@@ -234,21 +237,20 @@ class Shared:
             counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
             what = f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}"
             raise DplcError(what, call.span)
-        self.used.add((word, call.fn))
+        self.unused.pop((word, call.fn), None)
         return substituted(_body(found), dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
 
     def finish(self) -> None:
         """Raise DplcError for a declaration that no rule of the file names."""
-        for (word, name), declared in self.known.items():
-            if (word, name) not in self.used:
-                raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
+        for (word, name), declared in self.unused.items():
+            raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
 
 
-def _body(declared: eq.GuardGroup | eq.StatementForm) -> s.Nodes:
+def _body(declared: Declared) -> s.Nodes:
     return declared.guards if isinstance(declared, eq.GuardGroup) else declared.body
 
 
-def _check_shared(declared: eq.GuardGroup | eq.StatementForm, body: s.Nodes) -> None:
+def _check_shared(declared: Declared, body: s.Nodes) -> None:
     """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
     given = list(names(declared.parameters))
     if isinstance(declared, eq.StatementForm):
@@ -273,14 +275,15 @@ def _check_shared(declared: eq.GuardGroup | eq.StatementForm, body: s.Nodes) -> 
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
 
 
+BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
 
 def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
     """Return the template of a rule with its `let`s written out."""
-    taken = {p.name: p.span for p in rule.parameters}
-    for clause in rule.clauses:
-        if isinstance(clause, s.LetClause | s.PickClause):
+    taken: dict[str, Span] = {}
+    for clause in (*rule.parameters, *rule.clauses):
+        if isinstance(clause, BINDERS):
             taken[clause.name] = clause.span
         elif isinstance(clause, s.Match):
             for name in names(clause.body):
@@ -327,8 +330,8 @@ def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
     written = tuple(declarations)
     for one in written:
         refuse_words(one)
-    shared = Shared(one for one in written if isinstance(one, eq.GuardGroup | eq.StatementForm))
-    kept = (one for one in written if not isinstance(one, eq.GuardGroup | eq.StatementForm))
+    shared = Shared(one for one in written if isinstance(one, Declared))
+    kept = (one for one in written if not isinstance(one, Declared))
     found = tuple(_rule(one, shared) if isinstance(one, s.Rule) else one for one in kept)
     shared.finish()
     return found
@@ -377,14 +380,13 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
         rule = replace(rule, clauses=tuple(clauses))
     rule = replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
     splits = Splits(rule)
-    template = SplitTemplate(splits)
     written: list[s.Syntax] = []
     for clause in rule.clauses:
         if isinstance(clause, eq.SplitClause | eq.JoinClause):
             written += splits.fresh_names(clause)
         elif isinstance(clause, s.Rewrite):
-            written.append(replace(clause, body=template.block(clause.body)))
+            written.append(replace(clause, body=splits.block(clause.body)))
         else:
-            written.append(template.clause(clause) if splits.all else clause)
-    template.finish()
+            written.append(splits.clause(clause) if splits.all else clause)
+    splits.finish()
     return tuple(written), tuple(splits.covers())

@@ -154,7 +154,7 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.LetClause: lambda node: [f"let {node.name} = {expression(node.value)}"],
     s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,
-    eq.JoinClause: lambda node: [f"join {items(node.names)} => {expression(node.part)}"],
+    eq.JoinClause: lambda node: [f"join {items(node.what)} => {items(node.parts)}"],
     eq.UseGuards: lambda node: [f"guards {expression(node.call)}"],
     s.Example: _example,
     eq.VariedExample: _example,

@@ -22,6 +22,12 @@ from .typed_slots import children, names, names_in, rebuilt, substituted, walk
 # `//` among the sizes says that the digits divide the extent. Otherwise a guard (`< M`) marks the end.
 
 
+AXES = ("BLOCK", "THREAD", "REG", "VEC")
+LOOPS = ("serial", "reduce", "free", "VEC")
+WITHIN, SPLIT = "within", "split"
+Held = frozenset[str]  # names that a loop of the template binds: they are not replaced
+
+
 @dataclass(eq=False)
 class Digit:
     """A part of a split or join, or what is split again. cut: the split of this digit."""
@@ -106,30 +112,36 @@ def product(sizes: Iterable[s.Syntax]) -> s.Syntax:
 
 
 class Splits:
-    """All splits and joins of a rule. wholes: by the axis or loop of the pattern; digits: by name, the last of each."""
+    """All splits and joins of a rule. Pass the clauses to `clause`, the template to `block`, then call `finish`.
+
+    wholes: by the axis or loop of the pattern; digits: by name, the last of each.
+    """
 
     def __init__(self, rule: s.Rule):
-        self.rule = rule
         self.sizes = dict(axes_and_loops(next((c.body for c in rule.clauses if isinstance(c, s.Match)), ())))
         bound = {clause.name for clause in rule.clauses if isinstance(clause, s.LetClause | s.PickClause)}
         self.given = {parameter.name for parameter in rule.parameters} | bound
         self.fresh: set[str] = set()  # parts that are called after what is split
         self.wholes: dict[str, MixedRadix] = {}
-        self.sums: list[MixedRadix] = []  # of what has no name: `split j*F + r => ..`
         self.digits: dict[str, Digit] = {}
         self.all: list[MixedRadix] = []
+        self.under = scopes(rule)
+        self.placed: set[str] = set()
+        asked: set[str] = set()
         for clause in rule.clauses:
             if isinstance(clause, eq.SplitClause):
                 self._split(clause)
             elif isinstance(clause, eq.JoinClause):
                 self._join(clause)
+            for call in walk(clause if isinstance(clause, s.Rewrite) else ()):
+                if isinstance(call, s.Apply) and call.fn == WITHIN:
+                    asked |= {name.text for name in names(call.items)}
+        self.guarded = [name for name, whole in self.wholes.items() if whole.guarded and name not in asked]
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
         """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
-        split = isinstance(clause, eq.SplitClause)
-        what, parts = (clause.what, clause.parts) if split else (clause.names, (clause.part,))  # type: ignore[union-attr]
-        said = names_in(what)
-        for part in parts:
+        said = names_in(clause.what)
+        for part in clause.parts:
             base, _, suffix = part.name.rpartition("_")
             if base in said & self.sizes.keys() and suffix and part.name not in self.given | self.fresh:
                 self.fresh.add(part.name)
@@ -168,8 +180,6 @@ class Splits:
         for digit in cut:
             digit.cut = split
         self.digits |= {digit.name: digit for digit in split.digits}
-        if not named:
-            self.sums.append(split)
         self.all.append(split)
 
     def _whole(self, node: s.NameOf, split: MixedRadix) -> None:
@@ -214,15 +224,191 @@ class Splits:
 
     # ---- joins
     def _join(self, clause: eq.JoinClause) -> None:
-        if len(clause.names) < 2:
-            raise DplcError("a join is of two axes or loops, or more", clause.names[0].span)
-        sizes, part = tuple(self.sizes.get(name.text, name) for name in clause.names), clause.part
-        join = MixedRadix(clause.names[0].span, clause.names, product(sizes), sizes)
-        for name in clause.names:
+        at = clause.what[0].span
+        if len(clause.what) < 2:
+            raise DplcError("a join is of two axes or loops, or more", at)
+        sizes, (part,) = tuple(self.sizes.get(name.text, name) for name in clause.what), clause.parts
+        join = MixedRadix(at, clause.what, product(sizes), sizes)
+        for name in clause.what:
             self._whole(name, join)
         join.digits.append(Digit(part.name, part.span, part.size, part.role, join))
         self.digits[part.name] = join.digits[0]
         self.all.append(join)
+
+    # ---- the template with splits and joins written out: axes and loops of parts, substitutions, guards
+    def finish(self) -> None:
+        """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
+        bound = self.given | (self.sizes.keys() - self.wholes.keys())  # without the template
+        for split in self.all:
+            for digit in split.digits:
+                if digit.cut is None and digit.name not in self.placed | bound:
+                    hint = f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`"
+                    raise DplcError(f"the part `{digit.name}` is neither an axis nor a loop", digit.span, (), hint)
+            if not split.used:
+                raise DplcError("the template puts nothing back that this splits", split.span)
+
+    # ---- clauses
+    def clause(self, node: Any) -> Any:
+        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
+        if isinstance(node, s.Match):
+            return node
+        if isinstance(node, s.Apply) and node.fn == SPLIT and len(node.items) == 1:
+            return self._run(s.Run(node.span, node.items[0]), frozenset()).base
+        if isinstance(node, s.Subscript):
+            items = tuple(made for item in node.items for made in self._placed_part(node.base, item))
+            return replace(node, items=items)
+        return rebuilt(node, self.clause)
+
+    def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
+        """Rewrite `row := 7` to a substitution of the axis or loop that contains the part, with 7 for the part."""
+        part = item.left.text if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf) else ""
+        homes = self._substituted(base, frozenset()) if part and part not in self.wholes else {}
+        found = [(name, home) for name, home in homes.items() if any(part == digit.name for digit in home.every())]
+        for name, home in found:
+            whole = home.value(name, frozenset({part}), item.span)
+            value = substituted(whole, {part: item.right}, words=False)  # type: ignore[attr-defined]
+            yield s.Substitution(item.span, s.NameOf(item.left.span, name), value)  # type: ignore[attr-defined]
+        if not found:
+            yield item
+
+    # ---- statements
+    def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
+        """Rewrite the statements of a block; adjacent runs share a guard."""
+        found: list[s.Syntax] = []
+        for ends, group in itertools.groupby(statements, lambda statement: self._ends(statement, held)):
+            body = tuple(self.node(statement, held) for statement in group)
+            found += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
+        return tuple(found)
+
+    def _ends(self, statement: s.Syntax, held: Held) -> tuple[str, ...]:
+        """Return the axes and loops whose end a run must respect."""
+        under = self._substituted(statement.run.base, held) if isinstance(statement, s.RunStatement) else {}
+        return tuple(name for name in self.guarded if name in under)
+
+    def _within(self, items: Iterable[s.Syntax], body: s.Nodes, at: Span, held: Held) -> s.Nodes:
+        """Put statements under the guards that digits are not beyond the end of some axes and loops."""
+        for item in reversed([*items]):
+            body = (s.IfBlock(at, self._end(item, held), body),)
+        return body
+
+    def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
+        digit = self.digits.get(node.var)
+        if digit is None:
+            hint = did_you_mean(node.var, self.digits) or f"write its bounds: `for {node.var} in 0..N:`"
+            raise DplcError(f"no split has a part `{node.var}`", node.span, (), hint)
+        if digit.role not in LOOPS:
+            raise _no_such_role(digit, node.span, "a loop", "an axis", f"serial`; loops are {', '.join(LOOPS)}")
+        self.placed.add(node.var)
+        stop = self.node(digit.count, held)
+        attributes = (s.NameOf(digit.span, digit.role), *self.node(node.attributes, held))
+        body = self.block(node.body, held | {node.var})
+        return s.ForLoop(node.span, node.var, s.Number(node.span, 0), stop, None, attributes, body)
+
+    def node(self, node: Any, held: Held) -> Any:
+        """Return a piece of a template with the split names written out."""
+        match node:
+            case tuple():
+                return tuple(self.node(item, held) for item in node)
+            case s.NameOf():
+                digit = self.digits.get(node.text)
+                home = digit.cut if digit is not None else self.wholes.get(node.text)
+                if node.text in held or home is None:
+                    return node
+                home.use()
+                return home.value(node.text, held, node.span)
+            case s.Apply() if node.fn == WITHIN and node.items:
+                conditions = [self._end(item, held) for item in node.items]
+                return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
+            case s.Apply(fn="Tile" | "SharedTile"):
+                return replace(node, items=tuple(one for item in node.items for one in self._axes(node.fn, item, held)))
+            case s.Subscript():
+                items = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
+                return replace(node, base=self.node(node.base, held), items=tuple(items))
+            case s.Substitution():
+                return replace(node, right=self.node(node.right, held))
+            case eq.PartLoop():
+                return self._loop(node, held)
+            case s.IfBlock(condition=s.Apply() as asked) if asked.fn == WITHIN:
+                return self._within(asked.items, self.block(node.body, held), node.span, held)[0]
+            case s.RunStatement():
+                return replace(node, run=self._run(node.run, held), changes=self.node(node.changes, held))
+            case s.Comprehension():
+                held = held | {node.variable}
+            case s.ForLoop():
+                self.placed.add(node.var)
+        if not isinstance(node, s.Syntax):
+            return node
+        bound = {node.var} if isinstance(node, s.ForLoop) else node.names if isinstance(node, s.EachBlock) else ()
+        body: Any = getattr(node, "body", None)
+        made = rebuilt(replace(node, body=None) if body else node, lambda part: self.node(part, held))  # type: ignore[call-arg]
+        return replace(made, body=self.block(body, held | {*bound})) if body else made
+
+    def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
+        """Yield an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
+        base = item.base if isinstance(item, s.Run) else item
+        known: Any = self.wholes if isinstance(item, s.Run) else self.digits
+        home = known.get(base.text) if isinstance(base, s.NameOf) else None
+        if isinstance(item, s.AxisItem):
+            self.placed.add(item.name)
+        if home is not None:
+            for digit in home.every() if isinstance(item, s.Run) else (home,):
+                if digit.cut is None or digit is home:
+                    yield self._axis(op, digit, base, held)
+        else:
+            yield item if isinstance(item, s.Run | s.NameOf) else self.node(item, held)
+
+    def _axis(self, op: str, digit: Digit, at: s.Syntax, held: Held) -> s.AxisItem:
+        size = self.node(digit.count, held)
+        if op == "SharedTile":  # its axes are labels
+            return s.AxisItem(at.span, digit.name, size, None, None, None)
+        if digit.role not in AXES:
+            raise _no_such_role(digit, at.span, "an axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")
+        self.placed.add(digit.name)
+        return s.AxisItem(at.span, digit.name, size, digit.role, None, None)
+
+    # ---- runs and guards
+    def _run(self, run: s.Run, held: Held) -> s.Run:
+        """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
+        said, inner = (run.base.items, run.base.base) if isinstance(run.base, s.Subscript) else ((), run.base)
+        own = {item.left.text for item in said if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf)}
+        items = tuple(self.node(item, held) for item in said)
+        at = run.base.span
+        moved = [
+            (home, name, s.NameOf(at, name))
+            for name, home in self._substituted(run.base, held).items()
+            if name not in own
+        ]
+        if isinstance(inner, s.NameOf) and inner.text in self.under:
+            sums = (split for split in self.all if not isinstance(split.what[0], s.NameOf))  # `split j*F + r => ..`
+            moved += [(split, "", split.what[0]) for split in sums]  # type: ignore[misc]
+        for home, name, left in moved:
+            home.use()
+            items += (s.Substitution(at, left, home.value(name, held, at)),)
+        return replace(run, base=s.Subscript(at, inner, items)) if items else run
+
+    def _substituted(self, base: s.Syntax, held: Held) -> dict[str, MixedRadix]:
+        """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
+        while isinstance(base, s.Subscript | s.Member):
+            base = base.base
+        under = self.under.get(base.text, frozenset()) if isinstance(base, s.NameOf) else frozenset()
+        return {
+            name: home
+            for name, home in self.wholes.items()
+            if name in under and (name not in held or name in self.digits)
+        }
+
+    def _end(self, item: s.Syntax, held: Held) -> s.Syntax:
+        """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
+        name = item.text if isinstance(item, s.NameOf) else ""
+        home = self.wholes.get(name)
+        if home is None or home.joined:
+            hint = did_you_mean(name, self.wholes)
+            raise DplcError("`within` asks of an axis or loop that this rule splits", item.span, (), hint)
+        if not home.guarded or home.size is None:
+            notes = ("a `//` among the sizes of its parts says that they divide it",)
+            raise DplcError(f"`{name}` has no ragged end", item.span, notes)
+        home.use()
+        return s.Operation(item.span, "<", home.value(name, held, item.span), home.size)
 
 
 def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
@@ -257,218 +443,6 @@ def axes_and_loops(statements: s.Nodes | s.Syntax) -> Iterator[tuple[str, s.Synt
             yield node.var, node.stop
 
 
-# Templates with their splits and joins written out: axes and loops of parts, substitutions, guards.
-
-
-AXES = ("BLOCK", "THREAD", "REG", "VEC")
-LOOPS = ("serial", "reduce", "free", "VEC")
-WITHIN, SPLIT = "within", "split"
-Held = frozenset[str]  # names that a loop of the template binds: they are not replaced
-
-
-class SplitTemplate:
-    """Rewriter of the template of a rule. Call `block`, then `finish`."""
-
-    def __init__(self, splits: Splits):
-        self.splits = splits
-        self.under = scopes(splits.rule)
-        self.placed: set[str] = set()
-        asked = {
-            name.text
-            for clause in splits.rule.clauses
-            if isinstance(clause, s.Rewrite)
-            for call in walk(clause.body)
-            if isinstance(call, s.Apply) and call.fn == WITHIN
-            for name in names(call.items)
-        }
-        self.guarded = [name for name, whole in splits.wholes.items() if whole.guarded and name not in asked]
-
-    def finish(self) -> None:
-        """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
-        bound = self.splits.given | (self.splits.sizes.keys() - self.splits.wholes.keys())  # without the template
-        for split in self.splits.all:
-            for digit in split.digits:
-                if digit.cut is None and digit.name not in self.placed | bound:
-                    hint = f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`"
-                    raise DplcError(f"the part `{digit.name}` is neither an axis nor a loop", digit.span, (), hint)
-            if not split.used:
-                raise DplcError("the template puts nothing back that this splits", split.span)
-
-    # ---- clauses
-    def clause(self, node: Any) -> Any:
-        """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
-        if isinstance(node, s.Match):
-            return node
-        if isinstance(node, s.Apply) and node.fn == SPLIT and len(node.items) == 1:
-            return self._run(s.Run(node.span, node.items[0]), frozenset()).base
-        if isinstance(node, s.Subscript):
-            items = tuple(made for item in node.items for made in self._placed_part(node.base, item))
-            return replace(node, items=items)
-        return rebuilt(node, self.clause)
-
-    def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
-        """Rewrite `row := 7` to a substitution of the axis or loop that contains the part, with 7 for the part."""
-        part = item.left.text if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf) else ""
-        homes = self._substituted(base, frozenset()) if part and part not in self.splits.wholes else {}
-        found = [(name, home) for name, home in homes.items() if any(part == digit.name for digit in home.every())]
-        for name, home in found:
-            whole = home.value(name, frozenset({part}), item.span)
-            value = substituted(whole, {part: item.right}, words=False)  # type: ignore[attr-defined]
-            yield s.Substitution(item.span, s.NameOf(item.left.span, name), value)  # type: ignore[attr-defined]
-        if not found:
-            yield item
-
-    # ---- statements
-    def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
-        """Rewrite the statements of a block; adjacent runs share a guard."""
-        found: list[s.Syntax] = []
-        for ends, group in itertools.groupby(statements, lambda statement: self._ends(statement, held)):
-            body = tuple(self.statement(statement, held) for statement in group)
-            found += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
-        return tuple(found)
-
-    def _ends(self, statement: s.Syntax, held: Held) -> tuple[str, ...]:
-        """Return the axes and loops whose end a run must respect."""
-        under = self._substituted(statement.run.base, held) if isinstance(statement, s.RunStatement) else {}
-        return tuple(name for name in self.guarded if name in under)
-
-    def _within(self, items: Iterable[s.Syntax], body: s.Nodes, at: Span, held: Held) -> s.Nodes:
-        """Put statements under the guards that digits are not beyond the end of some axes and loops."""
-        for item in reversed([*items]):
-            body = (s.IfBlock(at, self._end(item, held), body),)
-        return body
-
-    def statement(self, node: s.Syntax, held: Held) -> s.Syntax:
-        if isinstance(node, eq.PartLoop):
-            return self._loop(node, held)
-        if isinstance(node, s.ForLoop):
-            self.placed.add(node.var)
-        if isinstance(node, s.IfBlock) and isinstance(node.condition, s.Apply) and node.condition.fn == WITHIN:
-            return self._within(node.condition.items, self.block(node.body, held), node.span, held)[0]
-        if isinstance(node, s.RunStatement):
-            return replace(node, run=self._run(node.run, held), changes=self.node(node.changes, held))
-        return self.node(node, held)  # type: ignore[no-any-return]
-
-    def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
-        digit = self.splits.digits.get(node.var)
-        if digit is None:
-            hint = did_you_mean(node.var, self.splits.digits) or f"write its bounds: `for {node.var} in 0..N:`"
-            raise DplcError(f"no split has a part `{node.var}`", node.span, (), hint)
-        if digit.role not in LOOPS:
-            raise _no_such_role(digit, node.span, "a loop", "an axis", f"serial`; loops are {', '.join(LOOPS)}")
-        self.placed.add(node.var)
-        stop = self.node(digit.count, held)
-        attributes = (s.NameOf(digit.span, digit.role), *self.node(node.attributes, held))
-        body = self.block(node.body, held | {node.var})
-        return s.ForLoop(node.span, node.var, s.Number(node.span, 0), stop, None, attributes, body)
-
-    # ---- expressions
-    def node(self, node: Any, held: Held) -> Any:
-        """Return a piece of a template with the split names written out."""
-        if isinstance(node, tuple):
-            return tuple(self.node(item, held) for item in node)
-        if isinstance(node, s.NameOf):
-            return self._name(node, held)
-        if isinstance(node, s.Apply):
-            return self._apply(node, held)
-        if isinstance(node, s.Subscript):
-            items = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
-            return replace(node, base=self.node(node.base, held), items=tuple(items))
-        if isinstance(node, s.Substitution):
-            return replace(node, right=self.node(node.right, held))
-        if isinstance(node, s.Comprehension):
-            held = held | {node.variable}
-        if not isinstance(node, s.Syntax):
-            return node
-        bound = {node.var} if isinstance(node, s.ForLoop) else node.names if isinstance(node, s.EachBlock) else ()
-        body: Any = getattr(node, "body", None)
-        made = rebuilt(replace(node, body=None) if body else node, lambda part: self.node(part, held))  # type: ignore[call-arg]
-        return replace(made, body=self.block(body, held | {*bound})) if body else made
-
-    def _name(self, node: s.NameOf, held: Held) -> s.Syntax:
-        digit = self.splits.digits.get(node.text)
-        home = digit.cut if digit is not None else self.splits.wholes.get(node.text)
-        if node.text in held or home is None:
-            return node
-        home.use()
-        return home.value(node.text, held, node.span)
-
-    def _apply(self, node: s.Apply, held: Held) -> s.Syntax:
-        if node.fn == WITHIN and node.items:
-            conditions = [self._end(item, held) for item in node.items]
-            return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
-        if node.fn in ("Tile", "SharedTile"):
-            items = tuple(made for item in node.items for made in self._axes(node.fn, item, held))
-            return replace(node, items=items)
-        return replace(node, items=self.node(node.items, held))
-
-    def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
-        """Yield an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
-        base = item.base if isinstance(item, s.Run) else item
-        known: Any = self.splits.wholes if isinstance(item, s.Run) else self.splits.digits
-        home = known.get(base.text) if isinstance(base, s.NameOf) else None
-        if isinstance(item, s.AxisItem):
-            self.placed.add(item.name)
-        if home is not None:
-            for digit in home.every() if isinstance(item, s.Run) else (home,):
-                if digit.cut is None or digit is home:
-                    yield self._axis(op, digit, base, held)
-        else:
-            yield item if isinstance(item, s.Run | s.NameOf) else self.node(item, held)
-
-    def _axis(self, op: str, digit: Digit, at: s.Syntax, held: Held) -> s.AxisItem:
-        size = self.node(digit.count, held)
-        if op == "SharedTile":  # its axes are labels
-            return s.AxisItem(at.span, digit.name, size, None, None, None)
-        if digit.role not in AXES:
-            raise _no_such_role(digit, at.span, "an axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")
-        self.placed.add(digit.name)
-        return s.AxisItem(at.span, digit.name, size, digit.role, None, None)
-
-    # ---- runs and guards
-    def _run(self, run: s.Run, held: Held) -> s.Run:
-        """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
-        said, inner = (run.base.items, run.base.base) if isinstance(run.base, s.Subscript) else ((), run.base)
-        own = {item.left.text for item in said if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf)}
-        items = tuple(self.node(item, held) for item in said)
-        at = run.base.span
-        moved = [
-            (home, name, s.NameOf(at, name))
-            for name, home in self._substituted(run.base, held).items()
-            if name not in own
-        ]
-        if isinstance(inner, s.NameOf) and inner.text in self.under:
-            moved += [(split, "", split.what[0]) for split in self.splits.sums]  # type: ignore[misc]
-        for home, name, left in moved:
-            home.use()
-            items += (s.Substitution(at, left, home.value(name, held, at)),)
-        return replace(run, base=s.Subscript(at, inner, items)) if items else run
-
-    def _substituted(self, base: s.Syntax, held: Held) -> dict[str, MixedRadix]:
-        """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
-        while isinstance(base, s.Subscript | s.Member):
-            base = base.base
-        under = self.under.get(base.text, frozenset()) if isinstance(base, s.NameOf) else frozenset()
-        return {
-            name: home
-            for name, home in self.splits.wholes.items()
-            if name in under and (name not in held or name in self.splits.digits)
-        }
-
-    def _end(self, item: s.Syntax, held: Held) -> s.Syntax:
-        """Return the condition of `within(i)`: the digits of `i` are not beyond its end."""
-        name = item.text if isinstance(item, s.NameOf) else ""
-        home = self.splits.wholes.get(name)
-        if home is None or home.joined:
-            hint = did_you_mean(name, self.splits.wholes)
-            raise DplcError("`within` asks of an axis or loop that this rule splits", item.span, (), hint)
-        if not home.guarded or home.size is None:
-            notes = ("a `//` among the sizes of its parts says that they divide it",)
-            raise DplcError(f"`{name}` has no ragged end", item.span, notes)
-        home.use()
-        return s.Operation(item.span, "<", home.value(name, held, item.span), home.size)
-
-
 def _no_such_role(digit: Digit, at: Span, kind: str, other: str, options: str) -> DplcError:
     """Return the error for a part that is placed as a loop or an axis, and is the other or neither."""
     role = "" if digit.role is None else f"{other}, {digit.role}, "
@@ -493,15 +467,13 @@ def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:
         if isinstance(node, s.Statement | s.ForLoop) and node.body is not None:
             visit(node.body, above | dict(axes_and_loops(replace(node, body=()))).keys())
         elif isinstance(node, s.Syntax):
-            for part in children(node):
-                visit(part, above)
+            visit(children(node), above)
 
     for clause in rule.clauses:
         if isinstance(clause, s.Match):
             visit(clause.body, frozenset())
         elif isinstance(clause, s.LetClause | s.PickClause):
-            value = clause.value if isinstance(clause, s.LetClause) else clause.domain
-            found = [under[name.text] for name in names(value) if name.text in under]
-            if found and not any(isinstance(call, s.Apply) and call.fn == SPLIT for call in walk(value)):
+            found = [under[name.text] for name in names(clause) if name.text in under]
+            if found and not any(isinstance(call, s.Apply) and call.fn == SPLIT for call in walk(clause)):
                 under[clause.name] = frozenset().union(*found)
     return under

@@ -35,10 +35,10 @@ class SplitClause(Syntax):
 
 @syntax_node
 class JoinClause(Syntax):
-    """`join a, b => part`: one axis or loop over all pairs, the first outermost."""
+    """`join a, b => part`: one axis or loop over all pairs, the first outermost. parts: one."""
 
-    names: tuple[s.NameOf, ...]
-    part: SplitPart
+    what: tuple[s.NameOf, ...]
+    parts: tuple[SplitPart, ...]
 
 
 @syntax_node

@@ -446,8 +446,8 @@ class _Build(Transformer[Any, Any]):
 
     def pipeline(self, meta: Any, c: list[Any]) -> s.Pipeline:
         place, docs, _, name = self.head(c)
-        of = (replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
-        return s.Pipeline(place, docs, name, tuple(of))
+        of = tuple(replace(x, pipeline=name) if isinstance(x, s.Without) else x for x in _of(c, s.Syntax))
+        return s.Pipeline(place, docs, name, of)
 
     def pass_entry(self, meta: Any, c: list[Any]) -> s.PassEntry:
         name, alias = (*_of(c, Token), None)[:2]
@@ -463,8 +463,8 @@ class _Build(Transformer[Any, Any]):
         return q.SplitClause(self.span(meta), tuple(what), size, first, tuple(further))
 
     def join_clause(self, meta: Any, c: list[Any]) -> q.JoinClause:
-        names = tuple(s.NameOf(self.place(x), str(x)) for x in c[:-1])
-        return q.JoinClause(self.span(meta), names, c[-1])
+        *names, part = c
+        return q.JoinClause(self.span(meta), tuple(s.NameOf(self.place(x), str(x)) for x in names), (part,))
 
     def for_part(self, meta: Any, c: list[Any]) -> q.PartLoop:
         return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
