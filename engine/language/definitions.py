@@ -20,7 +20,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .evaluate import CONSTANTS, FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import is_variable, names, rebuilt, substituted, walk
+from .typed_slots import LEAVES, is_variable, names, rebuilt, substituted, walk
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -178,6 +178,7 @@ def format_value(value: Value) -> str:
 
 
 Facts = Mapping[str, s.FactOf]
+Literals = Mapping[str, s.Syntax]  # the values of numbers, by name
 T = TypeVar("T")
 
 
@@ -196,7 +197,7 @@ def remembered(kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], 
     return found
 
 
-def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str, s.Syntax]) -> dict[str, s.FactOf]:
+def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Literals) -> dict[str, s.FactOf]:
     """Return the facts of some files, each with numbers and earlier facts written out.
 
     A fact may use the facts above it. A fact that overrides another is declared at the position of the first.
@@ -205,10 +206,14 @@ def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Mapping[str,
     found: dict[str, s.FactOf] = {}
     every = _overridden(fact for file in files for fact in file)
     for place, declared in enumerate(every):
-        _check_fact(declared, found, {fact.name for fact in every[place:]})
-        told = (declared, *asked_of(words_in(declared.value), found, literals))
-        written = partial(_written, declared, found, literals)
-        found[declared.name] = remembered("fact", declared.name, told, written)
+        name, words = declared.name, words_in(declared.value)
+        if name in found:
+            notes = (f"first at {line_of(found[name].span)}",)
+            hint = f"choose another name; `override fact {name}(..)` replaces it"
+            raise DplcError(f"fact `{name}` is declared twice", declared.span, notes, hint)
+        late = {fact.name for fact in every[place:]}.intersection(words)  # itself, and facts below it
+        told = (declared, late, *asked_of(words, found, literals))
+        found[name] = remembered("fact", name, told, partial(_written, declared, late, found, literals))
     return found
 
 
@@ -243,50 +248,43 @@ def _signature(fact: s.FactOf) -> str:
     return f"`{fact.name}({', '.join(f'{p.name}: {p.sort}' for p in fact.parameters)}) -> {fact.result}`"
 
 
-def asked_of(words: Iterable[str], facts: Facts, literals: Mapping[str, s.Syntax]) -> list[s.Syntax]:
+def asked_of(words: Iterable[str], facts: Facts, literals: Literals) -> list[s.Syntax]:
     """Return the facts and the numbers that words name."""
     return [found for word in words if (found := facts.get(word) or literals.get(word)) is not None]
 
 
-def _written(declared: s.FactOf, facts: Facts, literals: Mapping[str, s.Syntax]) -> s.FactOf:
-    """Return a fact with numbers and other facts written out. Raises DplcError for a name that is not a parameter."""
-    value = expanded(declared.value, facts, literals)
-    bound = frozenset(parameter.name for parameter in declared.parameters)
-    for name in names(declared.value, bound):
-        if is_variable(name.text) and name.text != "target" and name.text not in literals:
-            hint = did_you_mean(name.text, [*bound, *facts, *literals])
-            raise DplcError(f"fact `{declared.name}`: unbound variable `{name.text}`", name.span, (), hint)
-    return replace(declared, value=value)
+def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: Literals) -> s.FactOf:
+    """Return a fact with numbers and other facts written out. late: facts that it must not ask.
 
-
-def _check_fact(declared: s.FactOf, above: Facts, below: Collection[str]) -> None:
-    """Raise DplcError for a fact that is not to be declared so. below: its own name, and those of the facts below."""
-    name, span = declared.name, declared.span
-    if name in above:
-        notes = (f"first at {line_of(above[name].span)}",)
-        hint = f"choose another name; `override fact {name}(..)` replaces it"
-        raise DplcError(f"fact `{name}` is declared twice", span, notes, hint)
+    Raises DplcError for a fact that means nothing.
+    """
+    name, span, bound = declared.name, declared.span, [parameter.name for parameter in declared.parameters]
     if not NAME.fullmatch(name):
         raise DplcError(f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`", span)
     if any(known == name for _, known in FACTS):
         raise DplcError(f"there is a fact `{name}` already", span, (), "choose another name")
-    given: dict[str, s.Parameter] = {}
-    for parameter in declared.parameters:
-        if given.setdefault(parameter.name, parameter) is not parameter:
+    for place, parameter in enumerate(declared.parameters):
+        if parameter.name in bound[:place]:
             raise DplcError(f"fact `{name}` has two parameters `{parameter.name}`", parameter.span)
     for sort, at in [*((p.sort or "any", p.span) for p in declared.parameters), (declared.result, span)]:
         if sort.strip("[]") not in READABLE:
             notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
             raise DplcError(f"fact `{name}`: unknown sort `{sort}`", at, notes, did_you_mean(sort, READABLE))
     for asked in walk(declared.value):
-        if isinstance(asked, s.Apply) and asked.fn in below:
+        if isinstance(asked, s.Apply) and asked.fn in late:
             who, hint = f"`{asked.fn}`, which stands below it", "put the one that is asked first"
             if asked.fn == name:
                 who, hint = "itself", "it has to be an expression of what it is given"
             raise DplcError(f"fact `{name}` asks {who}", asked.span, (), hint)
+    value = expanded(declared.value, facts, literals)
+    for read in names(declared.value, frozenset(bound)):
+        if is_variable(read.text) and read.text != "target" and read.text not in literals:
+            near = did_you_mean(read.text, [*bound, *facts, *literals])
+            raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read.span, (), near)
+    return replace(declared, value=value)
 
 
-def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
+def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
     """Replace the names of numbers by their values and the calls of facts by their definitions.
 
     Returns the syntax itself if it names neither.
@@ -296,6 +294,8 @@ def expanded(value: Any, facts: Facts, literals: Mapping[str, s.Syntax]) -> Any:
         if node.__class__ is s.NameOf:
             literal = literals.get(node.text)
             return node if literal is None else replace(literal, span=node.span)
+        if node.__class__ is str or node.__class__ in LEAVES:
+            return node
         node = rebuilt(node, written)
         return _answer(node, facts[node.fn]) if isinstance(node, s.Apply) and node.fn in facts else node
 

@@ -28,6 +28,8 @@ from ...ir.text.print_statements import print_value
 from ...ir.tile import AXIS_ROLES, VIAS
 
 Environment = dict[str, Any]
+Query = Callable[..., Any]
+Decorator = Callable[[Query], Query]
 Closure = Callable[[Environment], Any]
 SITE = "@site"
 
@@ -74,7 +76,7 @@ class Fact:
     name: str
     arguments: tuple[str, ...]
     result: str
-    ask: Callable[..., Any]
+    ask: Query
     levels: frozenset[str]
     doc: str
     sited: bool = False
@@ -91,15 +93,13 @@ class Fact:
 FACTS: dict[tuple[str, str], Fact] = {}  # (level, name): a fact may mean different things on different levels
 
 
-def fact(
-    signature: str, levels: str = "torch tensor module loop tile kernel"
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def fact(signature: str, levels: str = "torch tensor module loop tile kernel") -> Decorator:
     """Register a function under a signature, for some levels."""
     match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature)
     assert match, signature
     arguments = tuple(re.findall(r"[^\s,]+", match[2]))
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Query) -> Query:
         doc, sited = (function.__doc__ or "").strip(), function.__code__.co_varnames[:1] == ("site",)
         entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), doc, sited)
         facts_of.cache_clear()
@@ -136,10 +136,10 @@ SORT_OF = {
 }  # fmt: skip
 
 
-def facts_on(levels: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def facts_on(levels: str) -> Decorator:
     """Return a decorator that registers a function as a fact of some levels, with the sorts of its annotations."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Query) -> Query:
         *given, result = [_sort(text) for name, text in function.__annotations__.items() if name != "site"]
         if function.__code__.co_flags & inspect.CO_VARARGS:
             given[-1] += "*"

@@ -19,6 +19,7 @@ from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
+from .definitions import line_of
 from .evaluate import Expressions
 from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
 from .typed_slots import calls
@@ -64,7 +65,7 @@ class PassStep:
 
     @property
     def location(self) -> str:
-        return f"{self.span.source.name}:{self.span.line}" if self.span else "built in"
+        return line_of(self.span) if self.span else "built in"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,6 +75,7 @@ class PassStep:
 
 Pipelines = dict[str, tuple[PassStep, ...]]
 _Lines = dict[str, dict[str, PassStep]]  # by pipeline and label, in the order of files
+_Dropped = dict[tuple[str, str | None], int]  # by label, pass or rule and pipeline: the index of the file that says so
 
 
 def pipelines(rules: RuleSet) -> Pipelines:
@@ -85,11 +87,11 @@ def pipelines(rules: RuleSet) -> Pipelines:
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
     """Return the entries that files remove from each pipeline and that no later file restores."""
-    left = pipelines(rules)
+    left, lines = pipelines(rules), _lines(rules)
     written = [written for file in rules.files for written in file.without]
     return {
-        name: tuple(w for w in written if _takes_out(w, name, found) and not _named(w.name, left[name]))
-        for name, found in _lines(rules).items()
+        name: tuple(w for w in written if w.pipeline in (None, name) and _named(w, found) and not _named(w, left[name]))
+        for name, found in {name: tuple(found.values()) for name, found in lines.items()}.items()
     }
 
 
@@ -326,35 +328,31 @@ def _place(line: PassStep) -> str:
 # Passes and rules that `without` removes.
 
 
-def _dropped(rules: RuleSet, lines: _Lines) -> dict[tuple[str, str | None], int]:
+def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
     """Return the targets of `without` with the index of the file that says so; a later file may undo it.
 
     A target is a label, a pass or a rule, with its pipeline (None for all pipelines).
     """
-    dropped: dict[tuple[str, str | None], int] = {}
+    dropped: _Dropped = {}
     known = {label for found in lines.values() for label in found} | rules.passes.keys() | rules.rules.keys()
     for layer, file in enumerate(rules.files):
         for written in file.without:
             if written.name not in known:
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
-            if written.pipeline is not None and not _takes_out(written, written.pipeline, lines[written.pipeline]):
-                others = [name for name, found in lines.items() if _named(written.name, found.values())]
-                note = f"it stands in {', '.join(others)}" if others else "it stands in no pipeline"
+            stands = [name for name, found in lines.items() if _named(written, found.values())]
+            if written.pipeline not in (None, *stands):
+                note = f"it stands in {', '.join(stands)}" if stands else "it stands in no pipeline"
                 raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
             dropped[written.name, written.pipeline] = layer
     return dropped
 
 
-def _takes_out(written: s.Without, pipeline: str, found: dict[str, PassStep]) -> bool:
-    return written.pipeline in (None, pipeline) and _named(written.name, found.values())
+def _named(written: s.Without, steps: Iterable[PassStep]) -> bool:
+    return any(written.name in step.names for step in steps)
 
 
-def _named(name: str, steps: Iterable[PassStep]) -> bool:
-    return any(name in step.names for step in steps)
-
-
-def _steps(pipeline: str, found: dict[str, PassStep], dropped: dict[tuple[str, str | None], int]) -> Iterator[PassStep]:
+def _steps(pipeline: str, found: dict[str, PassStep], dropped: _Dropped) -> Iterator[PassStep]:
     here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
     for step in _arranged(pipeline, list(found.values()), {name for name, _ in here}):
         gone = {name for name, layer in here if step.layer <= layer}
@@ -365,14 +363,12 @@ def _steps(pipeline: str, found: dict[str, PassStep], dropped: dict[tuple[str, s
 
 def _asked_first(steps: list[PassStep]) -> list[PassStep]:
     """Move the requested passes (`--prefer`) of a `one of` ahead of its other passes."""
-    for group in {step.group for step in steps if step.group is not None}:
-        places = [place for place, step in enumerate(steps) if step.group == group]
-        asked = sorted(
-            (steps[place] for place in places), key=lambda step: not any(r.wherever_legal for r in step.rules)
-        )
-        for place, step in zip(places, asked, strict=True):
-            steps[place] = step
-    return steps
+
+    def late(step: PassStep) -> bool:
+        return not any(rule.wherever_legal for rule in step.rules)
+
+    groups = {step.group: iter(sorted((o for o in steps if o.group == step.group), key=late)) for step in steps}
+    return [step if step.group is None else next(groups[step.group]) for step in steps]
 
 
 # Texts for people.
@@ -388,19 +384,17 @@ def describe(rules: RuleSet) -> str:
     for name in (name for name in steps if steps[name] or out[name]):
         rows = [row for step in steps[name] for row in _rows(step, rules)]
         blocks.append(_block(f"pipeline {name}", rows, out[name]))
-    kept = {rule.name for rule in rules.canonical}
-    gone = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes} - kept
     rows = [(rule.name, rule.location, "") for rule in rules.canonical]
+    known = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes}
+    gone = [written for file in rules.files for written in file.without if written.name in known]
     if rows or gone:
-        written = [w for file in rules.files for w in file.without if w.name in gone]
-        blocks.append(_block("canonical rules, after every firing", rows, written))
+        blocks.append(_block("canonical rules, after every firing", rows, gone))
     return "\n\n".join(blocks) + "\n"
 
 
 def _block(head: str, rows: list[tuple[str, str, str]], out: Iterable[s.Without]) -> str:
-    rows += [(f"- without {w.name}", f"{w.span.source.name}:{w.span.line}", w.reason or "") for w in out]
-    width = max((len(text) for text, _, _ in rows), default=0)
-    place = max((len(location) for _, location, _ in rows), default=0)
+    rows += [(f"- without {w.name}", line_of(w.span), w.reason or "") for w in out]
+    width, place, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     lines = [f"    {text:{width}}  {location:{place}}  {reason}".rstrip() for text, location, reason in rows]
     return "\n".join([head, *lines])
 

@@ -34,12 +34,12 @@ from .definitions import (
     refuse_variables,
     remembered,
 )
-from .elaborate import in_rule
+from .elaborate import BINDERS, in_rule
 from .evaluate import Expressions
 from .rule_files import (
     FURTHER,
-    FurtherExamples,
     collections_paused,
+    further_examples,
     further_of,
     members,
     parse_rules,
@@ -66,9 +66,8 @@ ATTRIBUTES = {
 }
 APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
-PARTS = {"match": "what the program has", "rewrite": "what it becomes"}
+PARTS: dict[type[Any], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard
-BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 T = TypeVar("T")
 D = TypeVar("D", "Rule", s.NumberOf, s.FactOf)
 
@@ -313,50 +312,45 @@ def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
 
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
-    match, rewrite = _body(declared, s.Match), _body(declared, s.Rewrite)
-    _in_order(declared)
-    name, head = declared.name, declared.span
-    if declared.level not in LEVELS:
-        at = head.source.line(head.line).rfind(declared.level)
-        span = Span(head.source, head.line, at, head.line, at + len(declared.level)) if at >= 0 else head
-        notes, hint = (f"levels are {', '.join(LEVELS)}",), did_you_mean(declared.level, LEVELS)
-        raise DplcError(f"rule `{name}`: unknown level `{declared.level}`", span, notes, hint)
+    name, head, level = declared.name, declared.span, declared.level
+    match, rewrite = _pattern_and_template(declared, f"rule `{name}`")
+    if level not in LEVELS:
+        at = head.source.line(head.line).rfind(level)
+        span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
+        notes = (f"levels are {', '.join(LEVELS)}",)
+        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, notes, did_you_mean(level, LEVELS))
     for attribute in declared.attributes:
         if attribute not in ATTRIBUTES:
             hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
             what = f"rule `{name}`: unknown attribute `@{attribute}`"
             raise DplcError(what, _place_of(attribute, head), (), hint)
     return Rule(
-        name, declared.level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match,
+        name, level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match,
         tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
         rewrite, declared.examples, declared.override, family, declared.words, declared.written, declared.covers,
         device=declared.device,
     )  # fmt: skip
 
 
-def _body(declared: s.Rule, kind: type[s.Match] | type[s.Rewrite]) -> s.Nodes:
-    """Return what the pattern or the template of a rule says. Raises DplcError unless there is one."""
-    found = [clause.body for clause in declared.clauses if isinstance(clause, kind)]
-    if len(found) == 1:
-        return found[0]
-    what, word = f"rule `{declared.name}` has", kind.__name__.lower()
-    if found:
-        raise DplcError(f"{what} {len(found)} `{word}` clauses", declared.span)
-    hint = f"write `{word}` and, indented below it, {PARTS[word]}"
-    raise DplcError(f"{what} no `{word}`", declared.span, (), hint)
-
-
-def _in_order(declared: s.Rule) -> None:
-    """Raise DplcError for a clause that is not between the pattern and the template."""
+def _pattern_and_template(declared: s.Rule, rule: str) -> Iterator[s.Nodes]:
+    """Yield what the pattern and the template say. Raises DplcError unless there is one of each, around all else."""
     clauses = declared.written or declared.clauses
     kinds = [type(clause) for clause in clauses]
-    pattern, template = kinds.index(s.Match), kinds.index(s.Rewrite)
+    for kind, part in PARTS.items():
+        word = kind.__name__.lower()
+        if kinds.count(kind) > 1:
+            raise DplcError(f"{rule} has {kinds.count(kind)} `{word}` clauses", declared.span)
+        if kind not in kinds:
+            hint = f"write `{word}` and, indented below it, {part}"
+            raise DplcError(f"{rule} has no `{word}`", declared.span, (), hint)
+    first, last = map(kinds.index, PARTS)
     for place, clause in enumerate(clauses):
-        if not pattern <= place <= template:
-            where = "below `rewrite`" if place > template else "above `match`"
-            what = f"rule `{declared.name}`: {CLAUSES.get(kinds[place], 'a clause')} {where}"
+        if not first <= place <= last:
+            where = "below `rewrite`" if place > last else "above `match`"
             hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
-            raise DplcError(what, clause.span, (), hint)
+            raise DplcError(f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}", clause.span, (), hint)
+    for kind in PARTS:
+        yield from (clause.body for clause in declared.clauses if isinstance(clause, kind))
 
 
 def _place_of(attribute: str, head: Span) -> Span:
@@ -368,8 +362,9 @@ def _place_of(attribute: str, head: Span) -> Span:
     return head
 
 
-def _refuse_device(declared: s.Rule | s.NumberOf | s.FactOf, device: s.NameOf) -> None:
+def _refuse_device(declared: Any) -> None:
     """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
+    device = declared.device
     if device.text not in devices():
         notes = (f"devices are {', '.join(devices())}",)
         raise DplcError(f"there is no device `{device.text}`", device.span, notes, did_you_mean(device.text, devices()))
@@ -395,13 +390,13 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
     """
     stem = Path(source.name).stem
     found: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
-    more = FurtherExamples(further, parse) if further is not None else None
+    more = further_examples(further, parse) if further is not None else None
     for declared in parse(source):
-        if isinstance(declared, s.Rule | s.NumberOf | s.FactOf) and declared.device is not None:
-            _refuse_device(declared, declared.device)
+        if getattr(declared, "device", None) is not None:
+            _refuse_device(declared)
         if isinstance(declared, s.Rule):
             if more is not None:
-                declared = replace(declared, examples=more.after(declared))
+                declared = replace(declared, examples=more(declared))
             found[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
         elif type(declared) in found:
             found[type(declared)].append(declared)

@@ -258,32 +258,30 @@ def _decoded(data: Any, source: Source) -> Any:
 FURTHER = ".examples.rw"
 
 
-class FurtherExamples:
-    """Examples of one examples file, by the rules of the rule file that it belongs to."""
+def further_examples(source: Source, parse: Callable[[Source], s.Nodes]) -> Callable[[s.Rule], Sequence[s.Example]]:
+    """Return what adds the examples of a file to those of each rule of the rule file that it belongs to."""
+    rules: list[str] = []
 
-    def __init__(self, source: Source, parse: Callable[[Source], s.Nodes]):
-        self.source, self._parse = source, parse
-        self._rules: list[str] = []
-
-    def after(self, rule: s.Rule) -> Sequence[s.Example]:
-        """Return the examples of a rule, followed by those of the examples file."""
-        self._rules.append(rule.name)
-        own = rule.examples
-        return Later(lambda: tuple(written_out((*own, *self._found.get(rule.name, ())))))
-
-    @cached_property
-    def _found(self) -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
+    @cache
+    def found() -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
         found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
-        for declaration in self._parse(self.source):
+        for declaration in parse(source):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)
             name = declaration.rule
-            if name not in self._rules:
-                beside = self.source.name.rpartition("/")[2].removesuffix(FURTHER)
-                hint = did_you_mean(name, self._rules)
-                raise DplcError(f"there is no rule `{name}` in {beside}.rw", declaration.span, (), hint)
+            if name not in rules:
+                beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
+                raise DplcError(
+                    f"there is no rule `{name}` in {beside}.rw", declaration.span, (), did_you_mean(name, rules)
+                )
             found[name] = (*found.get(name, ()), *declaration.examples)
         return found
+
+    def examples_of(rule: s.Rule) -> Sequence[s.Example]:
+        rules.append(rule.name)
+        return Later(lambda: written_out((*rule.examples, *found().get(rule.name, ()))))
+
+    return examples_of
 
 
 # Paths and texts of rule files.
