@@ -176,7 +176,7 @@ def facts_of(level: str) -> dict[str, Fact]:
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
 CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
-RESERVED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS, *DTYPES, "f64", *FUNCTIONS, *MONOIDS, *ATOMS))
+RESERVED = CLOSED.union(DTYPES, ("f64",), FUNCTIONS, MONOIDS, ATOMS)
 
 
 _COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
