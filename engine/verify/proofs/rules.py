@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import combinations_with_replacement, islice, permutations, product
 from typing import Any
 
-from ....ir.functions import ARITHMETIC, COMPARE, FUNCTIONS, LOGICAL, SELECT
+from ....ir.functions import FUNCTIONS, LOGICAL, SELECT
 from ...language import core as s
-from ...language.core import FunctionTerm, NameOf, NameTerm, NumberTerm, ValueTerm, terms
+from ...language.core import FunctionTerm, NameTerm, NumberTerm, ValueTerm, terms
 from ...language.rule import Rule
 from ...language.spelling import expression
 from ...language.typed_slots import names_in
 from ...rewrite.terms.rewriter import mentions_mat
-from .integers import COMPARED, Integers, Proof, Refuted, Solver, SolverEffort, Unknown, shown, solver_module
+from .integers import (
+    OF_TWO,
+    Integers,
+    Proof,
+    Refuted,
+    Scope,
+    Solver,
+    Unknown,
+    asked,
+    either,
+    joined,
+    negated,
+    quotient,
+    remainder,
+    shown,
+    solver_module,
+)
 
 # ---- Proof that other loops and axes execute every iteration of the old ones exactly once.
 #
@@ -24,325 +43,176 @@ from .integers import COMPARED, Integers, Proof, Refuted, Solver, SolverEffort, 
 # digit, and proved to be one.
 
 
-# ---- The context of the runs of a rule: loops, axes and conditions, and what replaces their indices.
-
-
 @dataclass(frozen=True)
 class LoopRange:
-    """A loop or an axis: `name` takes start, start + step, .. below stop."""
+    """A loop or an axis: `name` takes start, start + step, .. below the product of the extents.
+
+    Two loops of a pattern that are read as one, `j*F + r`, are one of two extents. form: how a template refers to it.
+    """
 
     name: str
+    form: s.Syntax
     start: s.Syntax
-    stop: s.Syntax
+    extents: s.Nodes
     step: s.Syntax
+
+
+def _loop(
+    name: str,
+    at: s.Syntax,
+    *extents: s.Syntax,
+    start: s.Syntax | None = None,
+    step: s.Syntax | None = None,
+    form: s.Syntax | None = None,
+) -> LoopRange:
+    zero, one = s.Number(at.span, 0), s.Number(at.span, 1)
+    return LoopRange(name, form or s.NameOf(at.span, name), start or zero, extents, step or one)
 
 
 @dataclass(frozen=True)
 class RunOccurrence:
-    """One occurrence of a run.
+    """One occurrence of a run, with the loops and conditions around it.
 
     moves: the substitutions for a name, or for an affine form of two; changed: local rules rewrite it here; listed: it
     occurs once for every item of a list.
     """
 
-    run: str
+    run: str = ""
     loops: tuple[LoopRange, ...] = ()
     conditions: s.Nodes = ()
     moves: tuple[tuple[s.Syntax, s.Syntax], ...] = ()
     changed: bool = False
     listed: bool = False
 
-    def within(
-        self, loops: Iterable[LoopRange] = (), conditions: Iterable[s.Syntax] = (), listed: bool = False
-    ) -> RunOccurrence:
-        """Return the occurrence one block further in."""
-        return replace(
-            self, loops=(*self.loops, *loops), conditions=(*self.conditions, *conditions), listed=self.listed or listed
-        )
+    @property
+    def shape(self) -> Any:
+        """Loops and conditions in words: where they are the same, there is nothing to prove."""
+        loops = [(loop.name, *map(expression, (*loop.extents, loop.step))) for loop in self.loops]
+        return loops, [*map(expression, self.conditions)]
+
+    def image(self, old: LoopRange) -> s.Syntax:
+        """Return the expression for an old index here: by default, the index itself."""
+        text = expression(old.form)
+        return next((right for left, right in self.moves if expression(left) == text), old.form)
+
+    def reads(self, old: LoopRange) -> set[str]:
+        """Return the loops that an old index is computed from."""
+        return names_in(self.image(old)) & {loop.name for loop in self.loops}
 
 
-def places(rule: Rule, block: Iterable[s.Syntax]) -> list[RunOccurrence]:
-    """Return the runs of a pattern or a template, in order."""
-    lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
-    return list(_places(block, RunOccurrence(""), lets))
-
-
-def _places(block: Iterable[s.Syntax], around: RunOccurrence, lets: dict[str, s.Syntax]) -> Iterator[RunOccurrence]:
+def occurrences(
+    block: Iterable[s.Syntax], lets: Mapping[str, s.Syntax], around: RunOccurrence = RunOccurrence()
+) -> Iterator[RunOccurrence]:
+    """Yield the runs of a pattern or a template, in order."""
     for node in block:
-        if isinstance(node, s.Unit | s.InsideBlock):
-            yield from _places(node.body, around, lets)
-        elif isinstance(node, s.Statement) and node.body is not None:
-            yield from _places(node.body, around.within(_axes(node.call)), lets)
-        elif isinstance(node, s.ForLoop):
-            loop = LoopRange(node.var, node.start, node.stop, node.step or s.Number(node.span, 1))
-            yield from _places(node.body, around.within([loop]), lets)
-        elif isinstance(node, s.IfBlock):
-            yield from _places(node.body, around.within(conditions=[node.condition]), lets)
-        elif isinstance(node, s.EachBlock):
-            domain = node.domain
-            if isinstance(domain, s.Between) and len(node.names) == 1:
-                loop = LoopRange(node.names[0], domain.a, domain.b, s.Number(node.span, 1))
-                yield from _places(node.body, around.within([loop]), lets)
-            else:
-                yield from _places(node.body, around.within(listed=True), lets)
-        elif isinstance(node, s.CaptureStatement):
-            yield replace(around, run=node.name)
-        elif isinstance(node, s.RunStatement):
-            yield _run(node, around, lets)
+        inner, loops = around, list[LoopRange]()
+        match node:
+            case s.CaptureStatement(name=name):
+                yield replace(around, run=name)
+                continue
+            case s.RunStatement():
+                yield _run(node, around, lets)
+                continue
+            case s.Statement(call=s.Apply(fn="Tile", items=items)):
+                loops = [_loop(item.name, item, item.extent) for item in items if isinstance(item, s.AxisItem)]
+            case s.ForLoop():
+                loops = [_loop(node.var, node, node.stop, start=node.start, step=node.step)]
+            case s.EachBlock(names=(name,), domain=s.Between(a=start, b=stop)):
+                loops = [_loop(name, node, stop, start=start)]
+            case s.EachBlock():
+                inner = replace(around, listed=True)
+            case s.IfBlock(condition=condition):
+                inner = replace(around, conditions=(*around.conditions, condition))
+        inner = replace(inner, loops=(*inner.loops, *loops))
+        yield from occurrences(getattr(node, "body", None) or (), lets, inner)
 
 
-def _axes(call: s.Syntax) -> list[LoopRange]:
-    """Return the axes that a Tile names; a run of axes is returned as it is."""
-    items = call.items if isinstance(call, s.Apply) and call.fn == "Tile" else ()
-    return [
-        LoopRange(item.name, s.Number(item.span, 0), item.extent, s.Number(item.span, 1))
-        for item in items
-        if isinstance(item, s.AxisItem)
-    ]
-
-
-def _run(node: s.RunStatement, around: RunOccurrence, lets: dict[str, s.Syntax]) -> RunOccurrence:
-    base, moves = node.run.base, []
+def _run(node: s.RunStatement, around: RunOccurrence, lets: Mapping[str, s.Syntax]) -> RunOccurrence:
+    base = node.run.base
     if isinstance(base, s.NameOf) and isinstance(lets.get(base.text), s.Subscript):
         base = lets[base.text]
-    if isinstance(base, s.Subscript):
-        moves = [(item.left, item.right) for item in base.items if isinstance(item, s.Substitution)]
-        base = base.base
-    when = [c.value for c in node.changes if isinstance(c, s.Keyword) and c.name == "when"]
-    changed = any(isinstance(change, s.UseRule) for change in node.changes)
-    name = base.text if isinstance(base, s.NameOf) else ""
-    return replace(around.within(conditions=when), run=name, moves=tuple(moves), changed=changed)
-
-
-@dataclass(frozen=True)
-class Old:
-    """An index of the pattern: a loop, an axis, or two of them that are read as one, `j*F + r`."""
-
-    names: tuple[str, ...]
-    loops: tuple[LoopRange, ...]
-    form: s.Syntax | None = None
+    items, base = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
+    return replace(
+        around,
+        run=getattr(base, "text", ""),
+        moves=tuple((item.left, item.right) for item in items if isinstance(item, s.Substitution)),
+        conditions=(
+            *around.conditions,
+            *(c.value for c in node.changes if isinstance(c, s.Keyword) and c.name == "when"),
+        ),
+        changed=any(isinstance(change, s.UseRule) for change in node.changes),
+    )
 
 
 @dataclass(frozen=True)
 class Claim:
     """Some of the indices around one run, and the occurrences in the template that set them.
 
-    once: no iteration may be repeated (a run of pure values may repeat).
+    before: with the loops of these indices, and after: with those that matter here. once: no iteration may be repeated
+    (a run of pure values may repeat).
     """
 
-    run: str
-    olds: tuple[Old, ...]
     before: RunOccurrence
     after: tuple[RunOccurrence, ...]
-    loops: tuple[tuple[LoopRange, ...], ...]  # of each position, those that matter here
     once: bool = True
 
     @property
     def text(self) -> str:
         """The claim in words."""
         moved = [f"{expression(a)} := {expression(b)}" for place in self.after for a, b in place.moves]
-        return f"`{self.run}`" + (f" under {', '.join(dict.fromkeys(moved))}" if moved else "")
+        return f"`{self.before.run}`" + (f" under {', '.join(dict.fromkeys(moved))}" if moved else "")
 
 
 def claims(rule: Rule) -> Iterator[Claim]:
     """Yield the claims of a rule to prove. Raises Unknown if a run occurs in a way that the proof does not cover."""
-    before = {place.run: place for place in places(rule, rule.match)}
-    after: dict[str, list[RunOccurrence]] = {}
-    for place in places(rule, rule.rewrite):
-        after.setdefault(place.run, []).append(place)
-    pure = _asked(rule, "plain")
+    lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
+    before = {place.run: place for place in occurrences(rule.match, lets)}
+    after = tuple(occurrences(rule.rewrite, lets))
+    pure = {name for name, *_ in asked(rule, "plain")}
     for run, old in before.items():
-        found = tuple(after.get(run, ()))
-        around = _shape(old)  # nothing to prove if only statements have changed around the run
-        if any(place.moves or _shape(place) != around for place in found) and any(
-            p.moves or not p.changed for p in found
-        ):
-            yield from _claims(rule, run, old, found, run not in pure)
+        found = tuple(place for place in after if place.run == run)
+        moved = any(place.moves or place.shape != old.shape for place in found)
+        if moved and any(place.moves or not place.changed for place in found):
+            if any(place.listed for place in (old, *found)):
+                raise Unknown(f"`{run}` stands once for every item of a list")
+            whole = Claim(replace(old, loops=_read_as_one(rule, old, found)), found, run not in pure)
+            yield from [whole] if len(found) > 1 else _parts(whole)
 
 
-def _asked(rule: Rule, fact: str) -> set[str]:
-    """Return the runs for which a guard requires one fact."""
-
-    def found(node: Any) -> set[str]:
-        if isinstance(node, s.Operation) and node.op == "and":
-            return found(node.a) | found(node.b)
-        if isinstance(node, s.Apply) and node.fn == fact and isinstance(node.items[0], s.NameOf):
-            return {node.items[0].text}
-        return set()
-
-    return {name for guard in rule.guards if guard.kind == "require" for name in found(guard.condition)}
-
-
-def _shape(place: RunOccurrence) -> Any:
-    loops = [
-        (loop.name, expression(loop.stop), getattr(loop.step, "value", None) or expression(loop.step))
-        for loop in place.loops
-    ]
-    return loops, [expression(condition) for condition in place.conditions]
-
-
-def _claims(rule: Rule, run: str, old: RunOccurrence, found: tuple[RunOccurrence, ...], once: bool) -> Iterator[Claim]:
-    if any(place.listed for place in (old, *found)):
-        raise Unknown(f"`{run}` stands once for every item of a list")
-    olds = _olds(rule, old, found)
-    if len(found) > 1:
-        yield Claim(run, olds, old, found, tuple(place.loops for place in found), once)
-        return
-    (place,) = found
-    bound = {loop.name for loop in place.loops}
-    for old_index in olds:
-        if old_index.form is None and old_index.names[0] not in bound | {
-            getattr(a, "text", "") for a, _ in place.moves
-        }:
-            raise Unknown(f"`{run}` no longer stands under `{old_index.names[0]}`")
-    loose = list(place.loops)
-    for group in _groups(olds, old, place):
-        names = set().union(*(_reads(place, item) for item in group))
-        names |= set().union(*(names_in(c) for c in place.conditions if names_in(c) & names))
-        loops = tuple(loop for loop in place.loops if loop.name in names)
-        loose = [loop for loop in loose if loop not in loops]
-        yield Claim(run, tuple(group), old, found, (loops,), once)
-    if loose and once and not place.changed:
-        yield Claim(run, (), old, found, (tuple(loose),))
-
-
-def _olds(rule: Rule, old: RunOccurrence, found: tuple[RunOccurrence, ...]) -> tuple[Old, ...]:
-    """Return the old indices; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
+def _read_as_one(rule: Rule, old: RunOccurrence, found: Sequence[RunOccurrence]) -> tuple[LoopRange, ...]:
+    """Return the loops around a run; two that a guard says to be read as one, `strided(body, j, r, F)`, are one."""
     loops = {loop.name: loop for loop in old.loops}
-    out: list[Old] = []
-    for place in found:
-        for left, _ in place.moves:
-            names = tuple(name for name in loops if name in names_in(left))
-            if not isinstance(left, s.NameOf) and len(names) == 2 and _read_as_one(rule, old.run, names):
-                out.append(Old(names, tuple(loops[name] for name in names), left))
-    joined = {name for item in out for name in item.names}
-    return (*dict.fromkeys(out), *(Old((name,), (loop,)) for name, loop in loops.items() if name not in joined))
+    pairs = [names[1:3] for names in asked(rule, "strided") if names[0] == old.run]
+    one: dict[str, LoopRange] = {}
+    for left in (left for place in found for left, _ in place.moves if not isinstance(left, s.NameOf)):
+        names = [name for name in loops if name in names_in(left)]
+        if names in pairs:
+            extents = (extent for name in names for extent in loops[name].extents)
+            one[" ".join(names)] = _loop(" ".join(names), left, *extents, form=left)
+    within = {name for pair in one for name in pair.split()}
+    return (*one.values(), *(loop for name, loop in loops.items() if name not in within))
 
 
-def _read_as_one(rule: Rule, run: str, names: tuple[str, ...]) -> bool:
-    """Return whether a guard says that a run depends on two names through one affine form only."""
-    conditions = [guard.condition for guard in rule.guards if guard.kind == "require"]
-    asked = [c for c in conditions if isinstance(c, s.Apply) and c.fn == "strided"]
-    return any([getattr(item, "text", "") for item in c.items[:3]] == [run, *names] for c in asked)
-
-
-def _groups(olds: tuple[Old, ...], before: RunOccurrence, place: RunOccurrence) -> list[list[Old]]:
-    """Return the old indices, grouped if one new loop or one condition links them."""
-    groups: list[tuple[set[str], list[Old]]] = []
+def _parts(whole: Claim) -> Iterator[Claim]:
+    """Yield a claim about one occurrence by its indices, those together that a new loop or a condition links."""
+    (place,) = whole.after
     conditions = [names_in(condition) for condition in place.conditions]
-    for old in olds:
-        names = _reads(place, old)
-        names |= set().union(*(c for c in conditions if c & names))
-        for condition in before.conditions:  # what a condition of the pattern is, is unknown
-            names |= {f"condition {expression(condition)}"}
-        members = [old]
-        for group in [g for g in groups if g[0] & names]:
-            names |= group[0]
-            members = [*group[1], *members]
-            groups.remove(group)
-        groups.append((names, members))
-    return [members for _, members in groups]
-
-
-def _reads(place: RunOccurrence, old: Old) -> set[str]:
-    """Return the new loops and axes that an old index is computed from."""
-    loops = {loop.name for loop in place.loops}
-    return names_in(image_of(place, old)) & loops
-
-
-def image_of(place: RunOccurrence, old: Old) -> s.Syntax:
-    """Return the expression of an occurrence for an old index: by default, the index itself."""
-    for left, right in place.moves:
-        if (old.form is not None and left == old.form) or (isinstance(left, s.NameOf) and (left.text,) == old.names):
-            return right
-    if old.form is not None:
-        return old.form
-    return s.NameOf(old.loops[0].start.span, old.names[0])
-
-
-class Terms:
-    """Claim over integers: the domains of its indices, and the image of a new iteration."""
-
-    def __init__(self, integers: Integers, claim: Claim):
-        self.integers, self.claim = integers, claim
-        for condition in claim.before.conditions:
-            if isinstance(condition, s.NameOf):
-                scope = tuple(loop.name for loop in claim.before.loops)
-                integers.conditions.setdefault(condition.text, scope)
-
-    def inside(self, loops: tuple[LoopRange, ...], conditions: s.Nodes, scope: dict[str, Any]) -> list[Any]:
-        """Return the constraints that some loops are within their bounds, and that conditions hold."""
-        number = self.integers.number
-        found = []
-        for loop in loops:
-            value, start, step = scope[loop.name], number(loop.start, scope), number(loop.step, scope)
-            found += [value >= start, value < number(loop.stop, scope)]
-            if not (isinstance(step, int) and step == 1):
-                found.append(self.integers.divided("%", value - start, step) == 0)
-        names = {loop.name for loop in loops}
-        for condition in conditions:
-            opaque = isinstance(condition, s.NameOf)
-            if opaque or names_in(condition) & names:
-                found.append(self.integers.truth(condition, scope))
-        return found
-
-    def old_inside(self, values: list[Any]) -> list[Any]:
-        """Return the constraints that old indices have these values in an old iteration."""
-        scope: dict[str, Any] = {}
-        found = []
-        for old, value in zip(self.claim.olds, values, strict=True):
-            if old.form is None:
-                scope[old.names[0]] = value
-            else:  # j*F + r with r below F takes every value below the product
-                size: Any = 1
-                for loop in old.loops:
-                    size = size * self.integers.number(loop.stop, {})
-                found += [value >= 0, value < size]
-        loops = tuple(loop for old in self.claim.olds if old.form is None for loop in old.loops)
-        return found + self.inside(loops, self.claim.before.conditions, scope)
-
-    def images(self, n: int, scope: dict[str, Any]) -> list[Any]:
-        """Return the old indices to which an iteration of the n-th occurrence maps."""
-        return [self.integers.number(image_of(self.claim.after[n], old), scope) for old in self.claim.olds]
-
-    def sizes(self) -> list[Any]:
-        """Return the constraints that all extents are at least one."""
-        loops = [loop for old in self.claim.olds for loop in old.loops]
-        stops = [
-            self.integers.number(loop.stop, {}) for loop in loops if not names_in(loop.stop) & {t.name for t in loops}
-        ]
-        return [stop >= 1 for stop in stops if not isinstance(stop, int)]
-
-
-def inverses(terms: Terms, n: int, olds: list[Any]) -> Iterator[dict[str, Any]]:
-    """Yield guesses of the iteration of the n-th occurrence that maps to some old indices."""
-    names = [loop.name for loop in terms.claim.loops[n]]
-    integers = terms.integers
-    if len(olds) == 1:
-        yield from _digits(terms, n, names, olds[0])
-    elif len(names) == 1:  # several old indices from one: its digits put together
-        stops = [integers.number(old.loops[0].stop, {}) for old in terms.claim.olds]
-        for order in permutations(range(len(olds))):
-            whole: Any = 0
-            for place in order:
-                whole = whole * stops[place] + olds[place]
-            yield {names[0]: whole}
-    elif set(names) <= {old.names[0] for old in terms.claim.olds if len(old.names) == 1}:
-        known = {old.names[0]: value for old, value in zip(terms.claim.olds, olds, strict=True)}
-        yield {name: known[name] for name in names}
-
-
-def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[str, Any]]:
-    """Yield one old index from several new ones: the digits of a number whose digits weigh what the new ones do."""
-    zero = dict.fromkeys(names, 0)
-    (base,) = terms.images(n, zero)
-    weights = {name: terms.images(n, {**zero, name: 1})[0] - base for name in names}
-    for order in permutations(names):
-        rest, found = old - base, {}
-        for name in order:
-            found[name] = terms.integers.divided("//", rest, weights[name])
-            rest = rest - found[name] * weights[name]
-        yield found
+    groups: list[tuple[set[str], tuple[LoopRange, ...]]] = []
+    for old in whole.before.loops:
+        if place.image(old) is old.form and all(loop.name != old.name for loop in place.loops):
+            raise Unknown(f"`{place.run}` no longer stands under `{old.name}`")
+        names = place.reads(old).union(*(c for c in conditions if c & place.reads(old)))
+        # what a condition of the pattern is, is unknown: it may link all
+        linked = [group for group in groups if group[0] & names or whole.before.conditions]
+        groups = [group for group in groups if group not in linked]
+        groups.append((names.union(*(n for n, _ in linked)), (*(old for _, olds in linked for old in olds), old)))
+    loose = place.loops
+    for names, olds in groups:
+        loops = tuple(loop for loop in place.loops if loop.name in names)
+        loose = tuple(loop for loop in loose if loop not in loops)
+        yield Claim(replace(whole.before, loops=olds), (replace(place, loops=loops),), whole.once)
+    if loose and whole.once and not place.changed:
+        yield Claim(replace(whole.before, loops=()), (replace(place, loops=loose),))
 
 
 # ---- The claims about loops and axes, decided; what Z3 refutes is counted by iteration before a report.
@@ -350,138 +220,176 @@ def _digits(terms: Terms, n: int, names: list[str], old: Any) -> Iterator[dict[s
 
 CELLS = 4096  # iterations of a counterexample that are counted one by one
 GUESSES = 48  # inverses that are tried for one claim
-Scope = dict[str, Any]
 
 
-def of_loops(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | None]]:
+def of_loops(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
     """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
     for claim in claims(rule):
-        yield claim.text, _Decision(rule, claim, effort).made()
+        yield claim.text, _decided(rule, claim, solver)
 
 
-class _Decision:
-    """One claim, as Z3 sees it."""
+def _decided(rule: Rule, claim: Claim, solver: Solver) -> Refuted | None:
+    """Return a counterexample, or None if the claim holds. Raises Unknown."""
+    iterations = Iterations(rule, claim)
+    integers = iterations.integers
+    integers.premises += iterations.sizes()
+    places = [(place, iterations.unknown(place, f"!{n}0")) for n, place in enumerate(claim.after)]
+    ways = [(iterations.inside(place, scope), iterations.images(place, scope)) for place, scope in places]
 
-    def __init__(self, rule: Rule, claim: Claim, effort: SolverEffort):
-        self.rule, self.claim = rule, claim
-        self.integers = Integers(rule)
-        premises = self.integers.premises()
-        self.terms = Terms(self.integers, claim)
-        self.solver = Solver(self.integers, [*premises, *self.terms.sizes()], effort)
-        self.scopes = [self._scope(n, 0) for n in range(len(claim.after))]
-        self.within = [self._inside(n, scope) for n, scope in enumerate(self.scopes)]
-        self.images = [self.terms.images(n, scope) for n, scope in enumerate(self.scopes)]
+    missing = Unknown(f"{claim.text}: no inverse was found")
 
-    def made(self) -> Refuted | None:
-        """Return a counterexample, or None if the claim holds. Raises Unknown."""
-        if self.solver.counterexample([], [False]) is None:
-            raise Unknown("no extents satisfy its guards")
-        return self._outside() or (self._twice() if self.claim.once else None) or self._left_out()
-
-    def _scope(self, n: int, copy: int) -> Scope:
-        return {loop.name: self.integers.z3.Int(f"{loop.name}!{n}{copy}") for loop in self.claim.loops[n]}
-
-    def _inside(self, n: int, scope: Scope) -> list[Any]:
-        return self.terms.inside(self.claim.loops[n], self.claim.after[n].conditions, scope)
-
-    def _asked(self, given: list[Any], wanted: list[Any]) -> Refuted | None:
-        found = self.solver.counterexample(given, wanted)
+    def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
+        found = solver.counterexample(integers, given, wanted)
         if found is None:
             return None
-        problem = counted(self.rule, self.claim, found)
+        problem, numbers = Iterations(rule, claim, found).miscounted(), shown(found)
         if problem is None:
-            raise Unknown(f"{self.claim.text}: no inverse was found")
-        return Refuted(shown(found), problem)
+            raise missing
+        return Refuted(f"with {_values(sorted(numbers.items()))}, {problem}", numbers)
 
-    def _outside(self) -> Refuted | None:
-        """Check that every new iteration maps to an old one."""
-        ways = zip(self.within, self.images, strict=True)
-        return next((bad for within, image in ways if (bad := self._asked(within, self.terms.old_inside(image)))), None)
-
-    def _twice(self) -> Refuted | None:
-        """Check that no two new iterations map to the same old iteration."""
-        for n, m in combinations_with_replacement(range(len(self.claim.after)), 2):
-            other = self._scope(m, 1)
-            equal = [a == b for a, b in zip(self.images[n], self.terms.images(m, other), strict=True)]
-            same = [self.scopes[n][name] == other[name] for name in other] if n == m else [False]
-            if (bad := self._asked([*self.within[n], *self._inside(m, other), *equal], same)) is not None:
-                return bad
+    if solver.counterexample(integers, [], [False]) is None:
+        raise Unknown("no extents satisfy its guards")
+    for within, images in ways:  # every new iteration maps to an old one
+        if wrong := refutation(within, iterations.old_inside(images)):
+            return wrong
+    for n, m in combinations_with_replacement(range(len(places) if claim.once else 0), 2):  # no two map to the same
+        place, scope = places[m]
+        other = iterations.unknown(place, f"!{m}1")
+        given = [
+            *ways[n][0],
+            *iterations.inside(place, other),
+            *map(operator.eq, ways[n][1], iterations.images(place, other)),
+        ]
+        if wrong := refutation(given, [scope[name] == other[name] for name in other] if n == m else [False]):
+            return wrong
+    if not claim.before.loops:
         return None
+    olds = [*iterations.unknown(claim.before, "!old").values()]
+    last = missing
+    guesses = [islice(iterations.inverses(place, olds), 24) for place in claim.after]
+    for chosen in islice(product(*guesses), GUESSES):  # an iteration maps to every old one
+        leads = [
+            joined("and", [*iterations.inside(place, guess), *map(operator.eq, iterations.images(place, guess), olds)])
+            for place, guess in zip(claim.after, chosen, strict=True)
+        ]
+        try:
+            return refutation(iterations.old_inside(olds), [joined("or", leads)])
+        except Unknown as unknown:
+            last = unknown
+    raise last
 
-    def _left_out(self) -> Refuted | None:
-        """Check that some new iteration maps to every old one. Raises Unknown if no guessed inverse can be proved."""
-        if not self.claim.olds:
+
+class Iterations:
+    """Iterations of a claim over integers: those of the pattern, and their images."""
+
+    def __init__(self, rule: Rule, claim: Claim, known: Mapping[str, int] | None = None):
+        self.claim, self.integers = claim, Integers(rule, known)
+        loops = tuple(loop.name for loop in claim.before.loops)
+        opaque = (condition.text for condition in claim.before.conditions if isinstance(condition, s.NameOf))
+        self.integers.conditions = dict.fromkeys(opaque, loops)
+
+    def unknown(self, place: RunOccurrence, suffix: str) -> dict[str, Any]:
+        """Return an unknown iteration."""
+        return {loop.name: self.integers.z3.Int(f"{loop.name}{suffix}") for loop in place.loops}
+
+    def bounds(self, loop: LoopRange, scope: Scope) -> tuple[Any, Any, Any]:
+        """Return where a loop starts and stops, and its step."""
+        start, step, *extents = (self.integers.number(e, scope) for e in (loop.start, loop.step, *loop.extents))
+        return start, reduce(operator.mul, extents), step
+
+    def inside(self, place: RunOccurrence, scope: Scope) -> list[Any]:
+        """Return the constraints that loops are within their bounds, and that conditions hold."""
+        found = []
+        for loop in place.loops:
+            value, (start, stop, step) = scope[loop.name], self.bounds(loop, scope)
+            found += [value >= start, value < stop]
+            if not (isinstance(step, int) and step == 1):
+                found.append(remainder(value - start, step) == 0)
+        for condition in place.conditions:
+            if isinstance(condition, s.NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
+                found.append(self.integers.truth(condition, scope))
+        return found
+
+    def old_inside(self, values: Iterable[Any]) -> list[Any]:
+        """Return the constraints that old indices have these values in an old iteration."""
+        before = self.claim.before
+        return self.inside(before, {loop.name: value for loop, value in zip(before.loops, values, strict=True)})
+
+    def images(self, place: RunOccurrence, scope: Scope) -> list[Any]:
+        """Return the old indices to which an iteration of an occurrence maps."""
+        return [self.integers.number(place.image(old), scope) for old in self.claim.before.loops]
+
+    def sizes(self) -> list[Any]:
+        """Return the constraints that all extents are at least one."""
+        loops = self.claim.before.loops
+        extents = (extent for loop in loops for extent in loop.extents)
+        free = (extent for extent in extents if not names_in(extent) & {loop.name for loop in loops})
+        return [self.integers.number(extent, {}) >= 1 for extent in free]
+
+    def inverses(self, place: RunOccurrence, olds: Sequence[Any]) -> Iterator[Scope]:
+        """Yield guesses of the iteration of an occurrence that maps to some old indices."""
+        names = [loop.name for loop in place.loops]
+        known = {loop.name: value for loop, value in zip(self.claim.before.loops, olds, strict=True)}
+        if len(olds) == 1:  # the digits of a number whose digits weigh what the new indices do
+            zero = dict.fromkeys(names, 0)
+            (base,) = self.images(place, zero)
+            weights = {name: self.images(place, {**zero, name: 1})[0] - base for name in names}
+            for order in permutations(names):
+                rest, digits = olds[0] - base, {}
+                for name in order:
+                    digits[name] = quotient(rest, weights[name])
+                    rest = rest - digits[name] * weights[name]
+                yield digits
+        elif len(names) == 1:  # several old indices from one: its digits put together
+            stops = [self.bounds(loop, {})[1] for loop in self.claim.before.loops]
+            for digits_order in permutations(zip(stops, olds, strict=True)):
+                whole: Any = 0
+                for stop, old in digits_order:
+                    whole = whole * stop + old
+                yield {names[0]: whole}
+        elif known.keys() >= set(names):
+            yield {name: known[name] for name in names}
+
+    def points(self, place: RunOccurrence) -> list[Scope]:
+        """Return the values of the loops of an occurrence, where all numbers are known: at most one more than CELLS."""
+        points: list[Scope] = [{}]
+        for loop in place.loops:
+            grown = (
+                {**point, loop.name: value}
+                for point in points
+                for start, stop, step in [self.bounds(loop, point)]
+                for value in range(start, stop, max(step, 1))
+            )
+            points = list(islice(grown, CELLS + 1))
+        return points
+
+    def miscounted(self) -> str | None:
+        """Return the failure of the claim, in words, by counting its iterations; None if it holds or has too many."""
+        claim, before = self.claim, self.points(self.claim.before)
+        if len(before) > CELLS:
             return None
-        olds = [self.integers.z3.Int(f"{'-'.join(old.names)}!old") for old in self.claim.olds]
-        given = self.terms.old_inside(olds)
-        guesses = [list(islice(inverses(self.terms, n, olds), 24)) for n in range(len(self.claim.after))]
-        last = Unknown(f"{self.claim.text}: no inverse was found")
-        for chosen in islice(product(*guesses), GUESSES):
-            ways = [self._leads(n, guess, olds) for n, guess in enumerate(chosen)]
-            try:
-                return self._asked(given, [self.integers.joined("or", ways)])
-            except Unknown as unknown:
-                last = unknown
-        raise last
+        names = [loop.name for loop in claim.before.loops]
+        wanted = {tuple(point.values()) for point in before if all(self.inside(claim.before, point))}
+        made = Counter(
+            tuple(self.images(place, point))
+            for place in claim.after
+            for point in self.points(place)
+            if all(self.inside(place, point))
+        )
 
-    def _leads(self, n: int, guess: Scope, olds: list[Any]) -> Any:
-        """Return the condition that a guess is an iteration of the n-th occurrence, and maps to the old one."""
-        equal = [a == b for a, b in zip(self.terms.images(n, guess), olds, strict=True)]
-        return self.integers.joined("and", [*self._inside(n, guess), *equal])
+        def where(image: Sequence[int]) -> str:
+            return f" for {_values(zip(names, image, strict=True))}" if names else ""
 
-
-# ---- counting
-
-
-def counted(rule: Rule, claim: Claim, numbers: dict[str, int]) -> str | None:
-    """Return the failure of a claim for some numbers, by counting its iterations.
-
-    Returns None if the claim holds, or if there are too many iterations.
-    """
-    terms = Terms(Integers(rule, numbers), claim)
-    old_loops = tuple(loop for old in claim.olds for loop in old.loops)
-    before = _points(terms, old_loops, claim.before.conditions)
-    if before is None:
-        return None
-    forms = [old.form or s.NameOf(rule.span, old.names[0]) for old in claim.olds]
-    wanted = {tuple(int(terms.integers.number(form, point)) for form in forms) for point in before}
-    made: dict[tuple[int, ...], int] = {}
-    for n, place in enumerate(claim.after):
-        for point in _points(terms, claim.loops[n], place.conditions) or ():
-            image = tuple(terms.images(n, point))
-            made[image] = made.get(image, 0) + 1
-    problem = _problem(claim, wanted, made)
-    return problem and f"with {', '.join(f'{k}={v}' for k, v in sorted(shown(numbers).items()))}, {problem}"
+        for image, count in sorted(made.items()):
+            if image not in wanted:
+                return f"{claim.text} runs{where(image)}, which no loop of the pattern has"
+            if claim.once and count > 1:
+                return f"{claim.text} runs {count} times{where(image)}"
+        return next((f"{claim.text} never runs{where(image)}" for image in sorted(wanted - made.keys())), None)
 
 
-def _problem(claim: Claim, wanted: set[tuple[int, ...]], made: dict[tuple[int, ...], int]) -> str | None:
-    names = [" ".join(old.names) for old in claim.olds]
-
-    def where(image: tuple[int, ...]) -> str:
-        values = ", ".join(f"{name}={value}" for name, value in zip(names, image, strict=True))
-        return f" for {values}" if values else ""
-
-    for image, count in sorted(made.items()):
-        if image not in wanted:
-            return f"{claim.text} runs{where(image)}, which no loop of the pattern has"
-        if claim.once and count > 1:
-            return f"{claim.text} runs {count} times{where(image)}"
-    return next((f"{claim.text} never runs{where(image)}" for image in sorted(wanted) if image not in made), None)
-
-
-def _points(terms: Terms, loops: tuple[LoopRange, ...], conditions: s.Nodes) -> list[Scope] | None:
-    """Return the combinations of values of some loops."""
-    number: Callable[..., Any] = terms.integers.number
-    points: list[Scope] = [{}]
-    for loop in loops:
-        grown = []
-        for point in points:
-            start, stop, step = (number(e, point) for e in (loop.start, loop.stop, loop.step))
-            grown += [{**point, loop.name: value} for value in range(start, min(stop, start + CELLS), max(step, 1))]
-            if len(grown) > CELLS:
-                return None
-        points = grown
-    return [point for point in points if all(terms.inside(loops, conditions, point))]
+def _values(numbers: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in numbers)
 
 
 # ---- Equations between functions of integers, on Tensor IR: pattern and template are one number for all operands.
@@ -489,13 +397,33 @@ def _points(terms: Terms, loops: tuple[LoopRange, ...], conditions: s.Nodes) -> 
 # What holds of integers is proved of integers; that it also holds of floats is for programs to show.
 
 
-DIVISIONS = {"floor_divide": "//", "remainder": "%"}  # what has one is about indices
-COMPARISONS = {
-    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
-}  # fmt: skip
+DIVISIONS = ("floor_divide", "remainder")  # what has one is about indices
+MEANINGS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "negative": operator.neg,
+    "copy": lambda a: a,
+    "floor_divide": quotient,
+    "remainder": remainder,
+    "maximum": OF_TWO["max"],
+    "minimum": OF_TWO["min"],
+    "abs": lambda a: either(a >= 0, a, -a),
+    "relu": lambda a: either(a >= 0, a, 0),
+    "where": either,
+    "less": operator.lt,
+    "less_equal": operator.le,
+    "greater": operator.gt,
+    "greater_equal": operator.ge,
+    "equal": operator.eq,
+    "not_equal": operator.ne,
+    "logical_not": negated,
+    "logical_and": lambda a, b: joined("and", [a, b]),
+    "logical_or": lambda a, b: joined("or", [a, b]),
+}
 
 
-def of_terms(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | None]]:
+def of_terms(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
     """Yield the claims of a rule on tensor about integers, each with its counterexample or None.
 
     Yields nothing for a rule about anything else.
@@ -506,92 +434,46 @@ def of_terms(rule: Rule, effort: SolverEffort) -> Iterator[tuple[str, Refuted | 
     root = list(before)[-1]
     if root not in after or not any(f.fn in DIVISIONS for f in terms(tuple(before.values()), FunctionTerm)):
         return
-    integers = _Values(rule)
-    old = integers.value(before[root], before, None)
-    divisors = list(integers.divisors)
-    new = integers.value(after[root], after, None)
-    premises = [*integers.premises(), *(divisor != 0 for divisor in divisors)]
-    found = Solver(integers, premises, effort).counterexample([], [old == new])
+    integers = Integers(rule)
+    leaves: dict[str, Any] = {}
+    divisors: list[Any] = []
+
+    def value(term: ValueTerm, defined: Mapping[str, ValueTerm], truth: bool = False) -> Any:
+        """Return the integer, or the truth value, of a term. Raises Unknown for another function."""
+        match term:
+            case NumberTerm(value=number):
+                if isinstance(number, float) and not number.is_integer():
+                    raise Unknown(f"`{expression(term.node)}` is not an integer")
+                return number if isinstance(number, bool) else int(number)
+            case NameTerm(name=name) if name in defined and name not in leaves:
+                return value(defined[name], defined, truth)
+            case NameTerm(name=name):
+                if name not in leaves:
+                    leaves[name] = integers.z3.Bool(name) if truth else integers.unknown(name)
+                return leaves[name]
+            case FunctionTerm(fn=fn, operands=operands) if fn in MEANINGS and not term.runs:
+                kind = FUNCTIONS[fn].kind
+                given = [
+                    value(operand, defined, kind == LOGICAL or (kind == SELECT and operand is operands[0]))
+                    for operand in operands
+                ]
+                divisors.extend(given[1:] if fn in DIVISIONS else ())
+                return MEANINGS[fn](*given)
+        raise Unknown(f"`{expression(term.node)}` is not a function of integers")
+
+    old = value(before[root], before)
+    integers.premises += [divisor != 0 for divisor in divisors]
+    new = value(after[root], after)
+    found = solver.counterexample(integers, [], [old == new])
     text = f"`{root}` of integers"
     if found is None:
         yield text, None
         return
-    numbers = {name: found.get(name, 0) for name in integers.leaves}
-    given = ", ".join(f"{name}={value}" for name, value in numbers.items())
-    yield text, Refuted(shown(found) | numbers, f"with {given}, {text} is another one")
-
-
-class _Values(Integers):
-    """Terms as integers and truth values. leaves: variables of the pattern, by name; divisors: what is divided by."""
-
-    def __init__(self, rule: Rule):
-        super().__init__(rule)
-        self.leaves: dict[str, Any] = {}
-        self.divisors: list[Any] = []
-
-    def name(self, node: NameOf, scope: Any) -> Any:
-        return self.leaves[node.text] if node.text in self.leaves else super().name(node, scope)
-
-    def value(self, term: ValueTerm, defined: dict[str, ValueTerm], kind: str | None) -> Any:
-        """Return the value of a term. kind: `b8` if a truth value is required.
-
-        Raises Unknown for a term that is not a function of integers.
-        """
-        match term:
-            case NumberTerm():
-                if isinstance(term.value, float) and not term.value.is_integer():
-                    raise Unknown(f"`{expression(term.node)}` is not an integer")
-                return term.value if isinstance(term.value, bool) else int(term.value)
-            case NameTerm() if term.name in defined and term.name not in self.leaves:
-                return self.value(defined[term.name], defined, kind)
-            case NameTerm():
-                return self._leaf(term.name, kind)
-            case FunctionTerm(known=True):
-                return self._applied(term, defined)
-        raise Unknown(f"`{expression(term.node)}` is not a function of integers")
-
-    def _leaf(self, name: str, kind: str | None) -> Any:
-        if name not in self.leaves:
-            self.leaves[name] = self.z3.Bool(name) if kind == "b8" else self.unknown(name)
-        return self.leaves[name]
-
-    def _applied(self, term: FunctionTerm, defined: dict[str, ValueTerm]) -> Any:
-        function, refusal = FUNCTIONS[term.fn], Unknown(f"`{expression(term.node)}` is not a function of integers")
-        kinds: list[str | None] = ["b8"] * function.arity if function.kind == LOGICAL else [None] * function.arity
-        if function.kind == SELECT:
-            kinds[0] = "b8"
-        if term.runs or function.kind not in (ARITHMETIC, COMPARE, LOGICAL, SELECT):
-            raise refusal
-        given = [self.value(operand, defined, kind) for operand, kind in zip(term.operands, kinds, strict=True)]
-        if term.fn in COMPARISONS:
-            return COMPARED[COMPARISONS[term.fn]](*given)
-        if term.fn in DIVISIONS:
-            self.divisors.append(given[1])
-            return self.divided(DIVISIONS[term.fn], *given)
-        if term.fn not in MEANINGS:
-            raise refusal
-        return MEANINGS[term.fn](self, *given)
-
-
-MEANINGS: dict[str, Callable[..., Any]] = {
-    "add": lambda i, a, b: a + b,
-    "subtract": lambda i, a, b: a - b,
-    "multiply": lambda i, a, b: a * b,
-    "negative": lambda i, a: -a,
-    "copy": lambda i, a: a,
-    "maximum": lambda i, a, b: i.either(a >= b, a, b),
-    "minimum": lambda i, a, b: i.either(a <= b, a, b),
-    "abs": lambda i, a: i.either(a >= 0, a, -a),
-    "relu": lambda i, a: i.either(a >= 0, a, 0),
-    "where": lambda i, c, a, b: i.either(c, a, b),
-    "logical_not": lambda i, a: i.negated(a),
-    "logical_and": lambda i, a, b: i.joined("and", [a, b]),
-    "logical_or": lambda i, a, b: i.joined("or", [a, b]),
-}  # fmt: skip
+    numbers = {name: found.get(name, 0) for name in leaves}
+    yield text, Refuted(f"with {_values(numbers.items())}, {text} is another one", shown(found) | numbers)
 
 
 STATEMENTS = ("module", "loop", "tile")
-Claims = Iterator[tuple[str, Refuted | None]]
 
 
 def available() -> bool:
@@ -604,18 +486,14 @@ def prove(rule: Rule) -> Proof:
 
     A local rule has no claims of its own: the names in it come from the rules that use it.
     """
-    source: Callable[[Rule, SolverEffort], Claims] = of_loops if rule.level in STATEMENTS else of_terms
     if "local" in rule.attributes:
         return Proof()
-    proved: list[str] = []
-    left: list[str] = []
-    refuted: Refuted | None = None
+    decided: list[tuple[str, Refuted | None]] = []
+    left: tuple[str, ...] = ()
     try:
-        for text, wrong in source(rule, SolverEffort()):
-            if wrong is None:
-                proved.append(text)
-            elif refuted is None:
-                refuted = wrong
+        for claim in (of_loops if rule.level in STATEMENTS else of_terms)(rule, Solver()):
+            decided.append(claim)
     except Unknown as unknown:
-        left.append(str(unknown))
-    return Proof(tuple(dict.fromkeys(proved)), refuted, tuple(left))
+        left = (str(unknown),)
+    proved = dict.fromkeys(text for text, wrong in decided if wrong is None)
+    return Proof(tuple(proved), next((wrong for _, wrong in decided if wrong is not None), None), left)
