@@ -6,7 +6,7 @@ gather) is not checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,9 @@ class Scope:
         return min(plain, highest(last) if only_sizes(last) else interval(last, self.ranges)[1])
 
 
+Problems = Iterator[str]  # sentences, to which the statement is added
+
+
 class Check:
     """Walk of a kernel that collects its problems. Tile IR extends it."""
 
@@ -78,12 +81,13 @@ class Check:
         self.found: list[str] = []
         self.shapes = {name: param.shape for name, param in params(kernel).items()}
         self.written = {param.name for param in kernel.outs}
-        found = summary(kernel.body)
-        self.sums = set(found.folded)
+        self.sums = set(summary(kernel.body).folded)
         self.indices = {axis.name for tile in nodes(kernel.body, Tile) for axis in tile.axes}
 
-    def report(self, stmt: Stmt, what: str) -> None:
-        self.found.append(f"{what}, in `{print_statement(stmt).splitlines()[0]}`")
+    def report(self, stmt: Any, problems: Iterable[str]) -> None:
+        """Add the problems of a statement; those of its block are added on the way."""
+        for problem in problems:
+            self.found.append(f"{problem}, in `{print_statement(stmt).splitlines()[0]}`")
 
     def grounded(self, block: Block) -> bool:
         """Return whether the assumptions of facts hold.
@@ -91,9 +95,8 @@ class Check:
         Named memory exists, conditions are of whole numbers, and no name means two things.
         """
         for stmt in nodes(block, Stmt):
-            for buffer, _ in type(stmt).memory:
-                if (name := getattr(stmt, buffer)) not in self.shapes:
-                    self.report(stmt, f"`{name}` is not a buffer")  # type: ignore[arg-type]
+            names = (getattr(stmt, buffer) for buffer, _ in type(stmt).memory)
+            self.report(stmt, (f"`{name}` is not a buffer" for name in names if name not in self.shapes))
         for e in nodes(block, Binary):
             if e.a.__class__ is float or e.b.__class__ is float:  # type: ignore[attr-defined]
                 self.found.append(f"`{print_expr(e)}` is about places, which are whole numbers")
@@ -111,77 +114,76 @@ class Check:
         defined: set[str] = set()
         for stmt in block:
             if not isinstance(stmt, self.allowed):
-                self.report(stmt, f"{type(stmt).__name__} is not a statement of this level")
+                self.report(stmt, [f"{type(stmt).__name__} is not a statement of this level"])
                 continue
-            self.names(stmt, scope)
-            self.ranks(stmt)
-            self.statement(stmt, scope)
+            for checks in (self.names(stmt, scope), self.ranks(stmt), self.statement(stmt, scope)):
+                self.report(stmt, checks)
             if isinstance(stmt, Load | Let):
                 if stmt.dst in defined:
-                    self.report(stmt, f"`{stmt.dst}` is defined twice in one block")
+                    self.report(stmt, [f"`{stmt.dst}` is defined twice in one block"])
                 defined.add(stmt.dst)
                 scope = scope.define(stmt.dst)
 
-    def names(self, stmt: Any, scope: Scope) -> None:
+    def names(self, stmt: Any, scope: Scope) -> Problems:
         """Check that every name of an expression is bound here."""
         own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
         labels = stmt.gathered if isinstance(stmt, Stage) else ()
         for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
-            self.report(stmt, f"`{name}` is not defined here")
+            yield f"`{name}` is not defined here"
 
-    def ranks(self, stmt: Stmt) -> None:
+    def ranks(self, stmt: Stmt) -> Problems:
         """Check that memory has an index for each of its dimensions."""
         for buffer, index in type(stmt).memory:
             shape = self.shapes[getattr(stmt, buffer)]
             if index is not None and len(getattr(stmt, index)) != len(shape):
-                self.report(stmt, f"`{getattr(stmt, buffer)}` has {len(shape)} dimensions")
+                yield f"`{getattr(stmt, buffer)}` has {len(shape)} dimensions"
 
-    def statement(self, stmt: Any, scope: Scope) -> None:
+    def statement(self, stmt: Any, scope: Scope) -> Problems:
         if isinstance(stmt, For):
             if stmt.role not in (*LOOP_ROLES, "VEC"):
-                self.report(stmt, f"a loop has no role {stmt.role}")
+                yield f"a loop has no role {stmt.role}"
             if stmt.role == "reduce" and summary(stmt.body).stores:
-                self.report(stmt, "a reduction stores")
+                yield "a reduction stores"
             if stmt.role == "reduce" and summary(stmt.body).scales:
-                self.report(stmt, "a reduction scales what it adds to: its iterations have an order")
+                yield "a reduction scales what it adds to: its iterations have an order"
             self.block(stmt.body, scope.bind(stmt))
         elif isinstance(stmt, If):
             self.block(stmt.body, scope.under(stmt.cond))
         elif isinstance(stmt, Load):
             if stmt.buf in self.written:
-                self.report(stmt, f"`{stmt.buf}` is an output: a kernel reads its inputs")
-            self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
+                yield f"`{stmt.buf}` is an output: a kernel reads its inputs"
+            yield from self.access(stmt, scope if stmt.when is True else scope.under(stmt.when))
         elif isinstance(stmt, Store):
-            self.store(stmt)
-            self.access(stmt, scope)
+            if not self.writable(stmt.buf):
+                yield f"`{stmt.buf}` is not an output"
+            yield from self.access(stmt, scope)
         elif isinstance(stmt, Accumulate):
-            self.reduction(stmt)
+            yield from self.reduction(stmt)
         elif isinstance(stmt, Merge):
             known = monoid(stmt.fn)
             if len(stmt.accs) != len(known.parts) or len(stmt.vals) != len(known.operands):
-                self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts and {len(known.operands)} operands")
-        elif isinstance(stmt, Scale | Carry) and stmt.acc not in self.sums:
-            self.report(stmt, f"`{stmt.acc}` is not an accumulator")
+                yield f"`{stmt.fn}` has {len(known.parts)} parts and {len(known.operands)} operands"
+        elif isinstance(stmt, Scale | Carry):
+            yield from self.accumulator(stmt.acc)
 
-    def store(self, stmt: Store) -> None:
-        if stmt.buf not in self.written:
-            self.report(stmt, f"`{stmt.buf}` is not an output")
+    def writable(self, buffer: str) -> bool:
+        return buffer in self.written
 
-    def reduction(self, stmt: Accumulate | AlongAxes) -> None:
+    def accumulator(self, name: str) -> Problems:
+        if name not in self.sums:
+            yield f"`{name}` is not an accumulator"
+
+    def reduction(self, stmt: Accumulate | AlongAxes) -> Problems:
         if FUNCTIONS[stmt.fn].identity is None:
-            self.report(stmt, f"`{stmt.fn}` has no identity to start a reduction from")
+            yield f"`{stmt.fn}` has no identity to start a reduction from"
 
-    def access(self, stmt: Load | Store, scope: Scope) -> None:
-        for position, extent in zip(stmt.idx, self.shapes[stmt.buf], strict=False):
-            self.bounds(stmt, position, extent, scope)
-
-    def bounds(self, stmt: Stmt, position: Expr, extent: Expr, scope: Scope) -> None:
+    def access(self, stmt: Load | Store, scope: Scope) -> Problems:
         """Check 0 <= position < extent, unless a name in the position was read from memory."""
-        if not free_names(position) <= scope.ranges.keys():
-            return
-        low, high = negate(position), add(subtract(position, extent), 1)
-        if not (implied(low, scope) and implied(high, scope)):
-            self.report(stmt, f"index `{print_expr(position)}` may leave 0..{print_expr(extent)}")
+        for position, extent in zip(stmt.idx, self.shapes[stmt.buf], strict=False):
+            if free_names(position) <= scope.ranges.keys():
+                low, high = negate(position), add(subtract(position, extent), 1)
+                if not (implied(low, scope) and implied(high, scope)):
+                    yield f"index `{print_expr(position)}` may leave 0..{print_expr(extent)}"
 
 
 def not_positive(condition: Expr) -> Iterator[Expr]:

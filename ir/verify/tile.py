@@ -32,7 +32,7 @@ from ..tile import (
     TuplesAlongAxes,
     WaitMma,
 )
-from .loop import TILE_STATEMENTS, Check, Scope
+from .loop import TILE_STATEMENTS, Check, Problems, Scope
 
 # ---- Mma: its axes are those of its atom, and the atom multiplies the dtypes of its operands
 #
@@ -113,11 +113,10 @@ def problems(kernel: Kernel, limits: Limits = Limits()) -> tuple[str, ...]:
     if tile is None or len(kernel.body) != 1:
         return (f"the body of kernel `{kernel.name}` is not one Tile",)
     check = _TileCheck(kernel, tile)
-    check.axes(tile)
+    check.report(tile, check.axes(tile))
     if check.found:
         return tuple(check.found)
-    check.launch(tile, limits)
-    check.cluster(tile)
+    check.report(tile, check.launch(tile, limits))
     check.layouts()
     if check.grounded(tile.body):
         check.block(tile.body, Scope().bind(tile))
@@ -138,90 +137,85 @@ class _TileCheck(Check):
             extents = tuple(axis.extent for axis in stage.box)
             self.shapes[stage.dst] = (stage.depth, *extents) if stage.depth > 1 else extents
 
-    def axes(self, tile: Tile) -> None:
+    def axes(self, tile: Tile) -> Problems:
         names = [axis.name for axis in tile.axes]
         for axis in tile.axes:
             block = axis.role == "BLOCK" and only_sizes(axis.extent)  # how many there are may wait for the launch
             if axis.role not in AXIS_ROLES or not (is_int(axis.extent) or block) or lowest(axis.extent) < 1:
-                self.report(tile, f"axis `{axis.name}` has no role or no extent")
+                yield f"axis `{axis.name}` has no role or no extent"
             if names.count(axis.name) > 1:
-                self.report(tile, f"two axes are called `{axis.name}`")
+                yield f"two axes are called `{axis.name}`"
         for stmt in nodes(tile.body, Stage, SharedTile):
             if not all(is_int(axis.extent) for axis in stmt.box):  # type: ignore[attr-defined]
-                self.report(stmt, "an axis of shared memory has no number as its extent")
+                self.report(stmt, ["an axis of shared memory has no number as its extent"])
 
-    def launch(self, tile: Tile, limits: Limits) -> None:
-        blocks = math.prod(interval(axis.extent, {})[1] for axis in tile.axes if axis.role == "BLOCK")
+    def launch(self, tile: Tile, limits: Limits) -> Problems:
+        """Check what a device has, and that clusters divide the blocks of the last BLOCK axis.
+
+        Their blocks reach every barrier together.
+        """
+        along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"]
+        blocks = math.prod(interval(extent, {})[1] for extent in along)
         for have, limit, what in (
             (thread_count(tile), limits.threads, "threads"),
             (all_shared_tile_bytes(self.kernel), limits.smem, "bytes of shared memory"),
             (blocks, limits.blocks, "blocks"),
         ):
             if have > limit:
-                self.report(tile, f"{have} {what}, the limit is {limit}")
-
-    def cluster(self, tile: Tile) -> None:
-        """Check that clusters divide the blocks of the last BLOCK axis. Their blocks reach every barrier together."""
-        along = [axis.extent for axis in tile.axes if axis.role == "BLOCK"][-1:]
-        if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and not divides(tile.cluster, along)):
-            self.report(tile, f"the last BLOCK axis is not a whole number of clusters of {tile.cluster}")
+                yield f"{have} {what}, the limit is {limit}"
+        whole = bool(along) and divisor(along[-1], {})
+        if not 1 <= tile.cluster <= MOST_BLOCKS or (tile.cluster > 1 and (not whole or whole % tile.cluster)):
+            yield f"the last BLOCK axis is not a whole number of clusters of {tile.cluster}"
 
     def layouts(self) -> None:
         """Check that all copies into one shared tile agree on its layout."""
         first: dict[str, Stage] = {}
         for stage in summary(self.tile.body).stages:
             other = first.setdefault(stage.dst, stage)
-            for name in LAYOUT:
-                if getattr(stage, name) != getattr(other, name):
-                    self.report(stage, f"`{stage.dst}` has two layouts: `{name}` differs")
+            unlike = (name for name in LAYOUT if getattr(stage, name) != getattr(other, name))
+            self.report(stage, (f"`{stage.dst}` has two layouts: `{name}` differs" for name in unlike))
 
-    def statement(self, stmt: Any, scope: Scope) -> None:
+    def statement(self, stmt: Any, scope: Scope) -> Problems:
         if isinstance(stmt, Collective):
-            self.collective(stmt)
+            yield from self.collective(stmt)
         if isinstance(stmt, SharedTile) and (self.divergent or any(axis.extent < 1 for axis in stmt.box)):
-            self.report(stmt, "shared memory under a guard, or of no extent")
-        if isinstance(stmt, If | For) and self.diverges(stmt):
-            outer, self.divergent = self.divergent, True
-            super().statement(stmt, scope)
-            self.divergent = outer
-            return
-        super().statement(stmt, scope)
+            yield "shared memory under a guard, or of no extent"
+        outer = self.divergent
+        self.divergent |= isinstance(stmt, If | For) and self.diverges(stmt)
+        yield from super().statement(stmt, scope)
+        self.divergent = outer
 
-    def store(self, stmt: Store) -> None:
-        """Check a store as in Loop IR, unless it writes to a shared tile, which threads may write word by word."""
-        if stmt.buf not in self.shared_tiles:
-            super().store(stmt)
+    def writable(self, buffer: str) -> bool:
+        """Return whether a buffer is an output or a shared tile, which threads may write word by word."""
+        return buffer in self.shared_tiles or super().writable(buffer)
 
-    def bounds(self, stmt: Stmt, position: Any, extent: int, scope: Scope) -> None:
+    def access(self, stmt: Load | Store, scope: Scope) -> Problems:
         """Check unguarded indices only: boundary tiles need more than intervals, and the simulator checks them."""
-        if not scope.guards:
-            super().bounds(stmt, position, extent, scope)
+        return iter(()) if scope.guards else super().access(stmt, scope)
 
     def diverges(self, stmt: If | For) -> bool:
         """Return whether some threads, or blocks of a cluster, may skip the body: a guard, or bounds that vary."""
         return isinstance(stmt, If) or not free_names((stmt.start, stmt.stop, stmt.step)).isdisjoint(self.apart)
 
-    def collective(self, stmt: Stmt) -> None:
+    def collective(self, stmt: Stmt) -> Problems:
         if self.divergent:
-            self.report(stmt, f"{type(stmt).__name__} in divergent control flow")
+            yield f"{type(stmt).__name__} in divergent control flow"
         if isinstance(stmt, Stage):
-            self.stage(stmt)
+            yield from self.stage(stmt)
         elif isinstance(stmt, Mma):
-            for problem in fragment_problems(stmt, self.tile, self.kernel):
-                self.report(stmt, problem)
+            yield from fragment_problems(stmt, self.tile, self.kernel)
         elif isinstance(stmt, AlongAxes | TuplesAlongAxes):
             if isinstance(stmt, AlongAxes):
-                self.reduction(stmt)
-                if stmt.acc not in self.sums:
-                    self.report(stmt, f"`{stmt.acc}` is not an accumulator")
+                yield from self.reduction(stmt)
+                yield from self.accumulator(stmt.acc)
             else:
-                self.parts(stmt)
+                yield from self.parts(stmt)
             for axis in sorted(free_names(stmt.over) - self.varying):
-                self.report(stmt, f"`{axis}` is not an axis inside of a block")
+                yield f"`{axis}` is not an axis inside of a block"
         if isinstance(stmt, Scan | ScanTuple):
-            self.scan(stmt)
+            yield from self.scan(stmt)
 
-    def scan(self, stmt: Scan | ScanTuple) -> None:
+    def scan(self, stmt: Scan | ScanTuple) -> Problems:
         """Check that every register along the axes holds a value of its own, and that an axis is named once."""
         names = [axis.name for axis in stmt.over]
         found = summary(self.tile.body)
@@ -230,42 +224,36 @@ class _TileCheck(Check):
             added += [e for one in found.merges if acc in one.accs for e in one.vals]
             varying = dependencies(tuple(added), self.kernel.body)
             for axis in sorted(replicated_names(self.tile) & set(names) - varying):
-                self.report(stmt, f"`{acc}` does not vary with `{axis}`")
+                yield f"`{acc}` does not vary with `{axis}`"
         if len(set(names)) < len(names):
-            self.report(stmt, "an axis is named twice")
+            yield "an axis is named twice"
 
-    def parts(self, stmt: TuplesAlongAxes) -> None:
+    def parts(self, stmt: TuplesAlongAxes) -> Problems:
         """Check that each part has one accumulator.
 
         The accumulator must start from the part's identity if statements add to it separately.
         """
         known = monoid(stmt.fn)
         if len(stmt.accs) != len(known.parts):
-            self.report(stmt, f"`{stmt.fn}` has {len(known.parts)} parts")
+            yield f"`{stmt.fn}` has {len(known.parts)} parts"
             return
         for acc, start in zip(stmt.accs, known.identity, strict=True):
-            if acc not in self.sums:
-                self.report(stmt, f"`{acc}` is not an accumulator")
+            yield from self.accumulator(acc)
             for fn in {added.fn for added in summary(self.tile.body).sums if added.acc == acc}:
                 if FUNCTIONS[fn].identity != start and fn not in ("maximum", "minimum"):
-                    self.report(stmt, f"`{acc}` starts as {start}, from which `{fn}` cannot add up")
+                    yield f"`{acc}` starts as {start}, from which `{fn}` cannot add up"
 
-    def stage(self, stmt: Stage) -> None:
+    def stage(self, stmt: Stage) -> Problems:
         if stmt.src not in {param.name for param in self.kernel.ins}:
-            self.report(stmt, f"`{stmt.src}` is not an input")
+            yield f"`{stmt.src}` is not an input"
         if not free_names((stmt.origin, stmt.slot, stmt.when)).difference(stmt.gathered).isdisjoint(self.varying):
-            self.report(stmt, "the origin, slot or predicate varies by thread")
+            yield "the origin, slot or predicate varies by thread"
         for name in sorted(self.fixed.intersection(stmt.gathered)):
-            self.report(stmt, f"the label `{name}` is an axis or a loop, too: its origin could mean either")
+            yield f"the label `{name}` is an axis or a loop, too: its origin could mean either"
         if not all(_is_side(axis, len(stmt.origin)) for axis in stmt.box):
-            self.report(stmt, "an axis of the shared tile says no dimension of its source")
+            yield "an axis of the shared tile says no dimension of its source"
         if not any(load.buf == stmt.dst for load in nodes(self.tile.body, Load)):
-            self.report(stmt, f"`{stmt.dst}` is never read")
-
-
-def divides(cluster: int, along: list[Any]) -> bool:
-    """Return whether clusters divide the blocks of an axis, which are a number or an expression of sizes."""
-    return bool(along) and divisor(along[0], {}) % cluster == 0
+            yield f"`{stmt.dst}` is never read"
 
 
 def _is_side(axis: Axis, rank: int) -> bool:
