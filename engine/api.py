@@ -94,7 +94,7 @@ class Compiled(Served):
         self.device = device
         self.notes: tuple[str, ...] = ()
         self._placing = Placing(compilation.captured.kinds)
-        self._executors: dict[str, Executor] = {}  # of GPUs that calls were on
+        self._executors = functools.cache(executor)  # of GPUs that calls were on
         self._preparation = Preparation()
         self._calls = Calls(self.rows)
 
@@ -199,15 +199,9 @@ class Compiled(Served):
 
     def _runner(self, arrays: Tensors) -> Executor:
         """Return the executor of the GPU with the arrays, unless one was named or all of them are on the CPU."""
-        if self.device != "cuda":
-            return self.executor
-        ordinal = gpu_of({name: array.device for name, array in arrays.items()})
-        if ordinal is None:
-            return self.executor
-        name = f"cuda:{ordinal}"
-        if name not in self._executors:
-            self._executors[name] = executor(name)
-        return self._executors[name]
+        used = {name: array.device for name, array in arrays.items()} if self.device == "cuda" else {}
+        ordinal = gpu_of(used)
+        return self.executor if ordinal is None else self._executors(f"cuda:{ordinal}")
 
     @functools.cached_property
     def executor(self) -> Executor:
@@ -316,11 +310,9 @@ def compile(
     remembered = logged(decisions, compilation)
     parts = rows_of(compilation, (bool(compilation.sizes) if rows is None else rows) or ())
 
-    def with_trace() -> Compilation:
-        return replace(options, trace=Trace()).compile(captured)
-
     original = Original(function, captured, compilation.captured)
-    return Compiled(compilation, chosen, original, remembered, parts, with_trace)
+    again = replace(options, trace=Trace())
+    return Compiled(compilation, chosen, original, remembered, parts, lambda: again.compile(captured))
 
 
 def compile_options(

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ from ...ir.tensor import (
     Term,
     axes,
     dtype,
+    operands,
     postorder,
     read_by,
 )
@@ -57,39 +60,65 @@ from .whole_programs import TooLarge
 
 
 COUNT = "n0"
+NOTHING: Term = Const(False, "b8")  # the mark of what is a number everywhere
 
 
 def real_places(graph: TensorGraph, data: Any) -> list[Any]:
     """Return a mask for every output: True where no value on the way to an element is infinite or NaN."""
-    terms = postorder(out.value for out in graph.outs)
+    terms = _terms(graph)
     floats = [term for term in terms if dtype(term) in FLOATS]
     values = _values(graph, floats, data)
     if values is None:
         return [np.full([axis.extent for axis in out.axes], True) for out in graph.outs]
-    given = {f"bad{n}": ~np.isfinite(value) for n, value in enumerate(values)}
-    own: dict[Term, Term] = {
-        term: Input(f"bad{n}", axes(term), "b8") for n, term in enumerate(floats) if given[f"bad{n}"].any()
-    }
+    bad = {Input(f"bad{n}", axes(term), "b8"): ~np.isfinite(values[n]) for n, term in enumerate(floats)}
+    own = {term: mark for term, (mark, places) in zip(floats, bad.items(), strict=True) if places.any()}
     marks: dict[Term, Term] = {}
     for term in terms:
-        marks[term] = _either(([own[term]] if term in own else []) + _below(term, marks))
+        found = dict.fromkeys((own.get(term, NOTHING), *_below(term, marks)))
+        found.pop(NOTHING, None)
+        marks[term] = functools.reduce(lambda a, b: Elementwise("logical_or", (a, b)), found or (NOTHING,))
     outs = tuple(Output(out.name, out.axes, marks[out.value]) for out in graph.outs)
-    marked = TensorGraph(graph.name, (*graph.ins, *own.values()), outs)  # type: ignore[arg-type]
+    marked = TensorGraph(graph.name, (*graph.ins, *own.values()), outs)
+    given = {mark.name: places for mark, places in bad.items()}
     return [~bad for bad in meaning.run(marked, {**data, **given})]  # the data too: it is read at indices
+
+
+def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
+    """Return the marks of the values that an element depends on."""
+    match term:
+        case Elementwise(args=(condition, a, b)) if FUNCTIONS[term.fn].kind == SELECT:
+            # the side that is not taken does not count
+            return [marks[condition], Elementwise("where", (compose.cast(condition, "b8"), marks[a], marks[b]))]
+        case Elementwise(args=args):
+            return [marks[x] for x in args]
+        case Reduce(over=over, x=x):
+            return [Reduce("logical_or", over, marks[x])]
+        case Fold(over=over):
+            return [Reduce("logical_or", over, marks[x]) for x in read_by(term)]
+        case Remap(x=x, map=places):
+            return [Remap(marks[x], places)]
+        case Case(cond=condition, a=a, b=b):
+            return [Case(condition, marks[a], marks[b])]
+        case Mat(x=x):
+            return [marks[x]]
+    return []
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
     """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
-    folds = (x for x in postorder(out.value for out in graph.outs) if isinstance(x, Fold))
+    folds = (x for x in _terms(graph) if isinstance(x, Fold))
     counts = [fold.args[0] for fold in folds if of_part(fold.part)[0].operands[0] == COUNT]
     return all(bool(((value == 0) | (value >= 1)).all()) for value in _values(graph, counts, data) or ())
 
 
 def whole_sums(graph: TensorGraph, data: Any) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
-    terms = postorder(out.value for out in graph.outs)
-    summed = {x.x for x in terms if isinstance(x, Reduce)} | {y for x in terms if isinstance(x, Fold) for y in x.args}
+    summed = {y for x in _terms(graph) if isinstance(x, Reduce | Fold) for y in operands(x)}
     return all(bool((value == np.round(value)).all()) for value in _values(graph, summed, data) or ())
+
+
+def _terms(graph: TensorGraph) -> list[Any]:
+    return postorder(out.value for out in graph.outs)
 
 
 def _values(graph: TensorGraph, terms: Iterable[Term], data: Any) -> list[Any] | None:
@@ -99,34 +128,6 @@ def _values(graph: TensorGraph, terms: Iterable[Term], data: Any) -> list[Any] |
         return meaning.run(TensorGraph(graph.name, graph.ins, shown), data) if shown else []
     except DplcError:
         return None
-
-
-def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
-    """Return the marks of the values that an element depends on."""
-    kind = term.__class__
-    if kind is Elementwise and FUNCTIONS[term.fn].kind == SELECT:  # the side that is not taken does not count
-        condition, a, b = term.args
-        return [marks[condition], Elementwise("where", (compose.cast(condition, "b8"), marks[a], marks[b]))]
-    if kind is Elementwise:
-        return [marks[x] for x in term.args]
-    if kind is Reduce:
-        return [Reduce("logical_or", term.over, marks[term.x])]
-    if kind is Fold:
-        return [Reduce("logical_or", term.over, marks[x]) for x in read_by(term)]
-    if kind is Remap:
-        return [Remap(marks[term.x], term.map)]
-    if kind is Case:
-        return [Case(term.cond, marks[term.a], marks[term.b])]
-    return [marks[term.x]] if kind is Mat else []
-
-
-def _either(marks: Iterable[Term]) -> Term:
-    nothing = Const(False, "b8")
-    found: Term = nothing
-    for mark in dict.fromkeys(marks):
-        if mark is not nothing:
-            found = mark if found is nothing else Elementwise("logical_or", (found, mark))
-    return found
 
 
 Program = tuple[Kernel, ...]
@@ -141,27 +142,15 @@ ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 def inputs_of(program: Program, seed: int) -> Arrays:
     """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables.
 
-    Raises TooLarge.
+    Counts of elements are 1 or more. Raises TooLarge.
     """
-    if any(math.prod(p.shape) > LARGEST_INPUT for p in supplied(program)):
+    params = supplied(program)
+    if any(math.prod(p.shape) > LARGEST_INPUT for p in params):
         raise TooLarge
-    counts = counted(program)
-    return {p.name: count(p, seed) if p.name in counts else array(p, seed) for p in supplied(program)}
-
-
-def counted(program: Program) -> set[str]:
-    """Return the buffers that hold the element counts of partial results."""
-    first = {
-        merge.vals[0].name
-        for merge in nodes(program, Merge)
-        if monoid(merge.fn).operands[0] == COUNT and isinstance(merge.vals[0], Var)
-    }
-    return {load.buf for load in nodes(program, Load) if load.dst in first}
-
-
-def count(param: Param, seed: int) -> Any:
-    """Return numbers of elements: 1 or more."""
-    return np.abs(array(param, seed))
+    merges = (merge for merge in nodes(program, Merge) if monoid(merge.fn).operands[0] == COUNT)
+    counting = {merge.vals[0].name for merge in merges if isinstance(merge.vals[0], Var)}
+    counts = {load.buf for load in nodes(program, Load) if load.dst in counting}
+    return {p.name: np.abs(array(p, seed)) if p.name in counts else array(p, seed) for p in params}
 
 
 def array(param: Param, seed: int) -> Any:
@@ -176,6 +165,7 @@ def array(param: Param, seed: int) -> Any:
     return np.where(values == 0, 5, values).astype(float)
 
 
+@dataclass
 class Meaning:
     """Result of a program: the values of its outputs, and the number of stores to each element.
 
@@ -183,8 +173,10 @@ class Meaning:
     apart: how far floats of the same meaning may be apart.
     """
 
-    def __init__(self, values: Arrays, stores: Arrays, between: frozenset[str] = frozenset(), apart: float = REORDERED):
-        self.values, self.stores, self.between, self.apart = values, stores, between, apart
+    values: Arrays
+    stores: Arrays
+    between: Set[str] = frozenset()
+    apart: float = REORDERED
 
 
 def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
@@ -201,7 +193,7 @@ def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
     stores: Arrays = {}
     memory = tile.run(program, inputs, seed, stores)
     between = stores.keys() - {p.name for p in delivered(program)}
-    return Meaning({name: memory[name] for name in stores}, stores, frozenset(between))
+    return Meaning({name: memory[name] for name in stores}, stores, between)
 
 
 def work(program: Program) -> int:
@@ -244,17 +236,13 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
     """Return inputs and the results of the program; None if it has no single meaning."""
     try:
         inputs = inputs_of(program, seed)
-        first = run(program, inputs, seeds[0])
-        if any((count > 1).any() for count in first.stores.values()):
-            return None
-        for order in seeds[1:]:
-            if difference(first, run(program, inputs, order)) is not None:
-                return None
+        known = inputs, run(program, inputs, seeds[0])
+        once = all((count <= 1).all() for count in known[1].stores.values())
+        return known if once and compare(program, known, seeds[1:]) is None else None
     except BuildError:
         raise
     except (*ERRORS, TooLarge):
         return None
-    return inputs, first
 
 
 def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
@@ -282,7 +270,6 @@ def difference(wanted: Meaning, got: Meaning) -> str | None:
         if (counts != stored).any():
             at = tuple(int(n) for n in np.argwhere(counts != stored)[0])
             return f"{name}{list(at)} is stored {stored[at]} times, not {counts[at]}"
-        problem = unlike(name, values, other, wanted.apart, counts > 0)
-        if problem:
+        if problem := unlike(name, values, other, wanted.apart, counts > 0):
             return problem
     return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...ir.diagnostic import INTERNAL, DplcError
-from ...ir.functions import DTYPES
 from ...ir.interp.torch import evaluated
 from ...ir.node import replace
 from ...ir.schemas import aten_name, names
@@ -61,10 +60,9 @@ def judged(rules: Iterable[Rule], dtype: str, compiler: Compiler) -> OperatorVer
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
     """Return the program with its floats in another dtype; without floats, with all inputs in it."""
-    assert dtype in DTYPES
     floats = any(param.dtype == "f32" for param in graph.ins)
-    ins = tuple(replace(p, dtype=dtype) if p.dtype == "f32" or not floats else p for p in graph.ins)
-    return TorchGraph(graph.name, ins, graph.outs, graph.body)
+    ins = (replace(param, dtype=dtype) if param.dtype == "f32" or not floats else param for param in graph.ins)
+    return replace(graph, ins=tuple(ins))
 
 
 def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
@@ -75,23 +73,20 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
     names = tuple(tensors)
     captured = Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
     try:
-        compilation = compiler.compile(captured)
-        results = Compiled(compilation, "emulator").run({})
+        results = Compiled(compiler.compile(captured), "emulator").run({})
     except DplcError as error:
-        return OperatorVerdict(
-            CRASHED if error.exit_code == INTERNAL else REFUSED, "; ".join((error.what, *error.notes))
-        )
+        word = CRASHED if error.exit_code == INTERNAL else REFUSED
+        return OperatorVerdict(word, "; ".join((error.what, *error.notes)))
     except Exception as error:  # any exception here is a finding
         return OperatorVerdict(CRASHED, f"{type(error).__name__}: {error}")
     for got, want in zip(results, eager, strict=True):
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return OperatorVerdict(WRONG, f"{got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}")
-    if any(UNWRITTEN in statement.op for statement in graph.body):
-        return OperatorVerdict(RIGHT)
-    references = run_reference(captured, tensors)
-    if accepted(results, references, eager):
-        return OperatorVerdict(RIGHT)
-    return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
+    if not any(UNWRITTEN in statement.op for statement in graph.body):
+        references = run_reference(captured, tensors)
+        if not accepted(results, references, eager):
+            return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
+    return OperatorVerdict(RIGHT)
 
 
 def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
@@ -128,34 +123,33 @@ WORDS = {
 
 def missing(rules: RuleSet) -> dict[str, list[str]]:
     """Return {cause: the names of ATen ops that neither a rule nor a decomposition lowers}, by name."""
-    taken = set(operators(rules)) | {_bare(overload) for overload in table()}
+    taken = operators(rules).keys() | _decomposed()
     found: dict[str, list[str]] = {}
     for name in sorted(aten_name(op) for op in names()):
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and name not in taken:
-            overloads = [getattr(packet, word) for word in packet.overloads()]
-            found.setdefault(_cause(name, overloads), []).append(name)
+            tags = {tag for word in packet.overloads() for tag in getattr(packet, word).tags}
+            found.setdefault(_cause(name, tags), []).append(name)
     return dict(sorted(found.items(), key=lambda entry: len(entry[1])))
 
 
 def supported(rules: RuleSet) -> tuple[int, int]:
     """Return the number of ops that rules lower, and the number that PyTorch's own decompositions add."""
-    ruled = set(operators(rules))
-    return len(ruled), len({_bare(overload) for overload in table()} - ruled)
+    ruled = operators(rules).keys()
+    return len(ruled), len(_decomposed() - ruled)
 
 
-def _bare(overload: Any) -> str:
-    return str(overload._schema.name).rpartition("::")[2]
+def _decomposed() -> set[str]:
+    return {overload._schema.name.rpartition("::")[2] for overload in table()}
 
 
-def _cause(name: str, overloads: Iterable[Any]) -> str:
-    tags = {tag for overload in overloads for tag in overload.tags}
-    if torch.Tag.nondeterministic_seeded in tags:
-        return RANDOM
+def _cause(name: str, tags: Container[Any]) -> str:
     words = set(name.strip("_").split("_"))
-    for cause, told in WORDS.items():
-        if words & set(told):
-            return cause
-    if torch.Tag.dynamic_output_shape in tags:
-        return SHAPE
-    return VALUE if torch.Tag.data_dependent_output in tags else OPEN
+    causes = {
+        RANDOM: torch.Tag.nondeterministic_seeded in tags,
+        **{cause: not words.isdisjoint(told) for cause, told in WORDS.items()},
+        SHAPE: torch.Tag.dynamic_output_shape in tags,
+        VALUE: torch.Tag.data_dependent_output in tags,
+        OPEN: True,
+    }
+    return next(cause for cause, holds in causes.items() if holds)
