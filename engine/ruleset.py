@@ -71,46 +71,42 @@ class Toolchain:
 
     @functools.cached_property
     def algebra(self) -> TermRules:
-        return self._algebra("tensor")
+        return TermRules(self._equations("tensor"), parameters=self._flat)
 
     @functools.cached_property
     def commuting(self) -> TermRules:
         """Algebra in the fusion pipeline: it pays because of the kernels that result."""
-        return self._algebra("fusion")
-
-    def _algebra(self, pipeline: str) -> TermRules:
-        kept = (rule for rule in self._named(pipeline) if not mentions_mat(rule))
-        return TermRules(kept, exact=self.exact, parameters=self._flat())
+        return TermRules(self._equations("fusion"), parameters=self._flat)
 
     @functools.cached_property
     def equations(self) -> tuple[Rule, ...]:
         """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
-        return tuple(rule for rule in self._named("tensor", "fusion") if not mentions_mat(rule))
+        return tuple(self._equations("tensor", "fusion"))
 
     @functools.cached_property
     def fusion(self) -> FusionRules:
-        return FusionRules((rule for rule in self._named("tensor", "fusion") if mentions_mat(rule)), self._flat())
+        return FusionRules(self._equations("tensor", "fusion", mat=True), self._flat)
 
-    def _named(self, *chosen: str) -> Iterable[Rule]:
-        """Return the rules on values that some pipelines name, in their order, each once."""
+    def _equations(self, *chosen: str, mat: bool = False) -> Iterator[Rule]:
+        """Yield the rules on values that some pipelines name, in their order, each once. mat: those about `mat`."""
         named = {rule.name: rule for name in chosen for step in self.pipelines[name] for rule in step.rules}
-        values = (rule for rule in named.values() if rule.level == "tensor")
-        return (rule for rule in values if not (self.exact and APPROX in rule.attributes))
+        for rule in named.values():
+            if rule.level == "tensor" and mentions_mat(rule) == mat and not (self.exact and APPROX in rule.attributes):
+                yield rule
 
     @functools.cached_property
     def engine(self) -> Engine:
         """The engine of the levels with statements."""
-        levels = ("module", "loop", "tile", "kernel")
-        return Engine(
-            self.rules, {name: v for name, v in self._pinned().items() if self.rules.rule(name).level in levels}
-        )
+        pins = {
+            name: {parameter: value for parameter, value in values.items() if parameter != PREFER}
+            for name, values in self.settings.items()
+            if self.rules.rule(name).level in ("module", "loop", "tile", "kernel")
+        }
+        return Engine(self.rules, pins)
 
-    def _pinned(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of parameters, without `prefer`."""
-        return {name: {k: v for k, v in values.items() if k != PREFER} for name, values in self.settings.items()}
-
+    @functools.cached_property
     def _flat(self) -> dict[str, Any]:
-        return {f"{rule}.{name}": value for rule, values in self._pinned().items() for name, value in values.items()}
+        return {f"{rule}.{name}": value for rule, values in self.settings.items() for name, value in values.items()}
 
 
 def toolchain(
@@ -168,14 +164,15 @@ def _here(function: Callable[..., Any], folder: str, environment: dict[str, str]
     return function(*arguments)
 
 
+KEEP = 8
+
+
+@functools.lru_cache(KEEP)
 def exactly(rules: RuleSet) -> RuleSet:
     """Return the rules without those that reorder floating point, on every level."""
     names = sorted(rule.name for rule in rules.rules.values() if APPROX in rule.attributes)
-    found = _EXACT.get(rules.digest)
-    if found is None:
-        text = "".join(f"without {name}\n" for name in names)
-        found = _EXACT[rules.digest] = RuleSet((*rules.files, read_rules(Source("--exact", text))))
-    return found
+    text = "".join(f"without {name}\n" for name in names)
+    return RuleSet((*rules.files, read_rules(Source("--exact", text))))
 
 
 def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
@@ -186,15 +183,11 @@ def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
     return _kept(RuleSet((*tools.rules.files, *files)), tools.settings, tuple(map(str, paths)))
 
 
-_EXACT: dict[str, RuleSet] = {}
-
-
 @functools.cache
 def _built_in() -> RuleSet:
     return load()
 
 
-KEEP = 8
 _RECENT: dict[tuple[str, ...], Toolchain] = {}
 
 
@@ -219,10 +212,9 @@ def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, 
     out: dict[str, dict[str, Any]] = {}
     if isinstance(given, Mapping):
         for name, values in given.items():
-            out[rules.plain(name)] = dict(values)
-            for parameter, value in values.items():
-                _check_parameter("settings", rules.plain(name), parameter, rules)
-                _check_kind("settings", rules.plain(name), parameter, value, rules)
+            name = rules.plain(name)
+            read = values.__getitem__
+            out[name] = {key: _checked("settings", name, key, rules, functools.partial(read, key)) for key in values}
         return out
     for text in given:
         left, equals, value = text.partition("=")
@@ -231,29 +223,29 @@ def read_settings(given: Settings | Iterable[str], rules: RuleSet) -> dict[str, 
         if not equals or not dot:
             raise UsageError(f"--set {text}: write RULE.PARAM=VALUE")
         what = f"--prefer {name}" if parameter == PREFER else f"--set {text}"
-        _check_parameter(what, name, parameter, rules)  # before the value is parsed: a wrong name is reported first
-        constant = _constant(text, value.strip())
-        _check_kind(what, name, parameter, constant, rules)
-        out.setdefault(name, {})[parameter] = constant
+        read = functools.partial(_constant, text, value.strip())
+        out.setdefault(name, {})[parameter] = _checked(what, name, parameter, rules, read)
     return out
 
 
-def _check_parameter(what: str, name: str, parameter: str, rules: RuleSet) -> None:
-    """Raise UsageError unless there is such a rule with such a parameter. what: how the message begins."""
+def _checked(what: str, name: str, parameter: str, rules: RuleSet, read: Callable[[], Any]) -> Any:
+    """Return the value of a parameter, which is read when its name is known. what: how messages begin.
+
+    Raises UsageError unless there is such a rule with such a parameter, of that kind.
+    """
     if name not in rules.rules:
         raise UsageError(f"{what}: there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
-    known = [p.name for p in rules.rules[name].parameters]
+    rule = rules.rules[name]
+    known = [p.name for p in rule.parameters]
     if parameter not in (*known, PREFER):
         notes = (f"its parameters are {', '.join(known)}" if known else "it has no parameters",)
         message = f"{what}: rule `{name}` has no parameter `{parameter}`"
         raise UsageError(message, None, notes, did_you_mean(parameter, known))
-
-
-def _check_kind(what: str, name: str, parameter: str, value: Any, rules: RuleSet) -> None:
-    """Raise UsageError for a value of another kind than the parameter. what: how the message begins."""
-    wrong = wrong_kind(rules.rules[name], parameter, value) if parameter != PREFER else None
+    value = read()
+    wrong = wrong_kind(rule, parameter, value) if parameter != PREFER else None
     if wrong is not None:
         raise UsageError(f"{what}: {wrong[0]}", hint=wrong[1])
+    return value
 
 
 def _constant(setting: str, value: str) -> Any:
