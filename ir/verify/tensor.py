@@ -6,13 +6,15 @@ are known.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Axis, Binary, only_sizes, subtract
 from ..facts.index import LARGE, greatest, interval
-from ..functions import ARITHMETIC, BITS, CAST, COMPARE, FLOAT, FUNCTIONS, LOGICAL, SELECT
+from ..functions import BITS, CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT
 from ..monoid_texts import PARTS
 from ..monoids import of_part
 from ..node import Node, walk
@@ -44,110 +46,115 @@ def verify(graph: TensorGraph) -> None:
 
 def check(graph: TensorGraph) -> list[str]:
     """Return the errors of a program, a line each."""
+    return list(_problems(graph))
+
+
+def _problems(graph: TensorGraph) -> Iterator[str]:
     terms = postorder(out.value for out in graph.outs)
-    problems = _names(graph, terms)
+    yield from _names(graph, terms)
     for term in terms:
-        problems += _term(term)
-    shielded = _under_a_case(terms)
+        yield from _term(term)
+    # what is below a side of a Case may be read out of bounds where the Case selects the other side
+    shielded = set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))
     for term in terms:
         if isinstance(term, Remap) and term not in shielded:
-            problems += _bounds(term)
+            yield from _bounds(term)
     for out in graph.outs:
-        missing = [a.name for a in axes(out.value) if a not in out.axes]
-        problems += [f"`{out.name}` leaves out axis {name}" for name in missing]
-    return problems
+        for axis in axes(out.value):
+            if axis not in out.axes:
+                yield f"`{out.name}` leaves out axis {axis.name}"
 
 
-def _names(graph: TensorGraph, terms: list[Term]) -> list[str]:
-    problems: list[str] = []
+def _names(graph: TensorGraph, terms: list[Term]) -> Iterator[str]:
     seen: dict[str, Axis] = {}
     for term in (*graph.ins, *terms):
         for axis in (*axes(term), *(term.over if isinstance(term, Reduce | Fold) else ())):
-            if seen.setdefault(axis.name, axis) is not axis:
-                problems.append(
-                    f"axis {axis.name} has extents {print_expr(seen[axis.name].extent)} and {print_expr(axis.extent)}"
-                )
+            if (first := seen.setdefault(axis.name, axis)) is not axis:
+                yield f"axis {axis.name} has extents {print_expr(first.extent)} and {print_expr(axis.extent)}"
             if not only_sizes(axis.extent) or lowest(axis.extent) < 0:
-                problems.append(f"axis {axis.name} has extent {print_expr(axis.extent)}")
-    values = [x.name for x in graph.ins] + [o.name for o in graph.outs] + [n.name for n in graph.names]
-    problems += [f"`{name}` names two values" for name in sorted({n for n in values if values.count(n) > 1})]
-    problems += [f"`{name}` names a value and an axis" for name in sorted(set(values) & seen.keys())]
-    undeclared = {t for t in terms if isinstance(t, Input)} - set(graph.ins)
-    return problems + [f"input `{x.name}` is not declared" for x in sorted(undeclared, key=lambda x: x.name)]
+                yield f"axis {axis.name} has extent {print_expr(axis.extent)}"
+    named: tuple[Any, ...] = (*graph.ins, *graph.outs, *graph.names)
+    values = Counter(one.name for one in named)
+    for name in sorted(values):
+        if values[name] > 1:
+            yield f"`{name}` names two values"
+    for name in sorted(values.keys() & seen.keys()):
+        yield f"`{name}` names a value and an axis"
+    for name in sorted(term.name for term in terms if isinstance(term, Input) and term not in graph.ins):
+        yield f"input `{name}` is not declared"
 
 
-def _term(term: Any) -> list[str]:
-    """Return the errors of one term. An axis of extent 1 may be missing: at a size of 1, an index over it is 0."""
-    if isinstance(term, Elementwise):
-        return _operands(term)
-    if isinstance(term, Reduce):
-        known = term.fn in FUNCTIONS and FUNCTIONS[term.fn].identity is not None
-        lacking = [a.name for a in term.over if a not in axes(term.x) and a.extent != 1]
-        return ([] if known else [f"`{term.fn}` cannot reduce"]) + [
-            f"Reduce over {name}, which its operand lacks" for name in lacking
-        ]
-    if isinstance(term, Fold):
-        return _fold(term)
-    if isinstance(term, Case):
-        problems = [] if is_condition(term.cond) else ["the condition of a Case is a number"]
-        same = dtype(term.a) == dtype(term.b)
-        return problems + ([] if same else [f"a Case of {dtype(term.a)} and {dtype(term.b)}"]) + _conditions(term.cond)
-    if isinstance(term, Remap):
-        own = axes(term.x)
-        lacking = [a.name for a, _ in term.map if a not in own and a.extent != 1]
-        return [f"an index map of axis {name}, which its operand lacks" for name in lacking]
-    return _conditions(term.expr) if isinstance(term, Index) else []
+def _term(term: Any) -> Iterator[str]:
+    """Yield the errors of one term. An axis of extent 1 may be missing: at a size of 1, an index over it is 0."""
+    match term:
+        case Elementwise():
+            found = [dtype(x) for x in term.args]
+            if term.fn not in FUNCTIONS or len(found) != FUNCTIONS[term.fn].arity:
+                yield f"`{term.fn}` of {len(found)} operands"
+            elif not _fit(FUNCTIONS[term.fn].kind, found):
+                yield f"{term.fn}({', '.join(found)})"
+        case Reduce(over=over, x=x):
+            if term.fn not in FUNCTIONS or FUNCTIONS[term.fn].identity is None:
+                yield f"`{term.fn}` cannot reduce"
+            for axis in over:
+                if axis not in axes(x) and axis.extent != 1:
+                    yield f"Reduce over {axis.name}, which its operand lacks"
+        case Fold():
+            yield from _fold(term)
+        case Case(cond=cond, a=a, b=b):
+            if not is_condition(cond):
+                yield "the condition of a Case is a number"
+            if dtype(a) != dtype(b):
+                yield f"a Case of {dtype(a)} and {dtype(b)}"
+            yield from _conditions(cond)
+        case Remap(x=x):
+            for axis, _ in term.map:
+                if axis not in axes(x) and axis.extent != 1:
+                    yield f"an index map of axis {axis.name}, which its operand lacks"
+        case Index(expr=expr):
+            yield from _conditions(expr)
 
 
-def _fold(term: Fold) -> list[str]:
+def _fold(term: Fold) -> Iterator[str]:
     if term.part not in PARTS:
-        return [f"there is no `{term.part}` to fold"]
-    monoid, _ = of_part(term.part)
-    if len(term.args) != len(monoid.operands):
-        return [f"`{term.part}` of {len(term.args)} operands"]
-    found = [dtype(x) for x in term.args]
-    problems = [] if len(set(found)) == 1 and found[0] in ("f32", "f64") else [f"`{term.part}` of {', '.join(found)}"]
-    lacking = [a.name for a in term.over if a not in axes(term.args[0])]
-    return problems + [f"Fold over {name}, which its first operand lacks" for name in lacking]
+        yield f"there is no `{term.part}` to fold"
+    elif len(term.args) != len(of_part(term.part)[0].operands):
+        yield f"`{term.part}` of {len(term.args)} operands"
+    else:
+        found = [dtype(x) for x in term.args]
+        if len(set(found)) != 1 or found[0] not in ("f32", "f64"):
+            yield f"`{term.part}` of {', '.join(found)}"
+        for axis in term.over:
+            if axis not in axes(term.args[0]):
+                yield f"Fold over {axis.name}, which its first operand lacks"
 
 
-def _operands(term: Elementwise) -> list[str]:
-    function = FUNCTIONS.get(term.fn)
-    if function is None or len(term.args) != function.arity:
-        return [f"`{term.fn}` of {len(term.args)} operands"]
-    found = [dtype(x) for x in term.args]
-    shown = f"{term.fn}({', '.join(found)})"
-    if function.kind == CAST:
-        return []
-    if function.kind == SELECT:
-        return [] if found[0] == "b8" and found[1] == found[2] else [shown]
-    if function.kind == LOGICAL:
-        return [] if set(found) == {"b8"} else [shown]
-    if function.kind == BITS:
-        return [] if len(set(found)) == 1 and found[0] in INTEGERS else [shown]
-    fits = len(set(found)) == 1 and (function.kind != FLOAT or found[0] in FLOATS)
-    assert function.kind in (FLOAT, ARITHMETIC, COMPARE)
-    return [] if fits else [shown]
+def _fit(kind: str, dtypes: list[str]) -> bool:
+    """Return whether a function of a kind takes operands of these dtypes."""
+    first, alike = dtypes[0], len(set(dtypes)) == 1
+    if kind == SELECT:
+        return first == "b8" and dtypes[1] == dtypes[2]
+    of_kind = {LOGICAL: ("b8",), BITS: INTEGERS, FLOAT: FLOATS}
+    return kind == CAST or (alike and first in of_kind.get(kind, dtypes))
 
 
-def _conditions(e: Any) -> list[str]:
-    """Return the problems of conditions: arithmetic on truth values, and indices that are not whole numbers."""
+def _conditions(e: Any) -> Iterator[str]:
+    """Yield the problems of conditions: arithmetic on truth values, and indices that are not whole numbers."""
     binaries = [x for x in walk(e) if x.__class__ is Binary]
-    arithmetic = (x for x in binaries if x.op not in ("and", "or", "==", "!="))
-    loose = (x for x in binaries if float in (x.a.__class__, x.b.__class__))
-    return [f"`{x.op}` of a condition" for x in arithmetic if is_condition(x.a) or is_condition(x.b)] + [
-        f"`{print_expr(x)}` is about places, which are whole numbers" for x in loose
-    ]
+    for x in binaries:
+        if x.op not in ("and", "or", "==", "!=") and (is_condition(x.a) or is_condition(x.b)):
+            yield f"`{x.op}` of a condition"
+    for x in binaries:
+        if float in (x.a.__class__, x.b.__class__):
+            yield f"`{print_expr(x)}` is about places, which are whole numbers"
 
 
-def _bounds(term: Remap) -> list[str]:
-    problems = []
+def _bounds(term: Remap) -> Iterator[str]:
     for axis, e in term.map:
         low, high = interval(e)
         unknown = high >= LARGE or any(isinstance(x, Term) for x in walk(e) if isinstance(x, Node))
         if not unknown and not ((low >= 0 or _negative(subtract(-1, e))) and _below(e, axis.extent)):
-            problems.append(f"an index in {low}..{high + 1} reads axis {axis.name}:{print_expr(axis.extent)}")
-    return problems
+            yield f"an index in {low}..{high + 1} reads axis {axis.name}:{print_expr(axis.extent)}"
 
 
 def _below(e: Any, extent: Any) -> bool:
@@ -158,8 +165,3 @@ def _below(e: Any, extent: Any) -> bool:
 def _negative(e: Any) -> bool:
     """Return whether an expression is below zero for all values of its axes."""
     return greatest(e) < 0
-
-
-def _under_a_case(terms: list[Term]) -> set[Term]:
-    """Return terms below a side of a Case. They may be read out of bounds where the Case selects the other side."""
-    return set(postorder(side for term in terms if isinstance(term, Case) for side in (term.a, term.b)))
