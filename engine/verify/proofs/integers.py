@@ -7,6 +7,7 @@ Names that a rule leaves open (extents, parameters, what a fact answers) become 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
 from collections import Counter
@@ -88,24 +89,29 @@ class Integers:
     """Translator of expressions of one rule.
 
     known: numbers for unknowns, by name; all others are Z3's. conditions: those that the pattern binds, with the loops
-    around each. premises: what the domains of parameters and the guards say, as far as integers express it.
+    around each.
     """
 
     def __init__(self, rule: Rule, known: Mapping[str, int] | None = None):
-        self.z3, self.known = solver_module(), known
+        self.z3, self.rule, self.known = solver_module(), rule, known
         self.lets = {c.name: c.value for c in rule.clauses if isinstance(c, s.LetClause)}
         self.domains = {p.name: p.domain for p in rule.parameters if p.domain is not None}
         self.facts = facts_of(rule.level)
         self.unknowns: dict[str, Any] = {}
         self.conditions: dict[str, tuple[str, ...]] = {}
         self.always = {name for name, *_ in asked(rule, "always")}
-        self.premises: list[Any] = []
+
+    @functools.cached_property
+    def premises(self) -> list[Any]:
+        """Constraints of the domains of parameters and of the guards, as far as integers express them."""
+        found = []
         for name, domain in self.domains.items():
             with contextlib.suppress(Unknown):
-                self.premises.append(self.member(self.unknown(name), domain, {}))
-        for condition in required(rule):
+                found.append(self.member(self.unknown(name), domain, {}))
+        for condition in required(self.rule):
             with contextlib.suppress(Unknown):
-                self.premises.append(self.truth(condition, {}))
+                found.append(self.truth(condition, {}))
+        return found
 
     def unknown(self, name: str) -> Any:
         """Return the unknown of a name; with known numbers, its number."""
@@ -246,23 +252,26 @@ class Solver:
         chosen = (self.z3.Or([unknowns[name] == value for value in values]) for name, values in few.items())
         broken = self.z3.Or([negated(conclusion) for conclusion in wanted if conclusion is not True])
         asked = [*(part for part in (*integers.premises, *given) if part is not True), *chosen, broken]
-        small = [self.z3.And(x <= SMALL, x >= -SMALL) for x in unknowns.values()]
         with contextlib.suppress(Unknown):
-            return self._numbers(asked, small, FIRST)
+            return self._numbers(asked, unknowns.values(), FIRST)
         used = {str(x) for part in asked for x in self.z3.z3util.get_vars(part)}
         few = {name: values for name, values in few.items() if name in used}
-        for choice in itertools.product(*few.values()):
-            pairs = [(unknowns[name], self.z3.IntVal(value)) for name, value in zip(few, choice, strict=True)]
-            found = self._numbers([self.z3.substitute(part, *pairs) for part in asked], small, EACH)
+        choices = [
+            [(unknowns[name], self.z3.IntVal(value)) for name, value in zip(few, values, strict=True)]
+            for values in itertools.product(*few.values())
+        ]
+        for choice in choices:
+            found = self._numbers([self.z3.substitute(part, *choice) for part in asked], unknowns.values(), EACH)
             if found is not None:
-                return found | dict(zip(few, choice, strict=True))
+                return found | {str(name): value.as_long() for name, value in choice}
         return None
 
-    def _numbers(self, asked: Sequence[Any], small: Sequence[Any], units: int) -> dict[str, int] | None:
+    def _numbers(self, asked: Sequence[Any], unknowns: Iterable[Any], units: int) -> dict[str, int] | None:
         """Return numbers that satisfy the whole query, small ones if there are any; None if it is unsatisfiable."""
         model = self._model(asked, units)
         if model is None:
             return None
+        small = [self.z3.And(x <= SMALL, x >= -SMALL) for x in unknowns]
         with contextlib.suppress(Unknown):
             model = self._model([*asked, *small], units) or model
         return {str(d): model[d].as_long() for d in model.decls() if self.z3.is_int_value(model[d])}

@@ -234,8 +234,8 @@ def _decided(rule: Rule, claim: Claim, solver: Solver) -> Refuted | None:
     integers = iterations.integers
     integers.premises += iterations.sizes()
     places = [(place, iterations.unknown(place, f"!{n}0")) for n, place in enumerate(claim.after)]
-    ways = [(iterations.inside(place, scope), iterations.images(place, scope)) for place, scope in places]
-
+    within = [iterations.inside(place, scope) for place, scope in places]
+    images = [iterations.images(place, scope) for place, scope in places]
     missing = Unknown(f"{claim.text}: no inverse was found")
 
     def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
@@ -249,31 +249,30 @@ def _decided(rule: Rule, claim: Claim, solver: Solver) -> Refuted | None:
 
     if solver.counterexample(integers, [], [False]) is None:
         raise Unknown("no extents satisfy its guards")
-    for within, images in ways:  # every new iteration maps to an old one
-        if wrong := refutation(within, iterations.old_inside(images)):
+    for inside, image in zip(within, images, strict=True):  # every new iteration maps to an old one
+        if wrong := refutation(inside, iterations.old_inside(image)):
             return wrong
     for n, m in combinations_with_replacement(range(len(places) if claim.once else 0), 2):  # no two map to the same
         place, scope = places[m]
         other = iterations.unknown(place, f"!{m}1")
-        given = [
-            *ways[n][0],
-            *iterations.inside(place, other),
-            *map(operator.eq, ways[n][1], iterations.images(place, other)),
-        ]
-        if wrong := refutation(given, [scope[name] == other[name] for name in other] if n == m else [False]):
+        equal = [*map(operator.eq, images[n], iterations.images(place, other))]
+        same = [scope[name] == other[name] for name in other] if n == m else [False]
+        if wrong := refutation([*within[n], *iterations.inside(place, other), *equal], same):
             return wrong
     if not claim.before.loops:
         return None
     olds = [*iterations.unknown(claim.before, "!old").values()]
-    last = missing
+    given, last = iterations.old_inside(olds), missing
+
+    def leads(place: RunOccurrence, guess: Scope) -> Any:
+        equal = [*map(operator.eq, iterations.images(place, guess), olds)]
+        return joined("and", [*iterations.inside(place, guess), *equal])
+
     guesses = [islice(iterations.inverses(place, olds), 24) for place in claim.after]
     for chosen in islice(product(*guesses), GUESSES):  # an iteration maps to every old one
-        leads = [
-            joined("and", [*iterations.inside(place, guess), *map(operator.eq, iterations.images(place, guess), olds)])
-            for place, guess in zip(claim.after, chosen, strict=True)
-        ]
+        ways = [*map(leads, claim.after, chosen)]
         try:
-            return refutation(iterations.old_inside(olds), [joined("or", leads)])
+            return refutation(given, [joined("or", ways)])
         except Unknown as unknown:
             last = unknown
     raise last
@@ -292,17 +291,16 @@ class Iterations:
         """Return an unknown iteration."""
         return {loop.name: self.integers.z3.Int(f"{loop.name}{suffix}") for loop in place.loops}
 
-    def bounds(self, loop: LoopRange, scope: Scope) -> tuple[Any, Any, Any]:
-        """Return where a loop starts and stops, and its step."""
-        start, step, *extents = (self.integers.number(e, scope) for e in (loop.start, loop.step, *loop.extents))
-        return start, reduce(operator.mul, extents), step
+    def stop(self, loop: LoopRange, scope: Scope) -> Any:
+        """Return where a loop stops."""
+        return reduce(operator.mul, [self.integers.number(extent, scope) for extent in loop.extents])
 
     def inside(self, place: RunOccurrence, scope: Scope) -> list[Any]:
         """Return the constraints that loops are within their bounds, and that conditions hold."""
         found = []
         for loop in place.loops:
-            value, (start, stop, step) = scope[loop.name], self.bounds(loop, scope)
-            found += [value >= start, value < stop]
+            value, start, step = scope[loop.name], *(self.integers.number(e, scope) for e in (loop.start, loop.step))
+            found += [value >= start, value < self.stop(loop, scope)]
             if not (isinstance(step, int) and step == 1):
                 found.append(remainder(value - start, step) == 0)
         for condition in place.conditions:
@@ -324,7 +322,7 @@ class Iterations:
         loops = self.claim.before.loops
         extents = (extent for loop in loops for extent in loop.extents)
         free = (extent for extent in extents if not names_in(extent) & {loop.name for loop in loops})
-        return [self.integers.number(extent, {}) >= 1 for extent in free]
+        return [size >= 1 for size in [self.integers.number(extent, {}) for extent in free]]
 
     def inverses(self, place: RunOccurrence, olds: Sequence[Any]) -> Iterator[Scope]:
         """Yield guesses of the iteration of an occurrence that maps to some old indices."""
@@ -341,7 +339,7 @@ class Iterations:
                     rest = rest - digits[name] * weights[name]
                 yield digits
         elif len(names) == 1:  # several old indices from one: its digits put together
-            stops = [self.bounds(loop, {})[1] for loop in self.claim.before.loops]
+            stops = [self.stop(loop, {}) for loop in self.claim.before.loops]
             for digits_order in permutations(zip(stops, olds, strict=True)):
                 whole: Any = 0
                 for stop, old in digits_order:
@@ -357,8 +355,8 @@ class Iterations:
             grown = (
                 {**point, loop.name: value}
                 for point in points
-                for start, stop, step in [self.bounds(loop, point)]
-                for value in range(start, stop, max(step, 1))
+                for start, step in [[self.integers.number(e, point) for e in (loop.start, loop.step)]]
+                for value in range(start, self.stop(loop, point), max(step, 1))
             )
             points = list(islice(grown, CELLS + 1))
         return points
@@ -462,8 +460,9 @@ def of_terms(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]
         raise Unknown(f"`{expression(term.node)}` is not a function of integers")
 
     old = value(before[root], before)
-    integers.premises += [divisor != 0 for divisor in divisors]
+    nonzero = [*divisors]
     new = value(after[root], after)
+    integers.premises += [divisor != 0 for divisor in nonzero]
     found = solver.counterexample(integers, [], [old == new])
     text = f"`{root}` of integers"
     if found is None:
