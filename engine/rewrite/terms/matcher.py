@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....ir import compose
 from ....ir.diagnostic import DplcError, did_you_mean
@@ -21,105 +21,108 @@ from ...language import core as c
 from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
-from ..matcher import Matcher
+from ..matcher import Matcher, Symbol
 from ..statements.compiled import PlanExecutor, plan
-from ..trace import Evidence
+from ..trace import CHANGES_NOTHING, Evidence
+
+# Fields of a term that name something known, if they do not hold a variable.
+_KNOWN: dict[str, Container[Any]] = {"fn": FUNCTIONS, "part": PARTS}
+# The class of the value that a term matches, and the text that builds it.
+_NODES: dict[type, tuple[type, str]] = {
+    c.MappedTerm: (Remap, "remap({}, dict({}))"), c.MatTerm: (Mat, "Mat({})"), c.CaseTerm: (Case, "case({}, {}, {})"),
+    c.IndexTerm: (Index, "Index({})"), c.FunctionTerm: (Elementwise, "elementwise({}, {})"),
+    c.ReduceTerm: (Reduce, "reduce({}, ({},), {})"), c.FoldTerm: (Fold, "fold({}, ({},), ({},))"),
+}  # fmt: skip
 
 
 class ValueMatcher(Matcher):
     """Writer of the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
 
-    known: the caller has checked the class of the root, and its function if that is elementwise.
+    Without near misses to report, the caller has checked the class of the root, and its function if that is
+    elementwise.
     """
 
-    def __init__(self, rule: Rule, deciding: bool = False, told: str = "", known: bool = False):
+    def __init__(self, rule: Rule, deciding: bool = False, told: str = ""):
         super().__init__({
             "Axis": Axis, "Const": Const, "Not": Not, "Remap": Remap, "axes": axes, "leaf": is_leaf,
             "orders": orders_of,
         }, told)  # fmt: skip
-        self.rule, self.deciding, self.known = rule, deciding, known
+        self.rule, self.deciding = rule, deciding
         self.inner = []
-        self.defined, self.lefts = rule.left, rule.left_axes
+        self.defined = rule.left
         self.read = {name.text for name in names((*rule.clauses, *rule.rewrite))}
         self.own: dict[str, str] = {}  # value -> its axes in the order of its left side
 
-    def root(self) -> None:
+    def begin(self, header: str) -> None:
+        """Open the function, and match the root."""
+        self.open(header)
         self.definition(list(self.defined)[-1], "t", True)
 
     def definition(self, name: str, x: str, root: bool = False) -> None:
+        first = name not in self.symbols
         self.bind(name, x, "term")
-        if name in self.defined:
+        if first and name in self.defined:
             self.value(self.defined[name], x)
-            self.left(name, x, root)
+            if name in self.rule.left_axes:
+                self.left(name, x, root)
 
     # ---- values
     def value(self, term: c.ValueTerm, x: str) -> None:
-        """Emit tests that a value is of this form."""
+        """Emit tests that a value, or an axis, is of this form."""
         with self.at(term.node, x) as x:
             cls, constants = head(term, self.deciding)
-            if cls is not None:
-                self.head(cls, constants, x)
+            known = x == "t" and not self.told
+            tests = [] if cls is None or known else [f"{x}.__class__ is not {self.constant(cls)}"]
+            for name, value in constants.items():
+                if name == "value":
+                    tests.append(self.no_number(f"{x}.value", value))
+                elif not (known and cls is Elementwise):
+                    tests.append(self.unlike(f"{x}.{name}", value))
+            if tests:
+                self.reject(" or ".join(tests))
+            self.matched += cls is not None
             match term:
-                case c.NameTerm() if term.name == "_" or term.name in self.symbols:
-                    self.bind(term.name, x, "term")
                 case c.NameTerm():
                     self.definition(term.name, x)
+                case c.AxisTerm():
+                    self.bind(term.name, x)
+                    self.extent(term, x)
                 case c.ReadTerm():
                     self.places(term, x)
                 case c.MatTerm() if self.deciding:
                     inner = self.held(f"site.stored({x})")
                     self.reject(f"{inner} is None")
                     self.value(term.x, inner)
-                case c.FunctionTerm() if term.number is None:
-                    self.operation(term, x)
-                case c.NumberTerm() | c.FunctionTerm():
-                    pass
                 case _ if cls is None:
                     raise self.error("not a pattern over values", term)
-                case _:
+                case _ if "value" not in constants:
                     self.fields(term, constants, x)
 
     def fields(self, term: c.ValueTerm, constants: Container[str], x: str) -> None:
         """Match the fields of a term, which have the names of those of the node: names and lists before values."""
         waiting = []
+        swaps = isinstance(term, c.FunctionTerm) and term.known and FUNCTIONS[term.fn].commutative and not term.runs
         for name in type(term).__slots__:
-            value, place = getattr(term, name), f"{x}.{name}"
+            value, place = getattr(term, name), f"{x}.{name}".replace(".operands", ".args")
             if isinstance(value, c.ValueTerm):
                 waiting.append((value, place))
+            elif swaps and name == "operands":
+                a, b, first, second = (self.local("a") for _ in range(4))
+                self.put(f"{a}, {b} = {place}")
+                self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
+                waiting = [(value[0], first), (value[1], second)]
             elif isinstance(value, tuple):
-                self.sequence(value, place)
+                whole = self.local("t")
+                self.put(f"{whole} = {place}")
+                self.items(value, whole, "0")
             elif isinstance(value, c.Syntax):
                 self.arithmetic(value, place)
             elif name not in constants:
                 self.bind(value, place, "name" if name == "fn" else "value")
         self.several(waiting)
 
-    def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
-
-    def head(self, cls: type, constants: dict[str, Any], x: str) -> None:
-        """Match the class and the constants of a node; the operation is there as soon as they match."""
-        known = self.known and x == "t"
-        tests = [] if known else [f"{x}.__class__ is not {self.constant(cls)}"]
-        for name, value in constants.items():
-            if name == "value":
-                tests.append(self.no_number(f"{x}.value", value))
-            elif not (known and cls is Elementwise):
-                tests.append(self.unlike(f"{x}.{name}", value))
-        if tests:
-            self.reject(" or ".join(tests))
-        self.matched += 1
-
-    def operation(self, term: c.FunctionTerm, x: str) -> None:
-        if not term.known:
-            self.bind(term.fn, f"{x}.fn", "name")
-        if not (term.known and FUNCTIONS[term.fn].commutative and len(term.operands) == 2) or term.runs:
-            return self.sequence(term.operands, f"{x}.args")
-        a, b, first, second = (self.local("a") for _ in range(4))
-        self.put(f"{a}, {b} = {x}.args")
-        self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
-        self.several([(term.operands[0], first), (term.operands[1], second)])
-        return None
+    def error(self, what: str, term: c.ValueTerm | c.Syntax, hint: str | None = None) -> DplcError:
+        return DplcError(f"rule `{self.rule.name}`: {what}", term.span, (), hint)
 
     def several(self, waiting: list[tuple[Any, str]]) -> None:
         """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
@@ -131,14 +134,9 @@ class ValueMatcher(Matcher):
             return 0 if isinstance(term, c.NumberTerm | c.AxisTerm) else 1
 
         for term, x in sorted(waiting, key=eagerness):
-            (self.axis if isinstance(term, c.AxisTerm) else self.value)(term, x)  # type: ignore[operator]
+            self.value(term, x)
 
     # ---- lists
-    def sequence(self, items: tuple[Any, ...], x: str) -> None:
-        whole = self.local("t")
-        self.put(f"{whole} = {x}")
-        self.items(items, whole, "0")
-
     def least(self, item: Any) -> int:
         return not self.flexible(item)
 
@@ -152,12 +150,6 @@ class ValueMatcher(Matcher):
         return self.run(item.node, item.name, None, whole, at, size, rest, False)
 
     # ---- axes
-    def axis(self, item: c.AxisTerm, x: str) -> None:
-        """Match `k` or `k:8`: an axis, and its extent."""
-        with self.at(item.node, x) as x:
-            self.bind(item.name, x)
-            self.extent(item, x)
-
     def extent(self, item: c.AxisTerm, x: str, maybe: bool = False) -> None:
         """Match the extent of an axis. maybe: the axis may be missing."""
         if isinstance(item.extent, int):
@@ -173,17 +165,14 @@ class ValueMatcher(Matcher):
 
         The root may be stored along more axes than it varies with: a name for such an axis alone is None, and matches.
         """
-        items = self.lefts.get(name)
-        if items is None:
-            return
+        items = self.rule.left_axes[name]
         lines = (line.target for line in self.rule.match if isinstance(line, c.Assign))
         place = next(y for y in lines if isinstance(y, c.Subscript) and getattr(y.base, "text", "") == name)
         with self.at(place, x) as x:
             known = [item for item in items if item.name in self.symbols]
             free = [item for item in items if item not in known]
             rest, found = self.local("r"), [self.local("a") for _ in free]
-            bound = "".join(f"{self.symbols[item.name].text}, " for item in known)
-            self.put(f"{rest} = [a for a in axes({x}) if a not in ({bound})]")
+            self.put(f"{rest} = [a for a in axes({x}) if a not in {self.listed(known)}]")
             self.reject(f"len({rest}) {'>' if root else '!='} {len(free)}")
             if not root:
                 self.reject(f"len(axes({x})) != {len(items)}")
@@ -197,7 +186,11 @@ class ValueMatcher(Matcher):
                 self.extent(item, local, maybe)
             for item in known:
                 self.extent(item, self.symbols[item.name].text)
-        self.own[name] = f"({''.join(f'{self.symbols[item.name].text}, ' for item in items)})"
+        self.own[name] = self.listed(items)
+
+    def listed(self, items: Iterable[c.AxisTerm]) -> str:
+        """Return the text of a tuple of axes that are bound."""
+        return f"({''.join(f'{self.symbols[item.name].text}, ' for item in items)})"
 
     # ---- values read at an index
     def places(self, term: c.ReadTerm, x: str) -> None:
@@ -232,40 +225,30 @@ class ValueMatcher(Matcher):
                 self.computed(node, x)
             elif isinstance(node, c.NameOf | c.Subscript | c.Apply):
                 self.reject(f"not leaf({x})")
-                self.leaf(node, x)
+                if not isinstance(node, c.NameOf) or node.text in self.defined:
+                    self.reject(f"{x}.__class__ is Axis")
+                    return self.value(c.term_of(node), x)
+                if node.text in self.read:  # a template that reads it takes it for an axis
+                    self.reject(f"{x}.__class__ is not Axis")
+                self.bind(node.text, x)
             else:
                 what = "an index in a pattern is arithmetic over axes and values, or `x[is..]` takes any"
                 raise self.error(what, node)
+        return None
 
     operand = index
 
-    def leaf(self, node: c.Syntax, x: str) -> None:
-        if not isinstance(node, c.NameOf) or node.text in self.defined:
-            self.reject(f"{x}.__class__ is Axis")
-            return self.value(c.term_of(node), x)
-        if node.text in self.read:  # a template that reads it takes it for an axis
-            self.reject(f"{x}.__class__ is not Axis")
-        return self.bind(node.text, x)
 
-
-# The class and constants that the head of a pattern requires.
 def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
     """Return the class that a value must have, and the required values of its fields."""
     if isinstance(term, c.NumberTerm):
         return Const, {"value": term.value}
     if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
         return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
-    if isinstance(term, c.MatTerm) and deciding:
+    if type(term) not in _NODES or (isinstance(term, c.MatTerm) and deciding):
         return None, {}
     said = {name: getattr(term, name, None) for name in _KNOWN}
-    return _HEADS.get(type(term)), {name: value for name, value in said.items() if value in _KNOWN[name]}
-
-
-_KNOWN: dict[str, Container[Any]] = {"fn": FUNCTIONS, "part": PARTS}
-_HEADS: dict[type, type] = {
-    c.MappedTerm: Remap, c.MatTerm: Mat, c.CaseTerm: Case, c.IndexTerm: Index, c.FunctionTerm: Elementwise,
-    c.ReduceTerm: Reduce, c.FoldTerm: Fold,
-}  # fmt: skip
+    return _NODES[type(term)][0], {name: value for name, value in said.items() if value in _KNOWN[name]}
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
@@ -289,19 +272,18 @@ def orders_of(rest: list[Any], number: int) -> Any:
 # There are two variants. The variant with evidence records every failed guard at the site.
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class CompiledTermRule:
     """A compiled rule. run(term, site) gives the replacement (the bindings, if compiled to bind), or None.
 
+    root: the class of the root, or its function if that is elementwise; None if the pattern leaves both open.
     collapses: the replacement is an operand of the root, whatever that is, and has its dtype by the laws of the IR.
     """
 
     rule: Rule
     run: Callable[[Any, Any], Any]
-    root: type | None
-    fn: str | None  # the function of an Elementwise root; None if the pattern leaves it open
-    source: str
-    collapses: bool = False
+    root: type | str | None
+    collapses: bool
 
 
 class AtTerm(Evidence):
@@ -344,8 +326,9 @@ class TermRuleWriter(ValueMatcher):
     """Writer of the function of one rule. noted: note refusals; bind: return the bindings, not a replacement."""
 
     def __init__(self, rule: Rule, parameters: dict[str, Any], evidence: bool = False, bind: bool = False):
-        super().__init__(rule, deciding=bind, known=True)
+        super().__init__(rule, deciding=bind)
         self.parameters, self.noted = parameters, evidence
+        self.lets = {clause.name for clause in rule.clauses if isinstance(clause, c.LetClause)}
         self.scope |= {
             "Index": Index, "Mat": Mat, "typed": _typed, "elementwise": compose.elementwise,
             "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
@@ -354,117 +337,97 @@ class TermRuleWriter(ValueMatcher):
 
     # ---- the function
     def write(self) -> CompiledTermRule:
-        self.open("def attempt(t, site):")
-        self.root()
-        self.bindings()
+        self.begin("def attempt(t, site):")
         self.clauses()
-        if not self.deciding:
-            if self.noted:
-                self.put("site.folded.clear()")
-            result = self.template()
-            if self.noted:
-                self.put("site.bound = env")
-            same = f"site.unchanged({self.constant(self.rule)}, t); " if self.noted else ""
-            self.put(f"if {result} is t: {same}{self.fail}")
-            self.put(f"return {result}")
-        else:
-            self.put("return env")
+        result = "env" if self.deciding else self.template()
+        self.put(f"return {result}")
         self.close()
-        root = list(self.rule.left.values())[-1]
-        cls, constants = head(root, self.deciding)
-        run, collapses = self.compile("attempt", self.rule.name), self.collapses(root)
-        return CompiledTermRule(self.rule, run, cls, constants.get("fn"), self.text(), collapses)
-
-    def bindings(self) -> None:
-        """Define locals for clauses and template, and for every name that goes into an environment."""
-        self.asks = bool(self.rule.clauses or self.rule.parameters) or self.deciding or self.noted
-        for name, symbol in self.symbols.items():
-            if self.asks or name in self.read:
-                symbol.text = self.held(symbol.text)
-        self.kinds = {name: symbol.kind for name, symbol in self.symbols.items()}
+        pattern = list(self.defined.values())[-1]
+        cls, constants = head(pattern, self.deciding)
+        root = constants.get("fn", cls) if cls is Elementwise else cls
+        return CompiledTermRule(self.rule, self.compile("attempt", self.rule.name), root, self.collapses(pattern))
 
     def collapses(self, pattern: c.ValueTerm) -> bool:
         value = list(self.rule.right.values())[-1]
-        if self.rule.clauses or not isinstance(value, c.NameTerm) or not isinstance(pattern, c.FunctionTerm):
+        if self.rule.clauses or not isinstance(pattern, c.FunctionTerm) or not pattern.known:
             return False
-        kind = FUNCTIONS[pattern.fn].kind if pattern.known else None
+        kind = FUNCTIONS[pattern.fn].kind
         operands = pattern.operands[1:] if kind == SELECT else pattern.operands
-        kept = any(isinstance(x, c.NameTerm) and x.name == value.name for x in operands)
+        kept = isinstance(value, c.NameTerm) and any(getattr(x, "name", None) == value.name for x in operands)
         return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
     def clauses(self) -> None:
-        if not self.asks:
-            return
-        site = f", {self.constant(SITE)}: site, {self.constant('target')}: site.target}}"
-        self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
-        if self.rule.clauses or self.rule.parameters:
-            executor, pinned = executor_of(self.rule, self.parameters)
+        """Define locals for clauses and template, and for every name that goes into an environment; decide."""
+        rule = self.rule
+        decides = bool(rule.clauses or rule.parameters)
+        asks = decides or self.deciding or self.noted
+        for name, symbol in self.symbols.items():
+            if asks or name in self.read:
+                symbol.text = self.held(symbol.text)
+        if asks:
+            site = f", {self.constant(SITE)}: site, {self.constant('target')}: site.target}}"
+            self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
+        if decides:
+            executor, pinned = executor_of(rule, self.parameters)
             told = f"{self.constant(AtTerm)}(site, t)" if self.noted else "None"
             self.put(f"env = {self.constant(executor.first(self.noted))}(env, {self.constant(pinned)}, {told})")
             self.put(f"if env is None: {self.fail}")
-            self.kinds |= {clause.name: "let" for clause in self.rule.clauses if isinstance(clause, c.LetClause)}
 
     # ---- templates
     def template(self) -> str:
-        local = {name: symbol.text for name, symbol in self.symbols.items()}
-        result = ""
+        """Define a local for every value of the template. Return that of the last one, if it changes something."""
+        unchanged = ""
+        if self.noted:
+            self.put("site.folded.clear()")
+            what = f"{self.constant(self.rule)}, {self.constant(CHANGES_NOTHING)}"
+            unchanged = f"site.evidence.refuse({what}, t); "
         for name, term in self.rule.right.items():
             result = self.local("v")
-            self.put(f"{result} = {self.build(term, local)}")
-            local[name] = result
-            self.kinds[name] = "built"
-        if not (isinstance(term, c.NameTerm) and self.kinds.get(term.name) == "term"):
+            self.put(f"{result} = {self.build(term)}")
+            self.symbols[name] = Symbol(result, "built")
+        given = self.symbols.get(term.name) if isinstance(term, c.NameTerm) else None
+        if given is None or given.kind != "term":
             self.put(f"{result} = typed({result}, t)")
+        if self.noted:
+            self.put("site.bound = env")
+        self.put(f"if {result} is t: {unchanged}{self.fail}")
         return result
 
-    def build(self, term: c.ValueTerm, local: dict[str, str]) -> str:
+    def build(self, term: c.ValueTerm) -> str:
         """Return the text that builds a value, or a piece of one."""
         match term:
             case c.NumberTerm():
                 return self.constant(term.value)
             case c.NameTerm() | c.AxisTerm():
-                return self.look(term.name, term, local)
+                return self.look(term.name, term)
             case c.RunTerm():
-                return f"*{self.look(term.name, term, local)}"
-            case c.MappedTerm():
-                return f"remap({self.build(term.x, local)}, dict({self.look(term.map, term, local)}))"
-            case c.ReduceTerm():
-                fn = self.constant(term.fn) if term.fn in FUNCTIONS else self.look(term.fn, term, local)
-                return f"reduce({fn}, ({self.listed(term.over, local)},), {self.build(term.x, local)})"
-            case c.FoldTerm():
-                part = self.constant(term.part) if term.part in PARTS else local[term.part]
-                return f"fold({part}, ({self.listed(term.over, local)},), ({self.listed(term.args, local)},))"
+                return f"*{self.look(term.name, term)}"
             case c.CastTerm(dtype=c.NameOf(text=dtype)):
-                return f"cast({self.build(term.x, local)}, {self.constant(dtype)})"
-            case c.CaseTerm():
-                return f"case({self.listed((c.term_of(term.cond), term.a, term.b), local)})"
-            case c.IndexTerm():
-                return f"Index({self.build(c.term_of(term.expr), local)})"
-            case c.MatTerm():
-                return f"Mat({self.build(term.x, local)})"
-            case c.FunctionTerm():
-                return f"elementwise({self.function_named(term, local)}, {self.listed(term.operands, local)})"
-        raise DplcError(f"rule `{self.rule.name}`: not a value", term.span)
+                return f"cast({self.build(term.x)}, {self.constant(dtype)})"
+        if type(term) not in _NODES:
+            raise self.error("not a value", term)
+        parts = (self.part(name, getattr(term, name), term) for name in type(term).__slots__)
+        return _NODES[type(term)][1].format(*parts)
 
-    def listed(self, items: tuple[c.ValueTerm, ...], local: dict[str, str]) -> str:
-        return ", ".join(self.build(item, local) for item in items)
+    def part(self, field: str, value: Any, term: c.ValueTerm) -> str:
+        """Return the text of a field of a term: of a name, a list, a value."""
+        if isinstance(value, str):
+            return self.constant(value) if value in _KNOWN.get(field, ()) else self.look(value, term)
+        if isinstance(value, tuple):
+            return ", ".join(map(self.build, value))
+        return self.build(value if isinstance(value, c.ValueTerm) else c.term_of(value))
 
-    def look(self, name: str, term: c.ValueTerm, local: dict[str, str]) -> str:
-        if self.kinds.get(name) == "let":
+    def look(self, name: str, term: c.ValueTerm) -> str:
+        """Return the text of a name; the name of a function is one that the pattern bound."""
+        symbol = self.symbols.get(name)
+        if isinstance(term, c.FunctionTerm) and (symbol is None or symbol.kind != "name"):
+            raise self.error(f"unknown function `{name}`", term, did_you_mean(name, (*FUNCTIONS, *c.OPERATIONS)))
+        if name in self.lets:
             return f"env[{self.constant(name)}]"
-        if name not in local:
-            what = f"rule `{self.rule.name}`: unbound variable `{name}`"
-            raise DplcError(what, term.span, (), did_you_mean(name, local))
-        return local[name]
-
-    def function_named(self, term: c.FunctionTerm, local: dict[str, str]) -> str:
-        if term.known:
-            return self.constant(term.fn)
-        if self.kinds.get(term.fn) == "name":
-            return local[term.fn]
-        hint = did_you_mean(term.fn, (*FUNCTIONS, *c.OPERATIONS))
-        raise DplcError(f"rule `{self.rule.name}`: unknown function `{term.fn}`", term.span, (), hint)
+        if symbol is None:
+            raise self.error(f"unbound variable `{name}`", term, did_you_mean(name, self.symbols))
+        return symbol.text
 
 
 def _typed(value: Any, like: Any) -> Any:
@@ -480,15 +443,13 @@ def _typed(value: Any, like: Any) -> Any:
 LEAVES = (Input, Const, Index)
 
 
-@dataclass(frozen=True)
-class NearMiss:
+class NearMiss(NamedTuple):
     """Furthest partial match of a pattern.
 
     followed: the number of operations of the pattern that are there. expected: the next part of the pattern, None if
     all of it is there. found: the value there. root: the value where the match began.
     """
 
-    rule: Rule
     followed: int
     expected: c.Syntax | None
     found: Any
@@ -504,10 +465,10 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
             continue
         told: list[tuple[int, c.Syntax, Any]] = []
         if match(term, lambda *miss, told=told: told.append(miss)):
-            return NearMiss(rule, best.followed if best is not None else 1, None, term, term)
-        followed, expected, found = max(told, key=lambda miss: (miss[0], _tells(miss[2])))
-        if best is None or followed > best.followed:
-            best = NearMiss(rule, followed, expected, found, term)
+            return NearMiss(best.followed if best is not None else 1, None, term, term)
+        miss = NearMiss(*max(told, key=lambda miss: (miss[0], _tells(miss[2]))), term)
+        if best is None or miss.followed > best.followed:
+            best = miss
     return best
 
 
@@ -520,8 +481,7 @@ def _tells(found: Any) -> bool:
 def _reporting(rule: Rule) -> Callable[..., bool | None]:
     """Return the matcher of a pattern that reports near misses."""
     maker = ValueMatcher(rule, told="parts")
-    maker.open("def match(t, near):")
-    maker.root()
+    maker.begin("def match(t, near):")
     maker.put("return True")
     maker.close()
     return maker.compile("match", rule.name)  # type: ignore[no-any-return]

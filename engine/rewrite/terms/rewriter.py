@@ -8,7 +8,8 @@ of the root.
 from __future__ import annotations
 
 import functools
-from collections import deque
+import itertools
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,9 +39,9 @@ from ....ir.tensor import (
 from ....ir.torch import TorchOp
 from ...language import core as s
 from ...language.evaluate import Environment, Expressions
-from ...language.rule import Rule, RuleSet
+from ...language.rule import Rule
 from ...language.typed_slots import calls
-from ..trace import CHANGES_NOTHING, RECENT, Refusal, RewriteStep, endless, failed_guard
+from ..trace import RECENT, Refusal, RewriteStep, endless, failed_guard
 from .matcher import CompiledTermRule, compiled_term_rule
 
 # Weights that are summed against one value, as one concatenated weight: q, k and v; gate and up.
@@ -65,7 +66,7 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
 
     terms: the values to look at, by default all below the roots.
     """
-    siblings: dict[Any, dict[Term, Axis]] = {}
+    siblings: dict[Any, dict[Term, Axis]] = defaultdict(dict)
     order = postorder(roots) if terms is None else terms
     names = {axis.name for term in order for axis in axes(term)}
     for term in order:
@@ -74,10 +75,9 @@ def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[
             over: frozenset[Axis] = frozenset(term.over)  # type: ignore[union-attr]
             own = [axis for axis in axes(w) if axis not in over]
             if _weight(w, weights) and len(own) == 1 and own[0] not in axes(x) and over <= set(axes(w)):
-                rest = tuple(sorted(axis.name for axis in over))
-                siblings.setdefault((x, over, rest, dtype(w)), {})[w] = own[0]
+                siblings[x, over, dtype(w)][w] = own[0]
     packs: Packs = {}
-    for (_, over, _, _), members in siblings.items():
+    for (_, over, _), members in siblings.items():
         if len(members) > 1 and not any((w, over) in packs for w in members):
             packs.update(_packed(members, over, names))
     return packs
@@ -93,17 +93,14 @@ def _weight(w: Any, weights: Collection[str]) -> bool:
 def _packed(members: dict[Term, Axis], over: frozenset[Axis], names: set[str]) -> Packs:
     name = unused("c", names, ("c",), first=0)
     names.add(name)
-    every = Axis(name, sum(int(axis.extent) for axis in members.values()))
-    offset, starts = 0, []
-    for axis in members.values():
-        starts.append(offset)
-        offset += int(axis.extent)
-    placed = list(zip(members.items(), starts, strict=True))
+    *starts, size = itertools.accumulate((int(axis.extent) for axis in members.values()), initial=0)
+    every = Axis(name, size)
+    placed = list(zip(members.items(), itertools.pairwise((*starts, size)), strict=True))
     whole: Any = None
-    for (w, axis), start in reversed(placed):
+    for (w, axis), (start, end) in reversed(placed):
         mine = compose.remap(w, {axis: subtract(every, start)})
-        whole = mine if whole is None else compose.case(binary("<", every, start + int(axis.extent)), mine, whole)
-    return {(w, over): Packed(whole, ((every, add(axis, start)),), every) for (w, axis), start in placed}
+        whole = mine if whole is None else compose.case(binary("<", every, end), mine, whole)
+    return {(w, over): Packed(whole, ((every, add(axis, start)),), every) for (w, axis), (start, _) in placed}
 
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
@@ -155,11 +152,6 @@ class TermSite:
         assert self.evidence is not None
         self.evidence.refusals.append(failed_guard(rule, guard, env, Expressions, term=term))
 
-    def unchanged(self, rule: Rule, term: Term) -> None:
-        """Note a match whose template returns the value that is there already, as terms in canonical form may."""
-        assert self.evidence is not None
-        self.evidence.refuse(rule, CHANGES_NOTHING, term)
-
 
 class TermRules:
     """Compiled rules on tensor. `enabled` names @unstable rules to use; exact leaves @approx ones out."""
@@ -182,13 +174,6 @@ class TermRules:
         self.parameters = parameters or {}
         self._tables: dict[bool, Table] = {}
 
-    @classmethod
-    def of(
-        cls, rules: RuleSet, enabled: Iterable[str] = (), exact: bool = False, parameters: dict[str, Any] | None = None
-    ) -> TermRules:
-        """Return the algebra of a rule set: its rules on tensor that have nothing to do with `mat`."""
-        return cls((rule for rule in rules.at("tensor") if not mentions_mat(rule)), enabled, exact, parameters)
-
     def table(self, evidence: bool) -> Table:
         """Return the attempts, compiled at the first call, in the variant that notes refusals or the one without."""
         if evidence not in self._tables:
@@ -196,42 +181,30 @@ class TermRules:
         return self._tables[evidence]
 
 
-Run = Callable[[Any, Any], Any]
+Attempts = tuple[tuple[CompiledTermRule, Callable[[Any, Any], Any]], ...]  # each with its `run`: it is asked often
 
 
-class Table:
-    """Attempts by the root they can match."""
+class Table(dict[Any, Attempts]):
+    """The attempts worth trying by the root that they can match, as it is needed, in the order of their rules.
+
+    A root is the function of an elementwise operation, or the class of another one.
+    """
 
     def __init__(self, attempts: Sequence[CompiledTermRule]):
         self.attempts = attempts
-        self.collapsing: dict[
-            str, list[tuple[CompiledTermRule, Run]]
-        ] = {}  # by function: tried before the operands are visited
-        for attempt in attempts:
-            if attempt.collapses and attempt.fn is not None:
-                self.collapsing.setdefault(attempt.fn, []).append((attempt, attempt.run))
-        self._elementwise: dict[str, tuple[tuple[CompiledTermRule, Run], ...]] = {}
-        self._others: dict[type, tuple[tuple[CompiledTermRule, Run], ...]] = {}
 
-    def at(self, term: Any) -> tuple[tuple[CompiledTermRule, Run], ...]:
-        """Return the attempts worth trying at a term, in the order of their rules."""
-        kind = term.__class__
-        if kind is Elementwise:
-            found = self._elementwise.get(term.fn)
-            if found is None:
-                found = self._elementwise[term.fn] = self._select(Elementwise, term.fn)
-            return found
-        found = self._others.get(kind)
-        if found is None:
-            found = self._others[kind] = self._select(kind, None)
+    def __missing__(self, root: Any) -> Attempts:
+        wanted = None, root, Elementwise if root.__class__ is str else root
+        found = self[root] = tuple((attempt, attempt.run) for attempt in self.attempts if attempt.root in wanted)
         return found
 
-    def _select(self, kind: type, fn: str | None) -> tuple[tuple[CompiledTermRule, Run], ...]:
-        return tuple(
-            (a, a.run)
-            for a in self.attempts
-            if a.root in (None, kind) and (kind is not Elementwise or a.fn in (None, fn) or a.root is None)
-        )
+    def at(self, term: Any) -> Attempts:
+        return self[term.fn if term.__class__ is Elementwise else term.__class__]
+
+    @functools.cached_property
+    def collapsing(self) -> Table:
+        """The attempts that are tried before the operands are visited."""
+        return Table([attempt for attempt in self.attempts if attempt.collapses])
 
 
 class Rewriter:
@@ -245,8 +218,7 @@ class Rewriter:
         weights: Iterable[str] = (),
     ):
         self.site = TermSite(target or default_target(), evidence, frozenset(weights))
-        self.evidence = evidence
-        self.table = rules.table(evidence is not None)
+        self.evidence, self.table = evidence, rules.table(evidence is not None)
         self.normal: dict[Any, Any] = {}
         self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
         self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
@@ -256,7 +228,7 @@ class Rewriter:
 
     def rewrite(self, root: Term) -> Term:
         """Return the normal form of a term. Raises DplcError if the rules do not terminate."""
-        normal, becomes, table = self.normal, self.becomes, self.table
+        normal, becomes, replaced, collapsing = self.normal, self.becomes, self.replaced, self.table.collapsing
         stack: list[Any] = [root]
         while stack:
             term = stack[-1]
@@ -264,24 +236,25 @@ class Rewriter:
                 stack.pop()
                 continue
             following = becomes.get(term)
-            if following is None and term in self.replaced:
-                following = becomes[term] = self.replaced[term]
             if following is None:
-                waiting = [operand for operand in operands(term) if operand not in normal]
-                following = self._collapsed(term) if waiting else None
-                if waiting and following is None:
-                    # what has a replacement but no normal form is on the stack: it would wait for itself
-                    if any(operand in becomes for operand in waiting):
-                        raise self._endless()
-                    stack.extend(waiting)
-                    continue
+                following = replaced.get(term)
                 if following is None:
-                    built = compose.rebuilt(term, normal.__getitem__)
-                    following = self._step(built, table)
-                    if following is None:
-                        normal[term] = normal[built] = built
-                        stack.pop()
-                        continue
+                    waiting = [operand for operand in operands(term) if operand not in normal]
+                    if waiting:
+                        following = self._step(term, collapsing)
+                        if following is None:
+                            # what has a replacement but no normal form is on the stack: it would wait for itself
+                            if any(operand in becomes for operand in waiting):
+                                raise self._endless()
+                            stack.extend(waiting)
+                            continue
+                    else:
+                        built = compose.rebuilt(term, normal.__getitem__)
+                        following = self._step(built, self.table)
+                        if following is None:
+                            normal[term] = normal[built] = built
+                            stack.pop()
+                            continue
                 becomes[term] = following
             done = normal.get(following)
             if done is not None:
@@ -294,46 +267,36 @@ class Rewriter:
         return normal[root]  # type: ignore[no-any-return]
 
     def _step(self, term: Any, table: Table) -> Any:
-        """Return the replacement of a term whose operands are in normal form, or None."""
-        for attempt, run in table.at(term):
-            result = run(term, self.site)
-            if result is None:
-                continue
-            if dtype(result) != dtype(term):  # a rewrite is an equation between values of one dtype
-                if self.evidence is not None:
-                    self.evidence.refuse(attempt.rule, CHANGES_DTYPE, term)
-                continue
-            self._fired(attempt.rule, term, result)
-            return result
-        return None
+        """Return the replacement of a term by the first rule of a table that fires, None if none does.
 
-    def _collapsed(self, term: Any) -> Any:
-        """Return the operand that a term is by rules such as `add(x, 0) => x`, before anything below it is visited."""
-        collapsing, site, found = self.table.collapsing, self.site, term
-        while found.__class__ is Elementwise:
-            for attempt, run in collapsing.get(found.fn, ()):
-                result = run(found, site)
-                if result is not None:
-                    self._fired(attempt.rule, found, result)
-                    found = result
-                    break
-            else:
+        What a rule such as `add(x, 0) => x` gives is replaced in turn, if that is asked before anything below it is
+        visited.
+        """
+        site, evidence, found, more = self.site, self.evidence, None, True
+        while more:
+            more = False
+            for attempt, run in table[term.fn if term.__class__ is Elementwise else term.__class__]:
+                result = run(term, site)
+                if result is None:
+                    continue
+                if not attempt.collapses and dtype(result) != dtype(term):  # equations are between values of one dtype
+                    if evidence is not None:
+                        evidence.refuse(attempt.rule, CHANGES_DTYPE, term)
+                    continue
+                self.firings += 1
+                self.recent.append((attempt.rule, term, result))
+                if self.firings > self.limit:
+                    raise self._endless()
+                if evidence is not None:
+                    evidence.firings.append(RewriteStep(attempt.rule, term, result, site.bound, tuple(site.folded)))
+                found = term = result
+                more = table is not self.table
                 break
-        return None if found is term else found
-
-    def _fired(self, rule: Rule, before: Any, after: Any) -> None:
-        self.firings += 1
-        self.recent.append((rule, before, after))
-        if self.firings > self.limit:
-            raise self._endless()
-        if self.evidence is not None:
-            self.evidence.firings.append(RewriteStep(rule, before, after, self.site.bound, tuple(self.site.folded)))
-            self.site.bound = {}
+        return found
 
     def _endless(self) -> DplcError:
-        return endless(
-            "the rules on tensor do not come to an end", tuple(RewriteStep(*recent) for recent in self.recent)
-        )
+        steps = tuple(itertools.starmap(RewriteStep, self.recent))
+        return endless("the rules on tensor do not come to an end", steps)
 
 
 def rewrite_graph(
