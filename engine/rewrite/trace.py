@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,38 +90,45 @@ def _linked(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
 
 
 def _shown(step: RewriteStep) -> list[str]:
-    if isinstance(step.before, tuple):
-        before, after = ("\n".join(map(print_unit, units)).splitlines() for units in (step.before, step.after))
-        lines = difflib.unified_diff(before, after, n=0, lineterm="")
-        changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-        return changed[:LINES] + (["..."] if len(changed) > LINES else [])
-    return [f"{term_text(step.before)}  =>  {term_text(step.after)}"]
+    if not isinstance(step.before, tuple):
+        return [f"{term_text(step.before)}  =>  {term_text(step.after)}"]
+    before, after = ("\n".join(map(print_unit, units)) for units in (step.before, step.after))
+    changed = [line for line in _difference(before, after, 0) if not line.startswith("@@")]
+    return changed[:LINES] + ["..."] * (len(changed) > LINES)
+
+
+def _difference(before: str, after: str, context: int) -> Iterator[str]:
+    """Return the lines of a unified diff, without file headers."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=context)
+    return itertools.islice(lines, 2, None)
 
 
 def term_text(term: Any, depth: int = DEPTH) -> str:
     """Return a term on one line."""
-    kind = term.__class__
-    if kind is Input:
-        return str(term.name)
-    if kind is Const:
-        return str(term.value).lower() if isinstance(term.value, bool) else str(term.value)
-    if depth == 0:
-        return ".."
 
     def inner(*terms: Any) -> str:
         return ", ".join(term_text(x, depth - 1) for x in terms)
 
-    if kind is Elementwise:
-        return f"{term.fn}({inner(*term.args)})"
-    if kind is Fold:
-        return f"Fold({term.part})({inner(*term.args)})"
-    if kind is Reduce:
-        return f"Reduce({term.fn}, {', '.join(axis.name for axis in term.over)}, {inner(term.x)})"
-    if kind is Remap:
-        return f"{inner(term.x)}[..]"
-    if kind is Case:
-        return f"Case(.., {inner(term.a, term.b)})"
-    return "Index(..)" if kind is Index else f"mat({inner(term.x)})" if kind is Mat else str(term)
+    match term:
+        case Input():
+            return term.name
+        case Const():
+            return str(term.value).lower()
+        case _ if depth == 0:
+            return ".."
+        case Elementwise():
+            return f"{term.fn}({inner(*term.args)})"
+        case Fold():
+            return f"Fold({term.part})({inner(*term.args)})"
+        case Reduce():
+            return f"Reduce({term.fn}, {', '.join(axis.name for axis in term.over)}, {inner(term.x)})"
+        case Remap():
+            return f"{inner(term.x)}[..]"
+        case Case():
+            return f"Case(.., {inner(term.a, term.b)})"
+        case Mat():
+            return f"mat({inner(term.x)})"
+    return "Index(..)"
 
 
 # The values of a failed guard: its text, the names in it, the facts that it compares, numbers of the policy.
@@ -141,16 +149,12 @@ def what_it_saw(
     """Return `[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
-    told = {
-        name: show(value)
-        for name, value in seen.items()
-        if (value is None or isinstance(value, int | float | str | e.Var))
-    }
+    told = {name: show(x) for name, x in seen.items() if x is None or isinstance(x, int | float | str | e.Var)}
     told |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
-    told |= {name: show(value) for name, value in policy_in(condition).items()}
+    told |= policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
-        told |= {text: value for text, value in compared(condition, env, expressions).items() if text not in told}
-    values = "; " + ", ".join(f"{name}={value}" for name, value in told.items()) if told else ""
+        told = compared(condition, env, expressions, told)
+    values = f"; {', '.join(f'{name}={value}' for name, value in told.items())}" if told else ""
     open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
     return f"[{written(condition)}{values}{open_}]"
 
@@ -160,33 +164,33 @@ def held(rule: Rule, env: Environment, expressions: Expressions, called: Called 
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
-def compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
-    """Return the sides of comparisons, each with its value; a side without a value here is left out."""
-    found: dict[str, str] = {}
+def compared(condition: s.Syntax, env: Environment, expressions: Expressions, told: dict[str, str]) -> dict[str, str]:
+    """Return what is told, and the sides of comparisons with their values; a side without a value is left out."""
+    found = dict[str, str]()
     for side in _sides(condition):
+        if isinstance(side, _ALONE):
+            continue
         try:
-            value = show(_rounded(expressions.compile(side)(dict(env))))
+            value = expressions.compile(side)(dict(env))
+            text = show(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value)
         except (Undecided, DplcError, *MISTAKES):
             continue
-        if len(value) <= LENGTH:
-            found[written(side)] = value
-    return found
+        if len(text) <= LENGTH:
+            found[written(side)] = text
+    return told | found | told
 
 
-def _sides(node: s.Syntax, among: bool = False) -> list[s.Syntax]:
+def _sides(node: s.Syntax, among: bool = False) -> tuple[s.Syntax, ...]:
     """Return the operands of the comparisons in a condition, and the calls that `and` or `or` combines."""
-    node = s.bare(node)
-    if isinstance(node, s.Prefix) and node.op == "not":
-        return _sides(node.a, among)
-    if isinstance(node, s.Operation) and node.op in ("and", "or"):
-        return _sides(node.a, True) + _sides(node.b, True)
-    if isinstance(node, s.Operation) and (node.op in e.COMPARISONS or node.op in ("in", "not in")):
-        return [side for side in (node.a, node.b) if not isinstance(side, _ALONE)]
-    return [node] if among and not isinstance(node, _ALONE) else []
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    match s.bare(node):
+        case s.Prefix(op="not", a=a):
+            return _sides(a, among)
+        case s.Operation(op="and" | "or", a=a, b=b):
+            return _sides(a, True) + _sides(b, True)
+        case s.Operation(op=op, a=a, b=b) if op in (*e.COMPARISONS, "in", "not in"):
+            return a, b
+        case other:
+            return (other,) * among
 
 
 def written(node: s.Syntax) -> str:
@@ -198,14 +202,14 @@ def written(node: s.Syntax) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def policy_in(node: s.Syntax) -> dict[str, Any]:
+def policy_in(node: s.Syntax) -> dict[str, str]:
     """Return the policy numbers of a condition: nodes that hold a value where the text has a name."""
-    found: dict[str, Any] = {}
-    for part in walk(node):
-        if isinstance(part, s.Number | s.Group) and (name := written(part)).isidentifier():
-            items = part.items if isinstance(part, s.Group) else ()
-            found[name] = part.value if isinstance(part, s.Number) else tuple(getattr(i, "value", i) for i in items)
-    return found
+    found = {written(part): part for part in walk(node) if isinstance(part, s.Number | s.Group)}
+    return {
+        name: show(part.value if isinstance(part, s.Number) else tuple(getattr(x, "value", x) for x in part.items))
+        for name, part in found.items()
+        if name.isidentifier()
+    }
 
 
 def first_line(node: Any) -> str:
@@ -219,7 +223,7 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
 
     Parameters are left out, because the trace shows them separately.
     """
-    hidden = {*parameters, "target", "true", "false"}
+    hidden = {*parameters, "target"}
     texts = ((name, show(value)) for name, value in env.items() if name.isidentifier() and name not in hidden)
     named = {name: text for name, text in texts if "?" not in text}  # indices of a torch rule have no names
     return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
@@ -382,17 +386,13 @@ class Firing(_Event):
 
     def line(self) -> str:
         """Return the line `t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`."""
-
         values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
         shown = f" ({values})" if values else ""
         return f"{self.marker} {self.rule} at {self.unit} {self.where}{shown} {self.location}"
 
     def diff(self) -> Iterator[str]:
         """Yield the lines of a unified diff, without file headers."""
-        before, after = (_text(units).splitlines() for units in (self.before, self.after))
-        for number, line in enumerate(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)):
-            if number > 1:
-                yield line
+        return _difference(_text(self.before), _text(self.after), 2)
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
@@ -436,10 +436,10 @@ class Remark(_Event):
     event = "remark"
     unit: str
     text: str
-    rule = ""
+    rule = where = ""
 
     def line(self) -> str:
-        return f"{self.marker} {self.unit}: {self.text}"
+        return f"{self.marker}{self.where} {self.unit}: {self.text}"
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
@@ -451,9 +451,7 @@ class LeftOpen(Remark):
     """A condition of a rule that sizes leave undecided, so that the rule did not fire; with numbers it might have."""
 
     event = "left open"
-
-    def line(self) -> str:
-        return f"{self.marker} left open by a size at {self.unit}: {self.text}"
+    where = " left open by a size at"
 
 
 Event = Firing | Skip | Remark
@@ -501,14 +499,10 @@ class Trace:
 
     def __str__(self) -> str:
         lines = list(lines_of(self.events, 1))
-        more = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"] if len(lines) > SHOWN else []
-        return "\n".join(
-            (
-                *lines[:SHOWN],
-                *more,
-                "what every rule changed: .render(2); and why others did not match: .render(2, ['each'])",
-            )
-        )
+        if len(lines) > SHOWN:
+            lines[SHOWN:] = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"]
+        all_ = "what every rule changed: .render(2); and why others did not match: .render(2, ['each'])"
+        return "\n".join((*lines, all_))
 
     def render(self, verbosity: int = 2, why_not: Collection[str] | None = None) -> str:
         """Return the text of `-v` (1) or `-vv` (2), ending in a newline if there is any.
@@ -537,27 +531,15 @@ def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Ite
             yield from [event.line()] * (verbosity > 1)
         elif verbosity < 2:
             yield event.line()
-        elif not diffs:
-            yield _then(event)
-            yield from (f"    {line}" for line in (*_beside(event), *event.held()))
-        else:
-            yield f">>> {event.marker}"
-            yield f"# {_then(event)}"
-            yield from (f"# {line}" for line in _beside(event))
-            yield from event.diff()
-            yield f"<<< {event.marker}"
-
-
-def _then(event: Firing) -> str:
-    """Return the line of a firing, with the canonical rules that fired after it."""
-    return event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
-
-
-def _beside(event: Firing) -> Iterator[str]:
-    """Yield the lines for the alternatives of a firing, and for its simplifications."""
-
-    yield from (f"choose {choice.line()}" for choice in event.weighed)
-    yield from (f"folded {line}" for line in folds(event.folded))
+        else:  # the canonical rules that fired after it, the alternatives, the simplifications
+            head = event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")
+            beside = [f"choose {choice.line()}" for choice in event.weighed]
+            beside += [f"folded {line}" for line in folds(event.folded)]
+            if diffs:
+                comments = (f"# {line}" for line in (head, *beside))
+                yield from (f">>> {event.marker}", *comments, *event.diff(), f"<<< {event.marker}")
+            else:
+                yield from (head, *(f"    {line}" for line in (*beside, *event.held())))
 
 
 def _text(units: tuple[Any, ...]) -> str:
@@ -600,7 +582,7 @@ class Evidence:
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, s.Syntax, Any] | None = None
         self._closeness = (0, 0)
-        self._wanted: dict[int, tuple[s.Syntax, type | None]] = {}  # of a line of a pattern
+        self._wanted: dict[int, type | None] = {}  # by a line of a pattern
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
@@ -608,11 +590,9 @@ class Evidence:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, 1) <= self._closeness:  # no nearer, however alike
             return
-        wanted = self._wanted.get(id(expected))
-        if wanted is None:
-            shape = None if isinstance(expected, s.PassStatement) else shape_of(expected)
-            wanted = self._wanted[id(expected)] = (expected, None if shape is None else shape.cls)
-        closeness = (matched, int(found is not None and type(found) is wanted[1]))
+        if id(expected) not in self._wanted:
+            self._wanted[id(expected)] = getattr(shape_of(expected), "cls", None)
+        closeness = (matched, int(found is not None and type(found) is self._wanted[id(expected)]))
         if closeness > self._closeness:
             self._closeness = closeness
             self.nearest = (matched, expected, found)
@@ -624,7 +604,8 @@ class Evidence:
     def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
         def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
-            return f"matched, but {which}{place.name}={show(value)} is not in its domain {_show_domain(domain)}{off}"
+            shown = ", ".join((*map(show, domain[:12]), *["..."] * (len(domain) > 12)))
+            return f"matched, but {which}{place.name}={show(value)} is not in its domain {{{shown}}}{off}"
 
         self.refusals.append(Refusal(rule, place.span, text, depth, not which))
 
@@ -654,18 +635,17 @@ class Evidence:
         return max(self.all(rule), key=lambda refusal: refusal.depth)
 
     def _miss(self, rule: Rule) -> Refusal:
-        nearest = self.nearest
-        if nearest is None:
+        if self.nearest is None:
             head = f"nothing here is like its first statement `{_head(rule.match[0])}`"
             return Refusal(rule, rule.span, lambda _: head, -2)
-        matched, expected, found = nearest
+        matched, expected, found = self.nearest
 
         def text(called: Called) -> str:
-            place = "the end of the block" if found is None else f"`{first_line(found)}`"
-            count = f"{matched} statement{'' if matched == 1 else 's'}"
-            wanted = "the end of the block" if isinstance(expected, s.PassStatement) else f"`{_head(expected)}`"
-            near = f"nearest miss after {count}: expected {wanted}, found {place}"
-            return f"the pattern matches nowhere; {near}"
+            end = "the end of the block"
+            place = end if found is None else f"`{first_line(found)}`"
+            wanted = end if isinstance(expected, s.PassStatement) else f"`{_head(expected)}`"
+            near = f"nearest miss after {matched} statement{'' if matched == 1 else 's'}"
+            return f"the pattern matches nowhere; {near}: expected {wanted}, found {place}"
 
         return Refusal(rule, expected.span, text, -1)
 
@@ -673,9 +653,3 @@ class Evidence:
 def _head(node: s.Syntax) -> str:
     """Return the first line of a statement of a rule, as written."""
     return node.span.source.line(node.span.line).split("#")[0].strip()
-
-
-def _show_domain(domain: Any) -> str:
-    values = list(domain)
-    shown = ", ".join(map(show, values[:12]))
-    return "{" + shown + (", ..." if len(values) > 12 else "") + "}"
