@@ -11,11 +11,11 @@ from __future__ import annotations
 import shlex
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
@@ -73,22 +73,12 @@ from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, Tor
 # A compiled torch rule: match, clauses, template.
 
 
-Making = Callable[["TorchLowering", TorchSite], View | Producer]
-
-
 class Definition(NamedTuple):
-    """`name = value` or `y[bs.., j] = value`. bracket: of the result."""
+    """`name = value` or `y[bs.., j] = value`. bracket: of a result with a value, else None."""
 
     name: str
-    bracket: Bracket
+    bracket: Bracket | None
     part: Part
-
-
-class TorchStatement(NamedTuple):
-    """`ab: f32[..] = Cat([a, b], dim=d)`: the template makes another op, or names one that gives several tensors."""
-
-    name: str
-    made: Making
 
 
 class TorchRule:
@@ -117,7 +107,7 @@ class TorchRule:
         return found
 
     @cached_property
-    def statements(self) -> list[Definition | TorchStatement]:
+    def statements(self) -> list[Definition]:
         """The template."""
         lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
         compiler = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst})
@@ -149,49 +139,55 @@ class TorchRule:
         root = self.root
         return next((p.op for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root.op)
 
-    def _statement(self, node: s.Syntax, compiler: TemplateCompiler) -> Definition | TorchStatement:
-        if not isinstance(node, s.Assign):
-            raise DplcError("a template on torch holds definitions `name = value`", node.span)
+    def _statement(self, node: Any, compiler: TemplateCompiler) -> Definition:
         name, value = _target_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
-            return TorchStatement(name, self._op(name, value, node.types, compiler.numbers))
+            return Definition(name, None, self._op(name, value, node.types, compiler.numbers))
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
-        return Definition(name, bracket or (), compiler.part(value))
+        part = compiler.part(value)
+
+        def define(firing: TorchSite) -> None:
+            firing.locals[name] = made = part.build(firing)
+            firing.lowering.hint(made, name)
+
+        return Definition(name, bracket, part if bracket is not None else Part(part.scan, define))
 
     @staticmethod
-    def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Making:
-        """Compile an op that the template makes. types: none for the result itself."""
+    def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Part:
+        """Compile `ab: f32[..] = Cat([a, b], dim=d)`: another op, or the name of one that gives several tensors.
+
+        types: none for the result itself.
+        """
         named = {item.name: numbers.compile(item.value) for item in op.items if isinstance(item, s.Keyword)}
         positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, s.Keyword)))
         kinds = [(numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
 
-        def made(lowering: TorchLowering, firing: TorchSite) -> View | Producer:
-            env, call = firing.env, firing.call
+        def make(firing: TorchSite) -> None:
+            env, call, lowering = firing.env, firing.call, firing.lowering
             results = tuple(TensorType(dtype(env).name, shape(env)) for dtype, shape in kinds)
             fields = positional(env), {name: closure(env) for name, closure in named.items()}
             if len(results) > 1:
-                return lowering.several(op.fn, fields, results)
-            return lowering.made(call, name, op.fn, fields, results or call.statement.types)
+                env[name] = lowering.several(op.fn, fields, results)
+            else:
+                env[name] = lowering.made(call, name, op.fn, fields, results or call.statement.types)
 
-        return made
+        return Part(make, lambda firing: None)
 
     # ---- firing
-    def fire(self, lowering: TorchLowering, call: OpCall) -> View:
-        """Fire on an op, and return its value. Raises NotApplicable with the reason."""
+    def fire(self, lowering: TorchLowering, call: OpCall) -> tuple[View, Mapping[str, Any]]:
+        """Fire on an op, and return its value and what the names are bound to. Raises NotApplicable with the reason."""
         firing = TorchSite(lowering, call)
         try:
-            self._match(lowering, call, firing)
-            view = self._build(lowering, firing)
+            self._match(call, firing)
+            return self._build(firing), firing.env
         except Undecided as undecided:
             raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
-        lowering.matched = firing.env
-        return view
 
-    def _match(self, lowering: TorchLowering, call: OpCall, firing: TorchSite) -> None:
+    def _match(self, call: OpCall, firing: TorchSite) -> None:
         """Match the root first, then the producers that its fields name; compute the `let`s and decide the guards."""
-        env = firing.env
+        env, lowering = firing.env, firing.lowering
         if len(self.patterns) > 1 and self.root.op != call.statement.op:
             raise NotApplicable(f"it reads {self.root.op}, not {call.statement.op}")
         for pattern in reversed(self.patterns):
@@ -213,31 +209,26 @@ class TorchRule:
                 undecided = env.pop(UNDECIDED, None)
                 raise NotApplicable(clause.reason, partial(what_it_saw, clause, dict(env), Numbers(), undecided))
 
-    def _build(self, lowering: TorchLowering, firing: TorchSite) -> View:
+    def _build(self, firing: TorchSite) -> View:
         """Build the template."""
         *before, last = self.statements
         result = firing.result
-        if isinstance(last, Definition):
+        if last.bracket is not None:
             firing.place_result(entries(last.bracket, firing, len(result.shape)))
             if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
         for statement in self.statements:
-            if isinstance(statement, Definition):
-                statement.part.scan(firing)
-            else:
-                firing.env[statement.name] = statement.made(lowering, firing)
-        if not isinstance(last, Definition):
+            statement.part.scan(firing)
+        if last.bracket is None:
             return firing.env[last.name]  # type: ignore[no-any-return]
         for part, _ in self.slices:
             part.scan(firing)
         firing.name_axes()
         for statement in before:
-            if isinstance(statement, Definition):
-                value = firing.locals[statement.name] = statement.part.build(firing)
-                lowering.hint(value, statement.name)
+            statement.part.build(firing)
         value, of_its_dtype = last.part.build(firing), any(x.dtype == result.dtype for x in views(firing.call.given))
         term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
-        lowering.hint(term, result.name)
+        firing.lowering.hint(term, result.name)
         for part, bracket in self.slices:
             part.note_slices(firing, term, bracket)
         dims = result.along(firing.named, firing.result_entries)
@@ -245,11 +236,10 @@ class TorchRule:
 
 
 def _target_name(node: s.Syntax) -> str:
-    target = node.target if isinstance(node, s.Assign) else None
-    base = target.base if isinstance(target, s.Subscript) else target
-    if not isinstance(base, s.NameOf):
-        raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
-    return base.text
+    match node:
+        case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name))):
+            return name
+    raise DplcError("a definition reads `name = value` or `name[axes] = value`", node.span)
 
 
 # The result of lowering a torch graph: the program, the firings and the refusals.
@@ -280,27 +270,6 @@ class Lowered:
 
 
 PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
-
-
-def as_it_was_made(part: Term, read: Term) -> Iterator[tuple[Term, Term]]:
-    """Yield (value, slice) along the axes that the value was computed along, if it was; a list may rename them."""
-    if isinstance(part, Remap):
-        images = {axis: dict(part.map).get(axis, axis) for axis in axes(part.x)}
-        names = {image: axis for axis, image in images.items() if image.__class__ is Axis}
-        if len(names) < len(images):
-            return
-        part, read = part.x, remap(read, names)
-    if not isinstance(part, PLAIN):
-        yield part, read
-
-
-def read_as_slices(roots: Sequence[Term], slices: Mapping[Term, Term], wholes: Set[Term]) -> tuple[Term, ...]:
-    """Return the roots with slices for the values that `slices` has. wholes: the values that are sliced."""
-    new = {**slices, **{whole: whole for whole in wholes}}
-    for term in postorder(roots):
-        if term not in new:
-            new[term] = rebuilt(term, new.__getitem__)
-    return tuple(new[root] for root in roots)
 
 
 # The error for a torch op that no rule lowers: its name, the location, the reason of every candidate, the next step.
@@ -363,19 +332,6 @@ AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made
 
 
-class Captured(Protocol):
-    """Fields of a captured program that lowering reads (`engine/capture/capture.py`)."""
-
-    @property
-    def graph(self) -> TorchGraph: ...
-    @property
-    def kinds(self) -> Mapping[str, str]: ...
-    @property
-    def tensors(self) -> Mapping[str, Any]: ...
-    @property
-    def spans(self) -> Mapping[str, Span | str]: ...
-
-
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
     """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
 
@@ -397,23 +353,18 @@ def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
 _COMPILED: weakref.WeakKeyDictionary[RuleSet, dict[str, tuple[TorchRule, ...]]] = weakref.WeakKeyDictionary()
 
 
-def lower(captured: Captured, rules: RuleSet, trace: bool = False) -> Lowered:
+def lower(captured: Any, rules: RuleSet, trace: bool = False) -> Lowered:
     """Return the Tensor IR of a captured program (constants folded). trace: keep the firings.
 
-    Raises DplcError for an op, or an argument of one, that no rule accounts for.
+    captured: a `Capture` of `engine/capture/capture.py`. Raises DplcError for an op, or an argument of one, that no
+    rule accounts for.
     """
-    known = {
-        param.name: _numbers(captured.tensors[param.name])
-        for param in captured.graph.ins
-        if captured.kinds[param.name] == "constant"
-    }
+    known = {}
+    for name in (param.name for param in captured.graph.ins if captured.kinds[param.name] == "constant"):
+        tensor = captured.tensors[name].detach().cpu()
+        # numpy has no bf16: 16-bit floats are given as f32
+        known[name] = (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
     return lower_graph(captured.graph, rules, known, captured.spans, trace)
-
-
-def _numbers(tensor: Any) -> Any:
-    """Return a constant's elements; 16-bit floats as f32, since numpy has no bf16."""
-    tensor = tensor.detach().cpu()
-    return (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
 
 
 def lower_graph(
@@ -455,7 +406,6 @@ class TorchLowering:
         self.hints: dict[Term, str] = {}
         self.age: dict[Axis, int] = {}
         self.fired: list[RewriteStep] = []
-        self.matched: Mapping[str, Any] = {}
         self.folded: list[Folded] = []  # what canonical forms took away since the last firing
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
@@ -464,7 +414,6 @@ class TorchLowering:
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
-        self.wholes: set[Term] = set()
         # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View] = {}
         self.unread: dict[Any, TorchOp] = {}  # ops of templates whose results are lowered at each read
@@ -509,8 +458,15 @@ class TorchLowering:
 
     def slice_of(self, part: Term, whole: Term, read: Term) -> None:
         """Note that a value is computed with a whole list, which has it where `read` does."""
-        self.wholes.add(whole)
-        self.slices |= dict(as_it_was_made(part, read)) | self.slices
+        self.slices[whole] = whole
+        if isinstance(part, Remap):  # a list may rename the axes that it was computed along
+            images = {axis: dict(part.map).get(axis, axis) for axis in axes(part.x)}
+            names = {image: axis for axis, image in images.items() if image.__class__ is Axis}
+            if len(names) < len(images):
+                return
+            part, read = part.x, remap(read, names)
+        if not isinstance(part, PLAIN):
+            self.slices.setdefault(part, read)
 
     # ---- ops
     def run(self) -> None:
@@ -523,22 +479,17 @@ class TorchLowering:
         """Lower an op, if something reads it as a tensor."""
         if statement.dst in self.wanted and statement.dst not in self.env and statement.types[0].dtype not in PARTS:
             view = self.env[statement.dst] = self.lower(self.call(statement))
-            if view.term is not None:
-                self._note_origin(view.term, statement)
+            waiting = [view.term]
+            while waiting:  # everything new below the value comes from the op
+                new = waiting.pop()
+                if new is not None and new not in self.origins and not isinstance(new, Input):
+                    self.origins[new] = statement
+                    waiting.extend(operands(new))
 
     def _name(self, statement: TorchOp) -> View:
         """Return a view without a term for complex numbers; its parts are lowered at each read."""
         kind = statement.types[0]
         return self.env.setdefault(statement.dst, View(statement.dst, kind.dtype, kind.shape))
-
-    def _note_origin(self, term: Term, op: TorchOp) -> None:
-        """Note the op as the origin of everything new below a value."""
-        waiting = [term]
-        while waiting:
-            new = waiting.pop()
-            if new not in self.origins and not isinstance(new, Input):
-                self.origins[new] = op
-                waiting.extend(operands(new))
 
     @cached_property
     def wanted(self) -> set[str]:
@@ -583,14 +534,14 @@ class TorchLowering:
         for place, rule in enumerate(rules):
             mark = len(self.folded)
             try:
-                view = rule.fire(self, call)
+                view, bound = rule.fire(self, call)
             except NotApplicable as refusal:
                 refusals.append((rule.rule, statement, refusal))
                 continue
             if self.trace:
                 given = tuple(v.term for v in views(call.given) if v.term)
                 folded, origin = tuple(self.folded[mark:]), call.origin.dst
-                self.fired.append(RewriteStep(rule.rule, statement, view, self.matched, folded, given, origin))
+                self.fired.append(RewriteStep(rule.rule, statement, view, bound, folded, given, origin))
                 del self.folded[mark:]
                 before = NotApplicable(f"`{rule.rule.name}` took it before")
                 self.refused += refusals + [(later.rule, statement, before) for later in rules[place + 1 :]]
@@ -608,7 +559,7 @@ class TorchLowering:
         key = op, repr(args), types
         known = self.made_before.get(key)
         if known is not None:
-            again = View(statement.dst, known.dtype, known.shape, known.term, known.dims)
+            again = replace(known, name=statement.dst)
             self.references[again] = self._reference(known)  # what is computed from it is computed once, too
             return again
         self.depth += 1
@@ -679,14 +630,17 @@ class TorchLowering:
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
-        found, terms = [self.env[param.name] for param in self.graph.outs], list[Term]()
+        found = [self.env[param.name] for param in self.graph.outs]
         for view in found:
             if view.term is None:
                 self.own(view)
+        now = self.slices
+        for term in postorder([view.term for view in found if view.term is not None]) if now else ():
+            if term not in now:
+                now[term] = rebuilt(term, now.__getitem__)
+        for param, view in zip(self.graph.outs, found, strict=True):
             assert view.term is not None
-            terms.append(view.term)
-        results = read_as_slices(terms, self.slices, self.wholes) if self.slices else terms
-        for param, view, term in zip(self.graph.outs, found, results, strict=True):
+            term = now.get(view.term, view.term)
             while term in stored or term.__class__ in PLAIN:
                 term = Elementwise("copy", (term,))
             stored.add(term)

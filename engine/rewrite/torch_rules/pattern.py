@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ....ir.compose import remap
 from ....ir.diagnostic import DplcError, Span
@@ -128,18 +128,6 @@ class OpCall(NamedTuple):
     overload: Overload
     given: dict[str, Any]
     origin: TorchOp
-
-
-class Lowers(Protocol):
-    """Interface of the pass over a program to a firing in it. age: of every axis, in the order of creation."""
-
-    age: dict[Axis, int]
-
-    def fresh(self, extent: int) -> Axis: ...
-    def own(self, view: View) -> None: ...
-    def bound(self, x: Any, low: int, end: int) -> Any: ...
-    def slice_of(self, part: Term, whole: Term, read: Term) -> None: ...
-    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View: ...
 
 
 # Patterns: a variable, a list of patterns, or the value itself.

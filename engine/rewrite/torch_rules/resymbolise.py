@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....ir import compose
-from ....ir.expr import Axis
+from ....ir.expr import COMPARISONS, Axis
 from ....ir.facts.index import operate
 from ....ir.tensor import Term
 from .pattern import View
@@ -58,52 +58,46 @@ def _affine(array: Array, over: list[Axis]) -> Term | None:
     if array.dtype.kind == "f" and not np.all((np.abs(array) < EXACT) & (array == np.round(array))):
         return None
     origin = int(array.flat[0])
-    e: Any = origin
-    most = abs(origin)
-    ramp = np.full(array.shape, origin, np.int64)
-    for d, (axis, places) in enumerate(zip(over, np.ix_(*map(np.arange, array.shape)), strict=True)):
-        step = int(np.take(array, 1, axis=d).flat[0]) - origin
-        most += abs(step) * axis.extent
-        if most >= LARGEST:
-            return None
-        e = operate("+", e, operate("*", axis, step))
+    steps = [int(np.take(array, 1, axis=d).flat[0]) - origin for d in range(array.ndim)]
+    if abs(origin) + sum(abs(step) * n for step, n in zip(steps, array.shape, strict=True)) >= LARGEST:
+        return None
+    ramp, e = np.full(array.shape, origin, np.int64), origin
+    for axis, step, places in zip(over, steps, np.ix_(*map(np.arange, array.shape)), strict=True):
         ramp += step * places
+        e = operate("+", e, operate("*", axis, step))
     return compose.index(e) if np.array_equal(ramp, array) else None
 
 
 def _condition(array: Array, over: list[Axis]) -> Term | None:
     """Return a step along one axis, or a triangle or diagonal over two."""
+    edges: list[tuple[str, Any]] = []
+    axis, start = over[-1], over[0] if len(over) == 2 else 0
     if len(over) == 1:
-        edge = int(np.argmax(array != array[0]))
-        step = np.arange(len(array)) < edge
-        if np.array_equal(array, step if array[0] else ~step):
-            return compose.index(operate("<" if array[0] else ">=", over[0], edge))
-    if len(over) != 2:
-        return None
-    i, j = over
-    rows, columns = np.ix_(*map(np.arange, array.shape))
-    gap = columns - rows
-    true, false = gap[array], gap[~array]
-    # `<=` up to the largest gap that is true, and so on
-    edges = ("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])
-    for op, edge in ((op, int(edge)) for op, edge in edges):
-        if np.array_equal(_COMPARE[op](gap, edge), array):
-            return compose.index(operate(op, j, operate("+", i, edge)))
+        gap = np.arange(array.size)
+        edges = [("<" if array[0] else ">=", np.argmax(array != array[0]))]
+    elif len(over) == 2:
+        gap = -np.subtract.outer(*map(np.arange, array.shape))
+        true, false = gap[array], gap[~array]
+        # `<=` up to the largest gap that is true, and so on
+        edges = [("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])]
+    for op, edge in edges:
+        if np.array_equal(COMPARISONS[op](gap, edge), array):
+            return compose.index(operate(op, axis, operate("+", start, int(edge))))
     return None
 
 
-_COMPARE = {"<=": np.less_equal, ">": np.greater, "==": np.equal, "!=": np.not_equal}
+def _where(condition: Term, value: Any, otherwise: Term, dtype: str) -> Term:
+    return compose.as_term(compose.elementwise("where", condition, compose.const(value.item(), dtype), otherwise))
 
 
 def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
     """Return a chain of selections for at most `few` values along one axis, or None."""
     if len(over) != 1 or array.size > few:
         return None
-    value: Any = compose.const(array[-1].item(), dtype)
+    chain: Term = compose.const(array[-1].item(), dtype)
     for n in reversed(range(array.size - 1)):
-        here = compose.index(operate("<", over[0], n + 1))
-        value = compose.elementwise("where", here, compose.const(array[n].item(), dtype), value)
-    return compose.as_term(value)
+        chain = _where(compose.index(operate("<", over[0], n + 1)), array[n], chain, dtype)
+    return chain
 
 
 def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
@@ -112,8 +106,4 @@ def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
     if not np.all(_same(array, low) | _same(array, high)):
         return None
     condition = _condition(_same(array, high), over)
-    if condition is None:
-        return None
-    return compose.as_term(
-        compose.elementwise("where", condition, compose.const(high.item(), dtype), compose.const(low.item(), dtype))
-    )
+    return None if condition is None else _where(condition, high, compose.const(low.item(), dtype), dtype)

@@ -6,7 +6,7 @@ term once the axes have names. A number stays a number until it meets a term, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from ....ir.tensor import Term, axes, dtype
 from ...language import core as s
 from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
 from ...language.typed_slots import names_in
-from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, View
+from .pattern import AxisSlot, Entry, Exactly, NotApplicable, OpCall, View
 
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
 #
@@ -36,9 +36,9 @@ from .pattern import AxisSlot, Entry, Exactly, Lowers, NotApplicable, OpCall, Vi
 
 
 class TorchSite:
-    """The site that facts of level torch see."""
+    """The site that facts of level torch see. lowering: the pass over a program (`TorchLowering`)."""
 
-    def __init__(self, lowering: Lowers, call: OpCall):
+    def __init__(self, lowering: Any, call: OpCall):
         statement = call.statement
         self.lowering, self.call = lowering, call
         self.result = View(statement.dst, statement.types[0].dtype, statement.types[0].shape)
@@ -110,7 +110,10 @@ class TorchSite:
     def name_axes(self) -> None:
         """Give every axis its name, and inputs that were not read before their axes."""
         taken: set[Axis | None] = set()
-        for slot in sorted(self.slots.values(), key=_priority):
+        # axes of computed values are first, then axes that are not reduced, then those with few candidates
+        for slot in sorted(
+            self.slots.values(), key=lambda x: (not any(x.candidates.values()), x.bound, len(x.candidates))
+        ):
             found, age = slot.candidates, self.lowering.age
             newest = sorted(found, key=lambda name: (found[name], age[name]), reverse=True)
             slot.axis = next((name for name in newest if name not in taken and slot.extent == name.extent), None)
@@ -142,21 +145,13 @@ class TorchSite:
         kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
         views = tuple(View(name, kind, shape, term, lanes) for term in terms)
         types = (TensorType(kind, (len(terms), *shape)),)
-        made = self.lowering.made(self.call, name, "Stack", ((), {"tensors": views, "dim": 0}), types)
+        made: View = self.lowering.made(self.call, name, "Stack", ((), {"tensors": views, "dim": 0}), types)
         return made.read_at((axis, *lanes))
 
     def read(self, key: Any) -> Term:
         """Return the operand that a bracket reads."""
         view, entries = self.placed[key]
         return view.read_at(tuple(map(self.resolve, entries)))
-
-
-def _priority(slot: AxisSlot) -> tuple[bool, bool, int]:
-    """Return the order in which axes choose their names.
-
-    Axes of computed values are first, then axes that are not reduced, then those with few candidates.
-    """
-    return not any(slot.candidates.values()), slot.bound, len(slot.candidates)
 
 
 class Part(NamedTuple):
@@ -169,14 +164,14 @@ class Part(NamedTuple):
     build: Callable[[TorchSite], Any]
 
 
-def computed(parts: Sequence[Part], build: Callable[[TorchSite], Any]) -> Part:
-    """Return a piece whose term is computed from those of others."""
+def computed(parts: Sequence[Part], make: Callable[..., Any]) -> Part:
+    """Return a piece whose term is made of those of others: `make(firing, *terms)`."""
 
     def scan(firing: TorchSite) -> None:
         for part in parts:
             part.scan(firing)
 
-    return Part(scan, build)
+    return Part(scan, lambda firing: make(firing, *[part.build(firing) for part in parts]))
 
 
 def read(node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | None = None, short: bool = False) -> Part:
@@ -203,30 +198,6 @@ def read(node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | No
             raise NotApplicable(f"`{name}` is not a tensor")
         what = f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
         raise DplcError(what, node.span)
-
-    return Part(scan, build)
-
-
-def reduction(over: Bracket, operand: Part, fold: Callable[[list[Axis], Any], Any]) -> Part:
-    """Return `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`. over: axes and runs of them; fold: the term of it."""
-
-    def reduced(firing: TorchSite) -> list[Axis]:
-        found = []
-        for item in over:
-            for entry in entries((item,), firing):
-                if entry not in firing.slots:
-                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", item.span)
-                found.append(entry)
-        return found
-
-    def scan(firing: TorchSite) -> None:
-        operand.scan(firing)
-        for leaf in reduced(firing):
-            firing.slots[leaf].bound = True
-
-    def build(firing: TorchSite) -> Any:
-        named = [place for place in map(firing.resolve, reduced(firing)) if isinstance(place, Axis)]
-        return fold(named, operand.build(firing))
 
     return Part(scan, build)
 
@@ -322,22 +293,17 @@ class TemplateCompiler:
             case s.ReadTerm(x=s.NameTerm(name=name)):
                 return read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
             case s.EitherTerm():
-                return self._either(
-                    self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
-                )
+                a, b = self.of(term.a, short), self.of(term.b, short)
+                return self._either(self.numbers.compile(term.condition), a, b)
             case s.NameTerm():
                 return read(term.node, self.numbers.compile(term.node), term.name)
             case s.ReduceTerm(fn=fn):
-                if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
-                    hint = did_you_mean(fn, [name for name, f in FUNCTIONS.items() if f.identity is not None])
-                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), hint)
-                reduced = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
-                return reduction(reduced, self.of(term.x, short), lambda over, x: compose.reduce(fn, over, x))
+                able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
+                if fn not in able:
+                    raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(fn, able))
+                return self._reduction(term, (term.x,), short, lambda over, x: compose.reduce(fn, over, x))
             case s.FoldTerm(part=part):
-                operands = [self.of(operand, short) for operand in term.args]
-                every = computed(operands, lambda firing: [x.build(firing) for x in operands])
-                reduced = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
-                return reduction(reduced, every, lambda over, xs: compose.fold(part, over, xs))
+                return self._reduction(term, term.args, short, lambda over, *xs: compose.fold(part, over, xs))
             case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
                 stack = self.stacked(name, term)
                 return Part(stack.scan, stack.build)
@@ -350,17 +316,38 @@ class TemplateCompiler:
                 return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
                 x, low, end = self.of(term.x, short), self.numbers.compile(term.low), self.numbers.compile(term.end)
-                return computed(
-                    (x,), lambda firing: firing.lowering.bound(x.build(firing), low(firing.env), end(firing.env))
-                )
-            case s.FunctionTerm(known=True):
-                arity = FUNCTIONS[term.fn].arity
-                if len(term.operands) != arity:
-                    what = f"`{term.fn}` takes {arity} arguments, not {len(term.operands)}"
-                    raise DplcError(what, term.span)
-                parts, fn = tuple(self.of(operand, short) for operand in term.operands), term.fn
-                return computed(parts, lambda firing: compose.elementwise(fn, *[x.build(firing) for x in parts]))
+                return computed((x,), lambda firing, x: firing.lowering.bound(x, low(firing.env), end(firing.env)))
+            case s.FunctionTerm(known=True, fn=fn):
+                if len(term.operands) != (arity := FUNCTIONS[fn].arity):
+                    raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term.span)
+                parts = [self.of(operand, short) for operand in term.operands]
+                return computed(parts, lambda _, *terms: compose.elementwise(fn, *terms))
         return read(term.node, self.numbers.compile(term.node))
+
+    def _reduction(
+        self, term: s.ValueTerm, operands: Sequence[s.ValueTerm], short: bool, fold: Callable[..., Any]
+    ) -> Part:
+        """Compile `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`: `fold(axes, *terms)`."""
+        over = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
+        every = computed([self.of(operand, short) for operand in operands], lambda _, *terms: terms)
+
+        def reduced(firing: TorchSite) -> list[Axis]:
+            found = [(entry, item.span) for item in over for entry in entries((item,), firing)]
+            for entry, span in found:
+                if entry not in firing.slots:
+                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", span)
+            return [entry for entry, _ in found]
+
+        def scan(firing: TorchSite) -> None:
+            every.scan(firing)
+            for leaf in reduced(firing):
+                firing.slots[leaf].bound = True
+
+        def build(firing: TorchSite) -> Any:
+            named = [place for place in map(firing.resolve, reduced(firing)) if isinstance(place, Axis)]
+            return fold(named, *every.build(firing))
+
+        return Part(scan, build)
 
     def stacked(self, name: str, term: s.StackedTerm) -> StackedRead:
         """Return the part of a list of tensors."""
@@ -383,19 +370,19 @@ class TemplateCompiler:
                 return (a if found else b).build(firing)
             return compose.case(found, a.build(firing), b.build(firing))
 
-        return computed((a, b), build)
+        return Part(computed((a, b), tuple).scan, build)
 
     @staticmethod
     def _cast(x: Part, to: Closure, span: Span) -> Part:
         """Compile `cast(x, dtype)`: the dtype is calculated."""
 
-        def build(firing: TorchSite) -> Any:
+        def cast(firing: TorchSite, x: Any) -> Any:
             dtype = to(firing.env)
             if not isinstance(dtype, Var) or dtype.name not in DTYPES:
                 raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", span)
-            return compose.asked_cast(x.build(firing), dtype.name)
+            return compose.asked_cast(x, dtype.name)
 
-        return computed((x,), build)
+        return computed((x,), cast)
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
@@ -410,7 +397,8 @@ class TemplateCompiler:
                     raise refused() from None
                 raise mistaken(node, error) from error
             if found.__class__ not in (Axis, int):
-                calculated = list(_operands(found))
+                calculated = [x for pair in nodes(found, Binary) for x in (pair.a, pair.b)]
+                calculated += [atom for total in nodes(found, Sum) for atom, _ in total.terms]
                 if any(isinstance(x, View) for x in (*calculated, *(found if isinstance(found, tuple) else (found,)))):
                     raise refused()
                 if not all(isinstance(part, Node | int | float) for part in calculated):
@@ -425,7 +413,8 @@ class TemplateCompiler:
     def _item(self, item: s.Syntax) -> Item:
         run, inner = isinstance(item, s.Run), item.base if isinstance(item, s.Run) else item
         name = inner.text if isinstance(inner, s.NameOf) else None
-        if run or not (_is_term(item) or name in self.locals):
+        function = isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
+        if not (function or isinstance(item, s.Subscript) or (name in self.locals and not run)):
             return Item(name, run, self.index(inner), item.span)
         part = self.part(item)
 
@@ -434,16 +423,3 @@ class TemplateCompiler:
             return part
 
         return Item(None, False, deferred, item.span)
-
-
-def _operands(found: Any) -> Iterator[Any]:
-    """Yield the operands of an index, or of a condition on indices."""
-    for pair in nodes(found, Binary):
-        yield from (pair.a, pair.b)
-    for total in nodes(found, Sum):
-        yield from (atom for atom, _ in total.terms)
-
-
-def _is_term(item: s.Syntax) -> bool:
-    """Return whether an item of a bracket is a value that was read: a gather."""
-    return isinstance(item, s.Subscript) or (isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place"))
