@@ -43,9 +43,9 @@ class RewriteStep:
     rule: Rule
     before: Any
     after: Any
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by the pattern, in a trace
-    folded: tuple[Folded, ...] = field(default=(), compare=False)  # of its template, in a trace
-    operands: tuple[Any, ...] = field(default=(), compare=False)  # of a torch op: the values of its tensors
+    bound: Mapping[str, Any] = field(default_factory=dict)  # by the pattern, in a trace
+    folded: tuple[Folded, ...] = ()  # of its template, in a trace
+    operands: tuple[Any, ...] = ()  # of a torch op: the values of its tensors
     origin: str = ""  # of a torch op that a template made: the user's op
 
 
@@ -71,22 +71,17 @@ def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
     If no program recurs because each firing enlarges it, return one firing of each rule that fires repeatedly.
     """
     last = fired[-1].after
-    for place in range(len(fired) - 1, -1, -1):
+    for place in reversed(range(len(fired))):
         if fired[place].before == last:
-            return _linked(fired[place:])
+            linked, at = [], last  # the firings that lead from one to the next, if they reach the end
+            for step in fired[place:]:
+                if step.before == at:
+                    linked.append(step)
+                    at = step.after
+            return linked if at == last else fired[place:]
     often = Counter(step.rule.name for step in fired[-RECENT:])
     chosen = {step.rule.name: step for step in fired[-RECENT:] if often[step.rule.name] > 1}
     return tuple(chosen.values()) or fired[-1:]
-
-
-def _linked(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
-    """Return the firings that lead from one to the next, or all of them if the chain does not reach the end."""
-    found, at = [], fired[0].before
-    for step in fired:
-        if step.before == at:
-            found.append(step)
-            at = step.after
-    return found if at == fired[-1].after else fired
 
 
 def _shown(step: RewriteStep) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
 from ....ir.diagnostic import DplcError, Span, did_you_mean
+from ....ir.dtypes import FLOATS
 from ....ir.expr import Axis, Undecided, Var
 from ....ir.names import unused
 from ....ir.node import nodes
@@ -42,6 +43,7 @@ from ....ir.tensor import (
     TensorGraph,
     Term,
     axes,
+    dtype,
     operands,
     postorder,
 )
@@ -100,10 +102,11 @@ class TorchRule:
         """The `let`s and guards, each with what computes it."""
         numbers, found = Numbers(), []
         for clause in self.rule.clauses:
-            if not isinstance(clause, s.LetClause | s.Guard):
-                raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
-            computed = clause.value if isinstance(clause, s.LetClause) else clause.condition
-            found.append((clause, numbers.compile(computed)))
+            match clause:
+                case s.LetClause(value=computed) | s.Guard(condition=computed):
+                    found.append((clause, numbers.compile(computed)))
+                case _:
+                    raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
         return found
 
     @cached_property
@@ -166,7 +169,7 @@ class TorchRule:
 
         def make(firing: TorchSite) -> None:
             env, call, lowering = firing.env, firing.call, firing.lowering
-            results = tuple(TensorType(dtype(env).name, shape(env)) for dtype, shape in kinds)
+            results = tuple(TensorType(kind(env).name, shape(env)) for kind, shape in kinds)
             fields = positional(env), {name: closure(env) for name, closure in named.items()}
             if len(results) > 1:
                 env[name] = lowering.several(op.fn, fields, results)
@@ -410,7 +413,6 @@ class TorchLowering:
         self.refused: list[Refused] = []
         self.origins: dict[Term, TorchOp] = {}
         self.bounds: list[Bound] = []
-        self.origin: TorchOp | None = None  # the user's op that is being lowered
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
@@ -428,12 +430,11 @@ class TorchLowering:
     def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
         """Replace the inputs of known value that are a formula, and the inputs without elements, by values."""
         for view in tuple(self.inputs):
+            value = None
             if 0 in view.shape:  # no element of it is ever read: any number represents them
-                nowhere = (None,) * len(view.shape)
-                value: View | None = View(view.name, view.dtype, view.shape, const(0, view.dtype), nowhere)
-            else:
-                array = known.get(view.name)
-                value = None if array is None else resymbolise(view.name, view.dtype, array, self.fresh, few)
+                value = replace(view, term=const(0, view.dtype), dims=(None,) * len(view.shape))
+            elif view.name in known:
+                value = resymbolise(view.name, view.dtype, known[view.name], self.fresh, few)
             if value is not None:
                 self.env[view.name] = value
                 self.inputs.remove(view)
@@ -447,13 +448,13 @@ class TorchLowering:
         if isinstance(value, Term):
             self.hints.setdefault(value, name)
 
-    def bound(self, x: Any, low: int, end: int) -> Any:
-        """Return x; its values are indices from low to end-1, and torch raises an error for any other."""
-        assert self.origin is not None
-        if isinstance(x, Term):
-            found = Bound(x, low, end, aten_name(self.origin.op), self._place(self.origin))
-            if found.knowable:
-                self.bounds.append(found)
+    def bound(self, origin: TorchOp, x: Any, low: int, end: int) -> Any:
+        """Return x; its values are indices from low to end-1, and torch raises an error of `origin` for any other."""
+        below = postorder((x,)) if isinstance(x, Term) else []
+        if any(isinstance(part, Input) for part in below) and not any(
+            isinstance(part, Reduce | Fold) or dtype(part) in FLOATS for part in below
+        ):  # computed from integer inputs elementwise: reductions would be calculated twice
+            self.bounds.append(Bound(x, low, end, aten_name(origin.op), self._place(origin)))
         return x
 
     def slice_of(self, part: Term, whole: Term, read: Term) -> None:
@@ -527,7 +528,6 @@ class TorchLowering:
     def lower(self, call: OpCall) -> View:
         """Return the value of an op by the first rule that fires."""
         statement = call.statement
-        self.origin = call.origin
         source = (statement.op in READERS and self.made_by(call.given.get("self"))) or statement
         ops = dict.fromkeys((source.op, statement.op))
         rules, refusals = [rule for op in ops for rule in self.rules.get(op, ())], list[Refused]()

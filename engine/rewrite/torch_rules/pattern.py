@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 from ....ir.compose import remap
 from ....ir.diagnostic import DplcError, Span
-from ....ir.dtypes import FLOATS
 from ....ir.expr import Axis, Var
 from ....ir.interp import tensor as meaning
 from ....ir.node import Expr, walk
 from ....ir.program import TensorType
 from ....ir.schemas import Overload
 from ....ir.substitute import with_sizes
-from ....ir.tensor import Elementwise, Fold, Input, Output, Reduce, TensorGraph, Term, axes, dtype, postorder
+from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, axes, postorder
 from ....ir.text.read_statements import CONSTANTS
 from ....ir.text.torch import print_field
 from ....ir.torch import TorchOp
@@ -244,13 +243,6 @@ class Bound:
     end: Any
     op: str
     span: Span | None = None
-
-    @property
-    def knowable(self) -> bool:
-        """Return whether it is computed from integer inputs elementwise: reductions would be calculated twice."""
-        below = postorder((self.term,))
-        outside = any(isinstance(x, Reduce | Fold) or dtype(x) in FLOATS for x in below)
-        return not outside and any(isinstance(x, Input) for x in below)
 
 
 def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

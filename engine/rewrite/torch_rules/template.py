@@ -316,7 +316,11 @@ class TemplateCompiler:
                 return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
             case s.PlaceTerm():
                 x, low, end = self.of(term.x, short), self.numbers.compile(term.low), self.numbers.compile(term.end)
-                return computed((x,), lambda firing, x: firing.lowering.bound(x, low(firing.env), end(firing.env)))
+
+                def place(firing: TorchSite, x: Any) -> Any:
+                    return firing.lowering.bound(firing.call.origin, x, low(firing.env), end(firing.env))
+
+                return computed((x,), place)
             case s.FunctionTerm(known=True, fn=fn):
                 if len(term.operands) != (arity := FUNCTIONS[fn].arity):
                     raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term.span)
