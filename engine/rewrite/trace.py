@@ -577,7 +577,6 @@ class Evidence:
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, s.Syntax, Any] | None = None
         self._closeness = (0, 0)
-        self._wanted: dict[int, type | None] = {}  # by a line of a pattern
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
@@ -585,9 +584,8 @@ class Evidence:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, 1) <= self._closeness:  # no nearer, however alike
             return
-        if id(expected) not in self._wanted:
-            self._wanted[id(expected)] = getattr(shape_of(expected), "cls", None)
-        closeness = (matched, int(found is not None and type(found) is self._wanted[id(expected)]))
+        alike = found is not None and type(found) is getattr(shape_of(expected), "cls", None)
+        closeness = (matched, int(alike))
         if closeness > self._closeness:
             self._closeness = closeness
             self.nearest = (matched, expected, found)

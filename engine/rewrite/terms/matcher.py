@@ -150,14 +150,11 @@ class ValueMatcher(Matcher):
         return self.run(item.node, item.name, None, whole, at, size, rest, False)
 
     # ---- axes
-    def extent(self, item: c.AxisTerm, x: str, maybe: bool = False) -> None:
-        """Match the extent of an axis. maybe: the axis may be missing."""
+    def extent(self, item: c.AxisTerm, x: str, there: str = "") -> None:
+        """Match the extent of an axis. there: the condition that there is one, if it may be missing."""
         if isinstance(item.extent, int):
-            absent = f"{x} is not None and " if maybe else ""
-            self.reject(f"{absent}{x}.extent != {self.constant(item.extent)}")
+            self.reject(f"{there}{x}.extent != {self.constant(item.extent)}")
         elif item.extent is not None:
-            if maybe:
-                self.reject(f"{x} is None")
             self.bind(item.extent, f"{x}.extent")
 
     def left(self, name: str, x: str, root: bool) -> None:
@@ -179,11 +176,11 @@ class ValueMatcher(Matcher):
             if found:
                 self.loop(f"for {', '.join(found)}, in orders({rest}, {len(free)}):", place)
             for item, local in zip(free, found, strict=True):
-                maybe = root and item.name not in self.read
+                maybe = item.name not in self.read and not isinstance(item.extent, str)
                 if root and not maybe:
                     self.reject(f"{local} is None")
                 self.bind(item.name, local)
-                self.extent(item, local, maybe)
+                self.extent(item, local, f"{local} is not None and " if root and maybe else "")
             for item in known:
                 self.extent(item, self.symbols[item.name].text)
         self.own[name] = self.listed(items)
