@@ -241,7 +241,7 @@ class Rewriter:
                 if following is None:
                     waiting = [operand for operand in operands(term) if operand not in normal]
                     if waiting:
-                        following = self._step(term, collapsing)
+                        following = self._step(term, collapsing) if collapsing.attempts else None
                         if following is None:
                             # what has a replacement but no normal form is on the stack: it would wait for itself
                             if any(operand in becomes for operand in waiting):
