@@ -61,6 +61,7 @@ class DplcError(Exception):
     """
 
     exit_code = USER
+    severity = "error"
 
     def __init__(self, what: str, span: Span | None = None, notes: Iterable[str] = (), hint: str | None = None):
         super().__init__(what)
@@ -68,9 +69,9 @@ class DplcError(Exception):
 
     def render(self) -> str:
         """Return the whole message as plain text."""
-        head = f"{self.span.location}: error: {self.what}" if self.span else f"error: {self.what}"
-        lines = [head]
+        lines = [f"{self.severity}: {self.what}"]
         if self.span:
+            lines[0] = f"{self.span.location}: {lines[0]}"
             lines.append(self.span.excerpt())
         lines += [f"  note: {note}" for note in self.notes]
         if self.hint:

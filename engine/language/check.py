@@ -1,7 +1,7 @@
 """Static checks of rules: at load for users' files, in the tests for ours. Nothing in a rule is executed.
 
-Each check is a function of a `CheckedRule` (the scope of one rule); its name is the name of its findings. Errors stop
-a file from loading, warnings do not.
+Each check is a function of a `CheckedRule` (the scope of one rule); its name is the name of its findings unless they
+say another. Errors stop a file from loading, warnings do not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...codegen.target import devices, load_device
-from ...ir import schemas
-from ...ir.diagnostic import Diagnostics, DplcError, Span, did_you_mean
+from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
-from ...ir.text import syntax as s
 from ...ir.text.programs import read_unit
-from ...ir.text.read_statements import CLOSED, VALUE_CLASSES, owners, read_block
+from ...ir.text.read_statements import CLOSED, STATEMENT_CLASSES, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import words_in
 from .core import OPERATIONS, says_slices
 from .definitions import remembered
@@ -32,12 +30,326 @@ from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, sh
 from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
 from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
 from .spelling import expression
-from .typed_slots import calls, children, every, is_variable, names, names_in, targets, walk
+from .typed_slots import calls, every, is_variable, names, names_in, plain, targets, walk
 
-# Checks of axes on torch: every axis of a value is in the bracket of the result or reduced.
+Findings = Iterator[Finding]
+
+# Checks of words: ops, fields, roles, transports, functions, dtypes, facts, local rules and their arguments.
 
 
-Axes = dict[str, s.Syntax]  # free axes, and one location of each
+def placed(subject: CheckedRule) -> Findings:
+    """Report unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
+    yield from subject.problems
+
+
+_WORDS = {kind: (sort_word(sort), CLOSED[sort]) for sort, kind in CLOSED_SORTS.items()}
+
+
+def closed_names(subject: CheckedRule) -> Findings:
+    """Report a role, transport, function or dtype that does not exist.
+
+    In a pattern such a name is a variable, unless it is a slip of a real one: it is like one, and read nowhere.
+    """
+    texts = [name.text for name, _ in subject.occurrences]
+    read = {*subject.used, *(parameter.name for parameter in subject.rule.parameters)}
+    for n, one in enumerate((*subject.pattern, *subject.expressions)):
+        if not isinstance(one.node, s.NameOf) or one.want.kind not in _WORDS:
+            continue
+        name, (word, options) = one.node.text, _WORDS[one.want.kind]
+        known = {*options, "_"}
+        if one.want.kind == "fn" and subject.dataflow:
+            known |= subject.facts.keys()
+            options = (*options, *subject.facts, *s.OPERATIONS)
+        if name in known:
+            continue
+        hint, bound = did_you_mean(name, options), n < len(subject.pattern) or name in one.scope
+        unread = texts.count(name) < 2 and name not in read
+        slip = hint and (unread or difflib.get_close_matches(name, options, 1, 0.85))
+        if slip or not bound or not is_variable(name):
+            yield subject.finding(f"unknown {word} `{name}`", one.node, hint)
+
+
+def known_calls(subject: CheckedRule) -> Findings:
+    """Report a call of a name that is not a fact of this level, a scalar function or a variable."""
+    known = {*subject.facts, *FUNCTIONS, *VALUE_CLASSES, "_"}
+    for one in subject.expressions:
+        for call in calls(one.node):
+            if call.fn not in known and call.fn not in one.scope:
+                elsewhere = sorted(level for level, name in FACTS if name == call.fn)
+                notes = [f"`{call.fn}` is a fact on level {', '.join(elsewhere)}"] if elsewhere else ()
+                hint = did_you_mean(call.fn, (*subject.facts, *FUNCTIONS, *subject.rules.facts))
+                yield subject.finding(f"unknown fact or function `{call.fn}`", call, hint, notes)
+
+
+def argument_counts(subject: CheckedRule) -> Findings:
+    """Check that facts and scalar functions have as many arguments as they declare."""
+    for call in calls(subject.parts):
+        fact, given = subject.facts.get(call.fn), len(call.items)
+        if any(isinstance(item, s.Run) for item in call.items):
+            continue
+        if fact is not None and not fact.least <= given <= (fact.most or given):
+            count = _arguments(fact.least) if fact.least == fact.most else f"{fact.least} to {fact.most} arguments"
+            count = f"at least {_arguments(fact.least)}" if fact.most is None else count
+            signature = f"{call.fn}({', '.join(fact.arguments)}) -> {fact.result}"
+            yield subject.finding(f"`{call.fn}` takes {count}, not {given}", call, None, (signature,))
+        elif fact is None and call.fn in FUNCTIONS and given != FUNCTIONS[call.fn].arity:
+            yield subject.finding(f"`{call.fn}` takes {_arguments(FUNCTIONS[call.fn].arity)}, not {given}", call)
+
+
+def _arguments(n: int) -> str:
+    return f"{n} argument{'' if n == 1 else 's'}"
+
+
+def local_rules(subject: CheckedRule) -> Findings:
+    """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
+    for use in every(subject.rule.rewrite, s.UseRule):
+        rule = subject.rules.rules.get(use.call.fn)
+        if rule is None or "local" not in rule.attributes:
+            hint = did_you_mean(use.call.fn, [other.name for other in subject.rules.locals])
+            notes = [f"`{rule.name}` at {rule.location} is not marked @local"] if rule else ()
+            yield subject.finding(f"there is no @local rule `{use.call.fn}`", use, hint, notes)
+        elif len(rule.parameters) != len(use.call.items):
+            what = f"`{rule.name}` takes {_arguments(len(rule.parameters))}, not {len(use.call.items)}"
+            yield subject.finding(what, use, None, (f"it is declared at {rule.location}",))
+
+
+def changed_fields(subject: CheckedRule) -> Findings:
+    """Check that the captured statement has the fields of `s.. with depth=2`."""
+    for node in every(subject.rule.rewrite, s.RunStatement):
+        base = node.run.base
+        while isinstance(base, s.Subscript):
+            base = base.base
+        captured = subject.scope.get(base.text, ANY).node if isinstance(base, s.NameOf) else None
+        among = [owners()[captured]] if captured in owners() else [*owners().values()]
+        options = {name for cls in among for name in cls.by_name}
+        for change in node.changes:
+            if isinstance(change, s.Keyword) and change.name not in options:
+                who = f"`{among[0].__name__}` has no" if len(among) == 1 else "no statement has a"
+                yield subject.finding(f"{who} field `{change.name}`", change, did_you_mean(change.name, options))
+
+
+def parameter_sorts(subject: CheckedRule) -> Findings:
+    """Check that the sort of a parameter (`N: int`) exists."""
+    for parameter in subject.rule.parameters:
+        if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
+            what = f"unknown sort `{parameter.sort}` of `{parameter.name}`"
+            hint = did_you_mean(parameter.sort, PARAMETER_SORTS)
+            yield subject.finding(what, parameter, hint, (f"sorts are {', '.join(PARAMETER_SORTS)}",))
+
+
+def torch_ignored(subject: CheckedRule) -> Findings:
+    """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
+    if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
+        return
+    for line in subject.rule.match:
+        for item in line.value.items if isinstance(line, s.Assign) and isinstance(line.value, s.Apply) else ():
+            match item:
+                case s.Keyword(name="dtype", value=s.NameOf(text="_")):
+                    hint = "bind it and use it, or leave it out to match its default only"
+                    yield subject.finding("`dtype=_` ignores what the user asked for", item, hint, (), WARNING)
+
+
+# Checks of names: each is bound before it is read, and read after it is bound.
+
+
+def words_of_the_language(subject: CheckedRule) -> Findings:
+    """Report a function, dtype or role where the pattern or the template gives a name: it would not be a variable."""
+    for one in (*subject.pattern, *(one for one in subject.template if one.makes)):
+        inner = one.node.base if isinstance(one.node, s.Run) else one.node
+        if not isinstance(inner, s.NameOf) or one.want.kind in _WORDS:
+            continue
+        kind = kind_of_word(inner.text)
+        if kind not in (None, "a constant", "the machine") and not (kind in ("a dtype", "a role") and one.want == ANY):
+            what, note, hint = told_of_a_word(inner.text, str(kind))
+            yield subject.finding(what, inner, hint, (note,))
+
+
+def unbound(subject: CheckedRule) -> Findings:
+    """Report a name that is read where nothing has bound it, and `_`, which binds nothing."""
+    later = {clause.name: clause.span.line for clause in subject.rule.clauses if isinstance(clause, BINDERS)}
+    for one in subject.expressions:
+        for name in names(one.node):
+            if name.text == "_":
+                what = "`_` matches anything and binds nothing: there is no value to read"
+                yield subject.finding(what, name, "give it a name in the pattern", check="wildcards")
+            elif (
+                is_variable(name.text)
+                and name.text not in one.scope
+                and not (name is one.node and one.want.kind in _WORDS)  # closed_names reports it
+            ):
+                notes = [f"it is bound later, in line {later[name.text]}"] if name.text in later else ()
+                hint = did_you_mean(name.text, {*one.scope, *subject.rules.numbers} - {name.text})
+                yield subject.finding(f"unbound variable `{name.text}`", name, hint, notes)
+
+
+def substitutions(subject: CheckedRule) -> Findings:
+    """Report a substitution such as `body[4 := e]`, which replaces neither a variable nor a sum of variables."""
+    for one in subject.expressions:
+        for node in every(one.node, s.Substitution):
+            if not names_in(node.left):
+                what = "a substitution replaces a variable, or a sum that is computed from variables"
+                yield subject.finding(what, node.left, "write `body[i := e]..`, or `body[i*F + r := e]..`")
+
+
+def unused_variables(subject: CheckedRule) -> Findings:
+    """Report a variable that the pattern binds once and nothing reads."""
+    times = Counter(name.text for name, _ in subject.occurrences)
+    free = {parameter.name for parameter in subject.rule.parameters} | subject.used
+    free |= {node.base.text for node in every(subject.rule.match, s.Member) if isinstance(node.base, s.NameOf)}
+    free |= {getattr(one.node, "text", "") for one in subject.pattern if one.what == OTHER_FIELDS}
+    for name, _ in subject.occurrences:
+        if times[name.text] == 1 and name.text not in free:
+            yield subject.finding(f"`{name.text}` is bound but never used; write `_`", name)
+
+
+def unused_clauses(subject: CheckedRule) -> Findings:
+    """Report a `let`, a `pick` or a parameter that nothing reads."""
+    for clause in subject.rule.clauses:
+        if isinstance(clause, BINDERS) and clause.name not in subject.used:
+            kind = "let" if isinstance(clause, s.LetClause) else "pick"
+            yield subject.finding(f"`{kind} {clause.name}` is never used", clause)
+    for parameter in subject.rule.parameters:
+        if parameter.name not in subject.used | subject.bound.keys():
+            yield subject.finding(f"parameter `{parameter.name}` is never used", parameter, check="unused_parameters")
+
+
+def bound_twice(subject: CheckedRule) -> Findings:
+    """Report a parameter, `let` or `pick` under a name that is taken. A local rule may match its parameters."""
+    rule = subject.rule
+    given = {parameter.name for parameter in rule.parameters if subject.local}
+    taken = {name.text: name.span.line for name, _ in reversed(subject.occurrences) if name.text not in given}
+    for binder in (*rule.parameters, *rule.clauses):
+        if isinstance(binder, BINDERS):
+            if binder.name in taken:
+                note = f"first in line {taken[binder.name]}"
+                yield subject.finding(f"`{binder.name}` is bound twice", binder, None, (note,))
+            taken[binder.name] = binder.span.line
+
+
+def dropped_runs(subject: CheckedRule) -> Findings:
+    """Report matched statements that the template does not emit: their stores and sums would be lost."""
+    kept = set[str]()  # put back, dropped on purpose, or read field by field
+    for node in walk(subject.rule.rewrite):
+        match node:
+            case s.RunStatement(run=run) | s.DropStatement(run=run):
+                kept |= {name.text for name in names(run)}
+            case s.InsideBlock():
+                kept.add(node.name)
+            case s.Member(base=s.NameOf(text=name)):
+                kept.add(name)
+            case s.EachBlock():
+                kept |= {name.text for name in names(node.domain)}
+    for let, value in reversed(subject.lets.items()):  # `let new = body[..]`, then `new..`
+        if let in kept:
+            kept |= {name.text for name in names(value)}
+    for node in walk(subject.rule.match):
+        match node:
+            case s.RunStatement(run=s.Run(base=s.NameOf(text=name))):
+                dots = ".."
+            case s.CaptureStatement(name=name) | s.InsideBlock(name=name):
+                dots = ""
+            case _:
+                continue
+        if name == "_":
+            yield subject.finding("`_..` takes statements that the template cannot put back; give it a name", node)
+        elif name not in kept:
+            what = f"the template drops `{name}{dots}`, with the accumulators and stores in it"
+            yield subject.finding(what, node, f"write `drop {name}..` in the template if that is meant")
+
+
+def reset_fields(subject: CheckedRule) -> Findings:
+    """Check that a rewritten statement gives every field that the pattern left open: it would be reset."""
+    made = _ops(subject.rule.rewrite)
+    for key, before in dict(_ops(subject.rule.match)).items():
+        for after in (call for written, call in made if written == key):
+            cls = STATEMENT_CLASSES[after.fn]
+            said = {item.name for item in (*before.items, *after.items) if isinstance(item, s.Keyword)}
+            said.update(getattr(cls, "sticky", ()))
+            lost = [f"`{field.name}`" for field in cls.fields if not field.required and field.name not in said]
+            if lost:
+                what = f"the template resets {', '.join(lost)} of `{cls.__name__}`, which the pattern left open"
+                hint = "name it in the pattern, or capture the statement and use `with`"
+                yield subject.finding(what, after, hint)
+
+
+def _ops(statements: s.Nodes) -> list[tuple[tuple[str, str | None], s.Apply]]:
+    """Return the calls of ops, each with its name and the name that it defines."""
+    found = []
+    for node in every(statements, s.Assign | s.Statement):
+        target, call = (node.target, node.value) if isinstance(node, s.Assign) else (None, node.call)
+        if isinstance(call, s.Apply) and call.fn in STATEMENT_CLASSES and isinstance(target, s.NameOf | None):
+            found.append(((call.fn, target.text if target else None), call))
+    return found
+
+
+# Checks of the lines of values on torch and tensor.
+
+
+def _lines(statements: Iterable[s.Syntax]) -> dict[str, s.Assign]:
+    """Return the lines that define values, by the names of these."""
+    lines = (line for line in statements if isinstance(line, s.Assign))
+    return {name: line for line in lines for name in _defined(line)}
+
+
+def _defined(line: s.Syntax) -> list[str]:
+    return [getattr(target, "text", "") for target in targets(line)] if isinstance(line, s.Assign) else []
+
+
+def root_defined(subject: CheckedRule) -> Findings:
+    """Check on torch and tensor that the template defines the value that the pattern ends with."""
+    rule, root = subject.rule, subject.rule.match[-1]
+    name = next(iter(targets(root)), None) if isinstance(root, s.Assign) and subject.dataflow else None
+    made = _lines(every(rule.rewrite, s.Assign))
+    dropped = all(isinstance(node, s.PassStatement | s.DropStatement) for node in rule.rewrite)
+    if isinstance(name, s.NameOf) and name.text not in made and not dropped:
+        what = f"the template does not define `{name.text}`, the root of the pattern"
+        yield subject.finding(what, name, did_you_mean(name.text, made))
+
+
+def unreached(subject: CheckedRule) -> Findings:
+    """Report a line of a torch or tensor pattern that the root value is not computed from."""
+    rule, lines, ends = subject.rule, _lines(subject.rule.match), _defined(subject.rule.match[-1])
+    joined = [line for line in rule.rewrite if isinstance(line, s.Assign) and isinstance(line.target, s.Group)]
+    needed = {*ends, *_lines(joined)}  # `(a, b) = mat(v, w)` has several roots
+    needed |= {name.text for name in names(getattr(rule.match[-1], "value", ()))}
+    while more := {name.text for one in needed & lines.keys() for name in names(lines[one].value)} - needed:
+        needed |= more
+    lost = [name for name, line in lines.items() if needed.isdisjoint(_defined(line))]
+    if lost and subject.dataflow:
+        notes = (f"a pattern on {rule.level} is its last value, and those that it is computed from",)
+        hint = f"leave {', '.join(f'`{name}`' for name in lost)} out, or write another rule"
+        what = f"`{''.join(ends[:1])}` is not computed from `{lost[0]}`"
+        yield subject.finding(what, lines[lost[0]], hint, notes)
+
+
+def reads_itself(subject: CheckedRule) -> Findings:
+    """Report a torch or tensor template that reads the value that it defines; facts about its shape are allowed.
+
+    On torch, a tensor is read with brackets: they name its axes.
+    """
+    rule = subject.rule
+    ends = _defined(rule.match[-1]) if subject.dataflow else []
+    sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
+    for one in subject.template:
+        name = one.node.text if isinstance(one.node, s.NameOf) else ""
+        if name and one.want in (TERM, INDEX) and name in ends and id(one.node) not in sliced:
+            yield subject.finding(f"the template reads `{name}`, which it defines", one.node)
+        elif rule.level == "torch" and one.what == VALUE and subject.bound.get(name) == TERM:
+            yield subject.finding(f"a tensor is read with brackets: `{name}[..]`", one.node, check="bare_tensors")
+
+
+def made_in_order(subject: CheckedRule) -> Findings:
+    """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
+    lines = [line for line in subject.rule.rewrite if isinstance(line, s.Assign) and subject.dataflow]
+    places = {name: n for n, line in enumerate(lines) for name in _defined(line)}
+    for n, line in enumerate(lines):
+        for name in names(line.value):
+            if n < places.get(name.text, -1) and name.text not in subject.bound:
+                note = f"line {lines[places[name.text]].span.line} makes it"
+                yield subject.finding(f"`{name.text}` is read before it is made", name, "write it above", (note,))
+        if isinstance(line.target, s.Subscript) and subject.rule.level == "tensor":
+            hint = "write the name alone: what it varies with follows from what it is made of"
+            yield subject.finding("on tensor a template has no axes on the left", line.target, hint)
 
 
 def dangling_axes(subject: CheckedRule) -> Findings:
@@ -45,88 +357,75 @@ def dangling_axes(subject: CheckedRule) -> Findings:
     if subject.rule.level != "torch":
         return
     free = subject.axes.keys() - subject.bound.keys() - subject.lets.keys()
-    made: dict[str, Axes] = {}
-    for statement in subject.rule.rewrite:
-        if not isinstance(statement, s.Assign) or says_slices(statement):
+    made: dict[str, list[s.NameOf]] = {}
+    for line in subject.rule.rewrite:
+        if not isinstance(line, s.Assign) or s.says_slices(line):
             continue
-        items = statement.target.items if isinstance(statement.target, s.Subscript) else ()
+        found = [name for name in _axes(line.value, made) if name.text in free]
+        if isinstance(line.target, s.NameOf):
+            made[line.target.text] = found
+            continue
+        items = line.target.items if isinstance(line.target, s.Subscript) else ()
         left = [item.base if isinstance(item, s.Run) else item for item in items]
-        found = {name: place for name, place in _axes(statement.value, made).items() if name in free}
-        if isinstance(statement.target, s.NameOf):
-            made[statement.target.text] = found
-            continue
-        if not all(isinstance(item, s.NameOf) for item in left):
-            continue  # a fact makes some of them
-        for name in (name for name in found if name not in names_in(tuple(left))):
-            result = next(iter(targets(statement)))
-            what = f"axis `{name}` is neither in the bracket of `{getattr(result, 'text', 'the result')}` nor folded"
-            yield subject.finding(what, found[name].span)
+        if all(isinstance(item, s.NameOf) for item in left):  # else a fact makes some of them
+            result, there = getattr(next(iter(targets(line)), None), "text", "the result"), names_in(tuple(left))
+            for axis in {name.text: name for name in found if name.text not in there}.values():
+                yield subject.finding(f"axis `{axis.text}` is neither in the bracket of `{result}` nor folded", axis)
 
 
-def _axes(node: s.Syntax | None, made: dict[str, Axes]) -> Axes:
-    """Return the axes that a value runs over: those of its brackets, less those it folds."""
-    if isinstance(node, s.NameOf):
-        return dict(made.get(node.text, {}))
-    if isinstance(node, s.Subscript):
-        return _bracket(node.items, made)
-    if isinstance(node, s.Apply) and node.fn == "Index":
-        return {name.text: name for name in names(node.items)}
-    if isinstance(node, s.Choice):
-        return _axes(node.a, made) | _axes(node.b, made)
-    if not isinstance(node, s.Apply | s.Group):
-        return {}
-    items, folded = node.items, set[str]()
-    if isinstance(node, s.Apply) and node.fn in ("Reduce", "Fold") and len(items) > 1:
-        items, folded = items[-1:], {name.text for name in names(items[1:-1])}
-    found = {name: place for item in items for name, place in _axes(item, made).items()}
-    return {name: place for name, place in found.items() if name not in folded}
+def _axes(node: s.Syntax, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
+    """Yield the axes that a value runs over: those of its brackets, less those it folds.
 
-
-def _bracket(items: s.Nodes, made: dict[str, Axes]) -> Axes:
-    found: Axes = {}
-    for item in items:
-        base = item.base if isinstance(item, s.Run) else item
-        if isinstance(base, s.NameOf) and base.text in made:
-            found |= made[base.text]  # a gather: a value of integers says where
-        elif isinstance(base, s.NameOf):
-            found[base.text] = base
-        elif isinstance(base, s.Subscript):
-            found |= _bracket(base.items, made)
-    return found
+    made: the axes of the values that lines above define.
+    """
+    match node:
+        case s.NameOf():
+            yield from made.get(node.text, ())
+        case s.Subscript():
+            for item in node.items:
+                base = item.base if isinstance(item, s.Run) else item
+                if isinstance(base, s.NameOf) and base.text not in made:
+                    yield base
+                elif isinstance(base, s.NameOf | s.Subscript):  # a gather: a value of integers says where
+                    yield from _axes(base, made)
+        case s.Apply(fn="Index"):
+            yield from names(node.items)
+        case s.Apply(fn="Reduce" | "Fold", items=(_, *over, value)):
+            folded = {name.text for name in names(tuple(over))}
+            yield from (name for name in _axes(value, made) if name.text not in folded)
+        case s.Choice():
+            yield from _axes(node.a, made)
+            yield from _axes(node.b, made)
+        case s.Apply() | s.Group():
+            for item in node.items:
+                yield from _axes(item, made)
 
 
 def whole_axes(subject: CheckedRule) -> Findings:
     """Report `Tile(outer.., i):` where i is the name of an axis: a new Tile needs extents and roles."""
-    for node, want, what, scope, _ in subject.expressions if not subject.dataflow else ():
-        if want.kind != "axis":
-            continue
-        have = subject.quiet.sort(node.base if isinstance(node, s.Run) else node, scope)
-        if have.kind not in ("axis", "any", "value"):
-            shown = node.text if isinstance(node, s.NameOf) else "i"
-            hint = f"write `{shown}:M=THREAD`: its name, its extent and its role"
-            yield subject.finding(f"{what} are axes, and this is {have}", node.span, (), hint)
+    for one in subject.expressions:
+        if one.want.kind == "axis" and not subject.dataflow:
+            have = subject.quiet.sort(one.node.base if isinstance(one.node, s.Run) else one.node, one.scope)
+            if have.kind not in ("axis", "any", "value"):
+                hint = f"write `{getattr(one.node, 'text', 'i')}:M=THREAD`: its name, its extent and its role"
+                yield subject.finding(f"{one.what} are axes, and this is {have}", one.node, hint)
 
 
-# Checks of meaning: sorts of expressions, reasons, defaults against domains, attributes, examples.
+# Checks of meaning: sorts of expressions, reasons, defaults against domains, attributes.
 
 
 def sort_clashes(subject: CheckedRule) -> Findings:
     """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
-    found: dict[Any, Finding] = {}
-
-    def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
-        found.setdefault(node.span, subject.finding(what, node.span, (), hint))
-
-    inference = Inference(subject.facts, report)
-    for node, want, what, scope, makes in subject.expressions:
+    inference = Inference(subject.facts)
+    for node, want, what, makes, _, scope in subject.expressions:
         if not isinstance(node, s.NameOf) or not (makes or want.kind in ("role", "via", "fn", "dtype")):
             inference.want(node, want, scope, what)
-    for slot in subject.pattern:
-        if isinstance(slot.value, s.Number | s.Text):
-            inference.want(slot.value, slot.sort, {}, slot.what)
-        elif slot.sort.kind in NAMED and not slot.sort.many and not isinstance(slot.value, s.NameOf | s.Member):
-            report(f"{slot.what} is a name in a pattern", slot.value)
-    yield from found.values()
+    for node, want, what, *_ in subject.pattern:
+        if isinstance(node, s.Number | s.Text):
+            inference.want(node, want, {}, what)
+        elif want.kind in NAMED and not want.many and not isinstance(node, s.NameOf | s.Member):
+            inference.report(f"{what} is a name in a pattern", node)
+    yield from (subject.finding(*clash) for clash in inference.clashes)
 
 
 def unique_reasons(subject: CheckedRule) -> Findings:
@@ -134,62 +433,70 @@ def unique_reasons(subject: CheckedRule) -> Findings:
     first: dict[str, s.Guard] = {}
     for guard in subject.rule.guards:
         if guard.reason in first:
+            what = f'two guards give the reason "{guard.reason}"'
             notes = (f"the other is in line {first[guard.reason].span.line}",)
-            yield subject.finding(
-                f'two guards give the reason "{guard.reason}"', guard.span, notes, "say what is different"
-            )
+            yield subject.finding(what, guard, "say what is different", notes)
         elif not guard.reason.strip():
-            yield subject.finding("a guard without a reason", guard.span, (), 'else "what is wrong when it fails"')
+            yield subject.finding("a guard without a reason", guard, 'else "what is wrong when it fails"')
         first.setdefault(guard.reason, guard)
 
 
 def defaults_in_domains(subject: CheckedRule) -> Findings:
     """Check that the default of a parameter is in its domain, if both are constant."""
-    for parameter in subject.rule.parameters:
-        if parameter.domain is None or parameter.default is None:
-            continue
-        default = constant(subject.rule.level, parameter.default)
-        if default is not None and not admits(subject.rule, parameter.name, default):
-            what = f"the default {default} of `{parameter.name}` is not in its domain"
-            domain = shown(subject.rule, parameter.name)
-            yield subject.finding(what, parameter.default.span, (f"the domain is {domain}",))
+    rule = subject.rule
+    for parameter in rule.parameters:
+        if parameter.domain is not None and parameter.default is not None:
+            default = constant(rule.level, parameter.default)
+            if default is not None and not admits(rule, parameter.name, default):
+                what = f"the default {default} of `{parameter.name}` is not in its domain"
+                notes = (f"the domain is {shown(rule, parameter.name)}",)
+                yield subject.finding(what, parameter.default, None, notes)
 
 
 def alternatives(subject: CheckedRule) -> Findings:
     """Check that a `choose` has several alternatives, and that their costs differ."""
     for node in every(subject.rule.match, s.Chosen):
-        what = "a pattern weighs nothing: `choose` stands in a clause, a default or the template"
-        yield subject.finding(what, node.span)
+        yield subject.finding("a pattern weighs nothing: `choose` stands in a clause, a default or the template", node)
     for node in every(subject.parts, s.Chosen):
         costs, word = node.costs, "maximising" if node.most else "minimising"
         if costs.variable not in names_in(costs.element):
             what = f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`"
-            yield subject.finding(what, costs.element.span, (), f"say what a value `{costs.variable}` costs")
-        if (
-            isinstance(costs.domain, s.Group)
-            and len(costs.domain.items) < 2
-            and not (any(isinstance(item, s.Run) for item in costs.domain.items))
-        ):
-            count = "one value" if costs.domain.items else "no value"
-            yield subject.finding(f"nothing to choose: there is {count}", costs.domain.span)
+            yield subject.finding(what, costs.element, f"say what a value `{costs.variable}` costs")
+        match costs.domain:
+            case s.Group(items=()):
+                yield subject.finding("nothing to choose: there is no value", costs.domain)
+            case s.Group(items=(one,)) if not isinstance(one, s.Run):
+                yield subject.finding("nothing to choose: there is one value", costs.domain)
 
 
 def attributes(subject: CheckedRule) -> Findings:
     """Report attributes that contradict each other."""
-    held = subject.rule.attributes
-    for a, b in (
-        ("local", "canonical"),
-        ("local", "repeat"),
-        ("canonical", "repeat"),
-        ("canonical", "approx"),
-        ("canonical", "unstable"),
-    ):
-        if {a, b} <= held:
-            yield subject.finding(f"@{a} and @{b} exclude each other", subject.rule.span)
-    if "canonical" in held and subject.rule.parameters:
-        yield subject.finding(
-            "a @canonical rule has no parameters: nobody could choose them", subject.rule.parameters[0].span
-        )
+    rule = subject.rule
+    for a, others in (("local", ("canonical", "repeat")), ("canonical", ("repeat", "approx", "unstable"))):
+        for b in others:
+            if {a, b} <= rule.attributes:
+                yield subject.finding(f"@{a} and @{b} exclude each other", rule)
+    if "canonical" in rule.attributes and rule.parameters:
+        what = "a @canonical rule has no parameters: nobody could choose them"
+        yield subject.finding(what, rule.parameters[0])
+
+
+MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
+
+
+def grown_values(subject: CheckedRule) -> Findings:
+    """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times.
+
+    Each may read the preceding one twice: after forty, no memory holds the value.
+    """
+    uses: dict[str, int] = {}
+    for clause in subject.rule.clauses:
+        if isinstance(clause, s.LetClause):
+            uses[clause.name] = sum(uses.get(name.text, 1) for name in every(clause.value, s.NameOf))
+            if uses[clause.name] > MOST:
+                what = f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
+                yield subject.finding(what, clause, "read a `let` once, or take fewer of them")
+                return
 
 
 # Checks of examples.
@@ -200,27 +507,26 @@ PATTERN_MISSES = (
     "is not in its domain", "the rule says nothing about", "has no field", "two values for",
     " is not ", "a list of ",
 )  # fmt: skip
-# What an example may set in addition to the parameters of its rule.
-SETTINGS = {
-    "tensor": ("weights",),  # the inputs whose values are known before the program runs
-    **dict.fromkeys(("module", "loop", "tile", "kernel"), ("target",)),  # the device that is compiled for, as text
-}
+# What an example may set in addition to the parameters of its rule: the inputs whose values are known before the
+# program runs, and the device that is compiled for, as text.
+SETTINGS = {"torch": (), "tensor": ("weights",)}
 
 
 def examples_enough(subject: CheckedRule) -> Findings:
     """Check that a rule has an example that fires, and one refusal per `require`.
 
-    Rules that share a group of guards share its refusals.
+    Rules that share a group of guards share its refusals. A local rule is reached through the examples of its users.
     """
     rule = subject.rule
-    if subject.local:
-        return  # reached through the examples of the rules that use it
-    if not any(isinstance(example.gives, tuple) for example in subject.rules.examples_at(rule.span)):
-        yield subject.finding("no example shows it fire", rule.span, (), 'add `example "title"` .. `gives` ..', WARNING)
-    for guard in rule.guards:
+    if not subject.local and not any(isinstance(one.gives, tuple) for one in subject.rules.examples_at(rule.span)):
+        yield subject.finding("no example shows it fire", rule, 'add `example "title"` .. `gives` ..', (), WARNING)
+    for guard in rule.guards if not subject.local else ():
         if guard.kind == "require" and not subject.rules.shows_refusal(guard):
-            what = f'no example is refused because "{guard.reason}"'
-            yield subject.finding(what, guard.span, (), f'add an example that `gives no "{guard.reason}"`', WARNING)
+            what, hint = (
+                f'no example is refused because "{guard.reason}"',
+                f'add an example that `gives no "{guard.reason}"`',
+            )
+            yield subject.finding(what, guard, hint, (), WARNING)
 
 
 def refusals_known(subject: CheckedRule) -> Findings:
@@ -228,27 +534,25 @@ def refusals_known(subject: CheckedRule) -> Findings:
     reasons = [guard.reason for guard in subject.rule.guards]
     for example in subject.rule.examples:
         text = example.gives
-        if (
-            isinstance(text, str)
-            and not any(text in reason for reason in reasons)
-            and not any(miss in text for miss in PATTERN_MISSES)
-        ):
-            what = f'no guard gives the reason "{text}"'
-            yield subject.finding(
-                what, example.span, [f'there is "{reason}"' for reason in reasons], did_you_mean(text, reasons)
-            )
+        known = isinstance(text, tuple) or any(text in reason for reason in reasons)
+        if not known and not any(miss in text for miss in PATTERN_MISSES):
+            notes = [f'there is "{reason}"' for reason in reasons]
+            yield subject.finding(f'no guard gives the reason "{text}"', example, did_you_mean(text, reasons), notes)
 
 
 def example_parameters(subject: CheckedRule) -> Findings:
     """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
-    known = [*(parameter.name for parameter in subject.rule.parameters), *SETTINGS.get(subject.rule.level, ())]
-    for example in subject.rule.examples:
-        for n, argument in enumerate(example.arguments):
+    rule = subject.rule
+    known = [*(parameter.name for parameter in rule.parameters), *SETTINGS.get(rule.level, ("target",))]
+    for example in rule.examples:
+        seen = set[str]()
+        for argument in example.arguments:
             if argument.name not in known:
                 what = f"the example sets `{argument.name}`, which is not a parameter of the rule"
-                yield subject.finding(what, argument.span, (), did_you_mean(argument.name, known))
-            elif argument.name in {other.name for other in example.arguments[:n]}:
-                yield subject.finding(f"the example sets `{argument.name}` twice", argument.span)
+                yield subject.finding(what, argument, did_you_mean(argument.name, known))
+            elif argument.name in seen:
+                yield subject.finding(f"the example sets `{argument.name}` twice", argument)
+            seen.add(argument.name)
 
 
 def example_programs(subject: CheckedRule) -> Findings:
@@ -256,234 +560,26 @@ def example_programs(subject: CheckedRule) -> Findings:
     level = subject.rule.level if subject.dataflow else None
     for example in subject.rule.examples:
         for block, at in ((example.before, level), (example.gives, None if level == "torch" else level)):
-            try:
-                if subject.dataflow and isinstance(block, tuple) and isinstance(block[0], s.PassStatement):
-                    what = f'example "{example.title}" does not say yet what the rule gives'
-                    yield subject.finding(what, block[0].span, (), "dplc rules test --accept FILE writes it")
-                elif isinstance(block, tuple):
-                    _read(block, at, subject.dataflow)
-            except DplcError as error:
-                what = f'example "{example.title}": {error.what}'
-                yield subject.finding(what, error.span or example.span, error.notes, error.hint)
-
-
-def _read(block: s.Nodes, level: str | None, dataflow: bool) -> None:
-    if any(isinstance(statement, s.Unit) for statement in block):
-        for unit in block:
-            read_unit(unit, level, None)
-    elif not dataflow:
-        read_block(block)
-    else:
-        raise DplcError("the program of an example on torch or tensor is a `graph`", block[0].span)
-
-
-# Checks of words: ops, fields, roles, transports, functions, dtypes, facts, local rules and their arguments.
-
-
-_WORDS = {kind: sort_word(sort) for sort, kind in CLOSED_SORTS.items()}
-_OPTIONS: dict[str, tuple[str, ...]] = {sort: CLOSED[kind] for kind, sort in CLOSED_SORTS.items()}
-
-
-def placed(subject: CheckedRule) -> Findings:
-    """Report unknown ops and fields, and statements of the wrong form: found while the rule was laid out."""
-    yield from subject.problems
-
-
-def closed_names(subject: CheckedRule) -> Findings:
-    """Report a role, transport, function or dtype that does not exist.
-
-    In a pattern such a name is a variable, unless it is a slip of a real one.
-    """
-    seen = set()
-    places = [(slot.value, slot.sort.kind, True) for slot in subject.pattern]
-    places += [
-        (e.node, e.want.kind, isinstance(e.node, s.NameOf) and e.node.text in e.scope) for e in subject.expressions
-    ]
-    for node, kind, is_bound in places:
-        if not isinstance(node, s.NameOf) or kind not in _WORDS:
-            continue
-        if node.text in (*_OPTIONS[kind], "_") or node.span in seen:
-            continue
-        if kind == "fn" and subject.dataflow and (node.text in subject.facts or not subject.facts):
-            continue
-        hint = did_you_mean(node.text, _options(subject, kind))
-        if (
-            not is_variable(node.text)
-            or not is_bound
-            or (hint and not _meant(subject, node.text, _options(subject, kind)))
-        ):
-            seen.add(node.span)
-            yield subject.finding(f"unknown {_WORDS[kind]} `{node.text}`", node.span, (), hint)
-
-
-def _meant(subject: CheckedRule, name: str, options: Iterable[str]) -> bool:
-    """Return whether a variable that looks like a real word is intended: it is read, and not too similar to it."""
-    again = sum(occurrence.text == name for occurrence, _ in subject.occurrences) > 1
-    read = again or name in subject.used or any(name == p.name for p in subject.rule.parameters)
-    return read and not difflib.get_close_matches(name, options, 1, 0.85)
-
-
-def _options(subject: CheckedRule, kind: str) -> tuple[str, ...]:
-    return (*_OPTIONS[kind], *subject.facts, *OPERATIONS) if kind == "fn" and subject.dataflow else _OPTIONS[kind]
-
-
-def known_calls(subject: CheckedRule) -> Findings:
-    """Report a call of a name that is not a fact of this level, a scalar function or a variable."""
-    if not subject.facts:
-        return
-    known = (*subject.facts, *FUNCTIONS)
-    for asked in subject.expressions:
-        for call in calls(asked.node):
-            if call.fn in (*known, *asked.scope, *VALUE_CLASSES, "_"):
+            if not isinstance(block, tuple):
                 continue
-            elsewhere = sorted(level for level, name in FACTS if name == call.fn)
-            notes = (f"`{call.fn}` is a fact on level {', '.join(elsewhere)}",) if elsewhere else ()
-            yield subject.finding(
-                f"unknown fact or function `{call.fn}`",
-                call.span,
-                notes,
-                did_you_mean(call.fn, (*known, *subject.rules.facts)),
-            )
+            if subject.dataflow and isinstance(block[0], s.PassStatement):
+                what = f'example "{example.title}" does not say yet what the rule gives'
+                yield subject.finding(what, block[0], "dplc rules test --accept FILE writes it")
+                continue
+            try:
+                if any(isinstance(statement, s.Unit) for statement in block):
+                    for unit in block:
+                        read_unit(unit, at, None)
+                elif subject.dataflow:
+                    raise DplcError("the program of an example on torch or tensor is a `graph`", block[0].span)
+                else:
+                    read_block(block)
+            except DplcError as error:
+                what, place = f'example "{example.title}": {error.what}', error if error.span else example
+                yield subject.finding(what, place, error.hint, error.notes)
 
 
-def argument_counts(subject: CheckedRule) -> Findings:
-    """Check that facts and scalar functions have as many arguments as they declare."""
-    for call in calls(subject.parts):
-        if any(isinstance(item, s.Run) for item in call.items):
-            continue
-        fact = subject.facts.get(call.fn)
-        if fact is not None and not (fact.least <= len(call.items) <= (fact.most or len(call.items))):
-            signature = f"{call.fn}({', '.join(fact.arguments)}) -> {fact.result}"
-            yield subject.finding(f"`{call.fn}` takes {_count(fact)}, not {len(call.items)}", call.span, (signature,))
-        elif fact is None and call.fn in FUNCTIONS and len(call.items) != FUNCTIONS[call.fn].arity:
-            what = f"`{call.fn}` takes {_plural(FUNCTIONS[call.fn].arity)}, not {len(call.items)}"
-            yield subject.finding(what, call.span)
-
-
-def _count(fact: Fact) -> str:
-    if fact.most is None:
-        return f"at least {_plural(fact.least)}"
-    return _plural(fact.least) if fact.least == fact.most else f"{fact.least} to {fact.most} arguments"
-
-
-def _plural(n: int) -> str:
-    return f"{n} argument{'' if n == 1 else 's'}"
-
-
-def local_rules(subject: CheckedRule) -> Findings:
-    """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
-    for use in walk(subject.rule.rewrite):
-        if not isinstance(use, s.UseRule):
-            continue
-        rule = subject.rules.rules.get(use.call.fn)
-        if rule is None or "local" not in rule.attributes:
-            local = [other.name for other in subject.rules.rules.values() if "local" in other.attributes]
-            notes = (f"`{rule.name}` at {rule.location} is not marked @local",) if rule else ()
-            what = f"there is no @local rule `{use.call.fn}`"
-            yield subject.finding(what, use.span, notes, did_you_mean(use.call.fn, local))
-        elif len(rule.parameters) != len(use.call.items):
-            what = f"`{rule.name}` takes {_plural(len(rule.parameters))}, not {len(use.call.items)}"
-            yield subject.finding(what, use.span, (f"it is declared at {rule.location}",))
-
-
-def changed_fields(subject: CheckedRule) -> Findings:
-    """Check that the captured statement has the fields of `s.. with depth=2`."""
-    classes = owners()
-    for node in walk(subject.rule.rewrite):
-        if not isinstance(node, s.RunStatement):
-            continue
-        base = node.run.base
-        while isinstance(base, s.Subscript):
-            base = base.base
-        sort = subject.scope.get(base.text) if isinstance(base, s.NameOf) else None
-        among = [classes[sort.node]] if sort is not None and sort.node in classes else list(classes.values())
-        for change in node.changes:
-            if isinstance(change, s.Keyword) and not any(change.name in cls.by_name for cls in among):
-                who = f"`{among[0].__name__}` has no" if len(among) == 1 else "no statement has a"
-                what = f"{who} field `{change.name}`"
-                options = {name for cls in among for name in cls.by_name}
-                yield subject.finding(what, change.span, (), did_you_mean(change.name, options))
-
-
-def parameter_sorts(subject: CheckedRule) -> Findings:
-    """Check that the sort of a parameter (`N: int`) exists."""
-    for parameter in subject.rule.parameters:
-        if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
-            notes = (f"sorts are {', '.join(PARAMETER_SORTS)}",)
-            hint = did_you_mean(parameter.sort, PARAMETER_SORTS)
-            yield subject.finding(f"unknown sort `{parameter.sort}` of `{parameter.name}`", parameter.span, notes, hint)
-
-
-def torch_forms(subject: CheckedRule) -> Findings:
-    """Check that a pattern on torch is closed: some overload has the mentioned fields and requires no others."""
-    if subject.rule.level != "torch":
-        return
-    for statement in subject.rule.match:
-        call = statement.value if isinstance(statement, s.Assign) else None
-        if not isinstance(call, s.Apply) or any(isinstance(item, s.Run) for item in call.items):
-            continue
-        known = schemas.overloads(call.fn)
-        mentioned = {item.name for item in call.items if isinstance(item, s.Keyword)}
-        every = {argument.name for overload in known for argument in overload.arguments}
-        places = len(call.items) - len(mentioned)
-        if known and mentioned <= every and not any(_form_fits(overload, mentioned, places) for overload in known):
-            shown = ((one.name, [a.name + "?" * (not a.required) for a in one.arguments]) for one in known[:6])
-            notes = tuple(f"{name}({', '.join(fields)})" for name, fields in shown)
-            yield subject.finding(
-                f"no form of `{call.fn}` has exactly these fields", call.span, notes, "`rest..` leaves the others open"
-            )
-
-
-def _form_fits(overload: schemas.Overload, mentioned: set[str], places: int) -> bool:
-    free = [argument for argument in overload.arguments if argument.name not in mentioned]
-    enough = len(free) >= places and mentioned <= {argument.name for argument in overload.arguments}
-    return enough and not any(argument.required for argument in free[places:])
-
-
-def torch_ignored(subject: CheckedRule) -> Findings:
-    """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
-    if subject.rule.level != "torch" or any(call.fn == "dtype" for call in calls(subject.parts)):
-        return
-    for statement in subject.rule.match:
-        call = statement.value if isinstance(statement, s.Assign) else None
-        for item in call.items if isinstance(call, s.Apply) else ():
-            if (
-                isinstance(item, s.Keyword)
-                and item.name == "dtype"
-                and isinstance(item.value, s.NameOf)
-                and item.value.text == "_"
-            ):
-                hint = "bind it and use it, or leave it out to match its default only"
-                yield subject.finding("`dtype=_` ignores what the user asked for", item.span, (), hint, WARNING)
-
-
-# Lets that grow: each reads the preceding let twice, so after forty lets no memory holds the value.
-
-
-MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
-
-
-def grown_values(subject: CheckedRule) -> Findings:
-    """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times."""
-    for clause in subject.rule.clauses:
-        if isinstance(clause, s.LetClause) and growth_of(subject.rule)[clause.name] > MOST:
-            what = f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it"
-            yield subject.finding(what, clause.span, (), "read a `let` once, or take fewer of them")
-            return
-
-
-def growth_of(rule: Rule) -> dict[str, int]:
-    """Return, for each let, the number of values that its expansion uses (lets that it reads are expanded too)."""
-    found: dict[str, int] = {}
-    for clause in rule.clauses:
-        if isinstance(clause, s.LetClause):
-            uses = Counter(node.text for node in walk(clause.value) if isinstance(node, s.NameOf))
-            total = sum(count * found.get(name, 1) for name, count in uses.items())
-            found[clause.name] = min(total, MOST * 2)
-    return found
-
-
-# Rules that cannot fire: an earlier rule has the same pattern and no guard.
+# Rules that cannot fire: an earlier rule has the same pattern and no guard, or the template is the pattern.
 
 
 def shadowed(subject: CheckedRule) -> Findings:
@@ -493,71 +589,56 @@ def shadowed(subject: CheckedRule) -> Findings:
     rule may be in any file (a warning).
     """
     rule = subject.rule
-    position = _positions(subject.rules)
-    for earlier in _unguarded(subject.rules).get(_pattern_key(rule), ()):
-        if position[earlier.name] >= position.get(rule.name, 0) or not _tried_together(earlier, rule):
-            continue
-        same_file = earlier.file == rule.file
-        what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
-        hint = "put the special rule first"
-        if not same_file:
-            hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
-        place = rule.span if same_file else rule.match[-1].span
-        notes = (f"`{earlier.name}` is at {earlier.location}",)
-        yield subject.finding(what, place, notes, hint, ERROR if same_file else WARNING)
-        return
+    position, unguarded = _tried(subject.rules)
+    for earlier in unguarded.get(_pattern_key(rule), ()):
+        reach, own = ({"local", "canonical", "unstable"} & one.attributes for one in (earlier, rule))
+        if position[earlier.name] < position.get(rule.name, 0) and reach == own <= {"canonical"}:
+            what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
+            notes = (f"`{earlier.name}` is at {earlier.location}",)
+            if earlier.file == rule.file:
+                yield subject.finding(what, rule, "put the special rule first", notes)
+            else:
+                hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
+                yield subject.finding(what, rule.match[-1], hint, notes, WARNING)
+            return
 
 
 def _pattern_key(rule: Rule) -> Any:
     """Return the pattern with numbered variables, the level, and the file or level whose rules are tried in order."""
     numbers: dict[str, str] = {}
 
-    def key(value: Any, owner: type | None = None) -> Any:
-        if isinstance(value, tuple):
-            return tuple(key(item) for item in value)
-        if isinstance(value, s.NameOf):
-            return key(value.text)
-        if isinstance(value, s.Syntax):
-            return (type(value).__name__, *(key(child, type(value)) for child in children(value)))
-        if not isinstance(value, str) or value == "_" or not is_variable(value) or owner in _FIELDS_OF_TEXT:
-            return value
-        if owner is s.Apply and value[:1].isupper():
-            return value
-        return numbers.setdefault(value, f"{len(numbers)}")
+    def word(text: str, owner: type) -> str:
+        is_op = owner is s.Apply and text[:1].isupper()
+        if is_op or owner in (s.Keyword, s.Member, s.Text) or not is_variable(text):
+            return text
+        return numbers.setdefault(text, f"{len(numbers)}")
 
-    return rule.level if rule.level in ("torch", "tensor") else rule.file, rule.level, key(rule.match)
-
-
-_FIELDS_OF_TEXT = (s.Keyword, s.Member, s.Text)  # names of fields, texts
+    return rule.level if rule.level in ("torch", "tensor") else rule.file, rule.level, plain(rule.match, word)
 
 
 @functools.lru_cache(maxsize=4)
-def _unguarded(rules: RuleSet) -> dict[Any, list[Rule]]:
-    """Return the rules that fire wherever they match, by pattern."""
-    found: dict[Any, list[Rule]] = {}
+def _tried(rules: RuleSet) -> tuple[dict[str, int], dict[Any, list[Rule]]]:
+    """Return the positions of rules, and by pattern the rules that fire wherever they match.
+
+    The order is that of the pipelines, or of declaration if these are not sound.
+    """
+    unguarded: dict[Any, list[Rule]] = {}
     for rule in rules.rules.values():
-        if not rule.parameters and not any(isinstance(c, s.Guard | s.PickClause) for c in rule.clauses):
-            found.setdefault(_pattern_key(rule), []).append(rule)
-    return found
-
-
-@functools.lru_cache(maxsize=4)
-def _positions(rules: RuleSet) -> dict[str, int]:
-    """Return the positions of rules in the order of the pipelines, or of declaration if these are not sound."""
+        if not rule.parameters and not any(isinstance(clause, s.Guard | s.PickClause) for clause in rule.clauses):
+            unguarded.setdefault(_pattern_key(rule), []).append(rule)
     try:
-        steps = [step for steps in pipelines(rules).values() for step in steps]
+        named = [rule.name for steps in pipelines(rules).values() for step in steps for rule in step.rules]
     except DplcError:
-        steps = []
-    named = [rule.name for step in steps for rule in step.rules] or list(rules.rules)
-    return {name: n for n, name in enumerate(dict.fromkeys((*named, *rules.rules)))}
+        named = []
+    return {name: n for n, name in enumerate(dict.fromkeys((*named, *rules.rules)))}, unguarded
 
 
-def _tried_together(a: Rule, b: Rule) -> bool:
-    """Return whether two rules are both tried by the pass, or both by the canonical fixpoint."""
-    reach = ({"local", "canonical", "unstable"} & rule.attributes for rule in (a, b))
-    return all(found in (set(), {"canonical"}) for found in reach) and ("canonical" in a.attributes) is (
-        "canonical" in b.attributes
-    )
+def changes_nothing(subject: CheckedRule) -> Findings:
+    """Report a template that is the pattern: the rule fires nowhere."""
+    rule = subject.rule
+    if plain(rule.match) == plain(rule.rewrite):
+        what = "the template is the pattern: the rule changes nothing, so it never fires"
+        yield subject.finding(what, rule.rewrite[0], "change what stands behind `rewrite`", (), WARNING)
 
 
 Check = Callable[[CheckedRule], Findings]
@@ -570,9 +651,19 @@ CHECKS: tuple[Check, ...] = (
     local_rules,
     changed_fields,
     parameter_sorts,
-    torch_forms,
     torch_ignored,
-    *NAME_CHECKS,
+    words_of_the_language,
+    unbound,
+    substitutions,
+    root_defined,
+    unreached,
+    unused_variables,
+    unused_clauses,
+    bound_twice,
+    dropped_runs,
+    reset_fields,
+    reads_itself,
+    made_in_order,
     dangling_axes,
     whole_axes,
     sort_clashes,
@@ -599,16 +690,20 @@ def load_facts() -> None:
     importlib.import_module("..rewrite.statements.site", __package__)
 
 
+def _found(rule: Rule, rules: RuleSet, checks: Iterable[Check]) -> Findings:
+    """Yield what some checks find in a rule, signed."""
+    subject = CheckedRule(rule, rules)
+    for check in checks:
+        for finding in check(subject):
+            finding.check, finding.rule = finding.check or check.__name__, rule.family or rule.name
+            yield finding
+
+
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     """Return everything that is wrong with one rule, errors and warnings, in the order of the text."""
-    subject = CheckedRule(rule, rules)
     found: dict[object, Finding] = {}
-    for check in CHECKS:
-        for finding in check(subject):
-            finding.check, finding.rule = check.__name__, rule.family or rule.name
-            found.setdefault(
-                (finding.span, finding.severity), finding
-            )  # one problem for each location: the first is the clearest
+    for finding in _found(rule, rules, CHECKS):  # one problem for each location: the first is the clearest
+        found.setdefault((finding.span, finding.severity), finding)
     return sorted(found.values(), key=lambda f: (f.span.line, f.span.column) if f.span else (0, 0))
 
 
@@ -621,8 +716,7 @@ def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
     wanted = None if only is None else set(only)
     found: dict[object, Finding] = {}
     for each in for_every_device(rules):
-        for number in unread_numbers(each, wanted):
-            found[number.span] = number
+        found |= {number.span: number for number in unread_numbers(each, wanted)}
         for kind in kinds_of_facts(each, wanted):
             found.setdefault(kind.span, kind)
         for rule in each.rules.values():
@@ -645,47 +739,43 @@ def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Findings:
 
 
 def _kind_of_fact(fact: s.FactOf) -> list[Finding]:
-    found: list[Finding] = []
-
-    def report(what: str, node: s.Syntax, hint: str | None = None) -> None:
-        found.append(Finding(f"fact `{fact.name}`: {what}", node.span, (), hint))
-
+    inference = Inference(facts_of("tile"))
     scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
-    Inference(facts_of("tile"), report).want(fact.value, sort_of(fact.result), scope, "what it gives")
-    return found
+    inference.want(fact.value, sort_of(fact.result), scope, "what it gives")
+    return [Finding(f"fact `{fact.name}`: {what}", node.span, (), hint) for what, node, hint in inference.clashes]
 
 
 def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Findings:
     """Report numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
-    ours = {number.name for file in built_in_files() for number in file.numbers}
-    written = {word for file in rules.files for rule in file.rules for word in rule.words}
-    written |= {word for file in rules.files for fact in file.facts for word in words_in(fact.value)}
+    if not wanted:
+        return
+    read = {word for file in rules.files for rule in file.rules for word in rule.words}
+    read |= {word for file in rules.files for fact in file.facts for word in words_in(fact.value)}
     for name, fact in rules.facts.items():
-        if wanted and fact.span.source.name in wanted and name not in written:
+        if fact.span.source.name in wanted and name not in read:
             yield Finding(f"fact `{name}` is never asked", fact.span, (), "ask it in a rule, or take it out")
-    written |= {word for number in rules.numbers.values() for word in words_in(number.declared.value)}
+    read |= {word for number in rules.numbers.values() for word in words_in(number.declared.value)}
+    read |= {number.name for file in built_in_files() for number in file.numbers}
     for name, number in rules.numbers.items():
         span = number.declared.span
-        if wanted and span.source.name in wanted and number.overrides is None and name not in written | ours:
-            hint = did_you_mean(name, [known for known in rules.numbers if known != name])
-            yield Finding(f"number `{name}` is never read", span, (), hint or "name it in a rule, or take it out")
+        if span.source.name in wanted and number.overrides is None and name not in read:
+            hint = did_you_mean(name, rules.numbers.keys() - {name}) or "name it in a rule, or take it out"
+            yield Finding(f"number `{name}` is never read", span, (), hint)
 
 
-def errors(findings: Iterable[Finding], enforce: Iterable[str] = ()) -> list[Finding]:
-    """Return the findings that forbid loading. enforce: checks whose warnings count too, or `all`."""
-    strict = set(enforce)
-    return [f for f in findings if f.severity == ERROR or strict & {f.check, "all"}]
+def errors(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that forbid loading."""
+    return [finding for finding in findings if finding.severity == ERROR]
 
 
 def warnings(findings: Iterable[Finding]) -> list[Finding]:
-    return [f for f in findings if f.severity == WARNING]
+    return [finding for finding in findings if finding.severity == WARNING]
 
 
-def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable[str] = ()) -> list[Finding]:
+def require(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
     """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
-    broken = errors(findings, enforce)
-    if broken:
+    if broken := errors(findings):
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     return warnings(findings)
 
@@ -695,52 +785,37 @@ def require(rules: RuleSet, only: Iterable[str] | None = None, enforce: Iterable
 
 def lint_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     """Return the parts of one rule that have no effect."""
-    subject = CheckedRule(rule, rules)
-    found = []
-    for lint in (unused_local, idle_guards, unknown_devices):
-        for what, span, hint in lint(subject):
-            found.append(subject.finding(what, span, (), hint, WARNING))
-            found[-1].check = lint.__name__
-    return found
+    return list(_found(rule, rules, (unused_local, idle_guards, unknown_devices)))
 
 
-Lint = Iterator[tuple[str, Span, str | None]]
-
-
-def unused_local(subject: CheckedRule) -> Lint:
+def unused_local(subject: CheckedRule) -> Findings:
     """Report a @local rule that no rule uses."""
     rule = subject.rule
-    if not subject.local:
-        return
-    users = (other for other in subject.rules.rules.values() if other is not rule)
-    if not any(node.call.fn == rule.name for other in users for node in every(other.rewrite, s.UseRule)):
-        yield "no rule says `with rule " + rule.name + "(..)`", rule.span, "use it, or take it out"
+    users = (other.rewrite for other in subject.rules.rules.values() if subject.local and other is not rule)
+    if subject.local and not any(use.call.fn == rule.name for rewrite in users for use in every(rewrite, s.UseRule)):
+        yield subject.finding(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out", (), WARNING)
 
 
-def idle_guards(subject: CheckedRule) -> Lint:
+def idle_guards(subject: CheckedRule) -> Findings:
     """Report a guard that has the same value for all programs."""
-    for guard in subject.rule.guards:
-        value = constant(subject.rule.level, guard.condition)
+    for condition in (guard.condition for guard in subject.rule.guards):
+        value = constant(subject.rule.level, condition)
         if value is not None:
             holds = "always holds: no program violates it" if value else "never holds: the rule cannot fire"
             hint = "leave it out" if value else "ask something of the program"
-            yield f"`{expression(guard.condition)}` {holds}", guard.condition.span, hint
+            yield subject.finding(f"`{expression(condition)}` {holds}", condition, hint, (), WARNING)
 
 
-def unknown_devices(subject: CheckedRule) -> Lint:
+def unknown_devices(subject: CheckedRule) -> Findings:
     """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
     for node in every((subject.rule.clauses, subject.rule.parameters), s.Operation):
-        sides = (node.a, node.b) if node.op in ("==", "!=", "in", "not in") else ()
-        fields = [
-            side.field
-            for side in sides
-            if isinstance(side, s.Member) and (isinstance(side.base, s.NameOf) and side.base.text == "target")
-        ]
-        known = {getattr(load_device(name), field) for name in devices() for field in fields if field in _TEXTS}
-        for text in every(sides, s.Text) if known else ():
-            if text.value not in known:
-                what = f'no device has the {fields[0]} "{text.value}": the comparison is never equal'
-                yield what, text.span, did_you_mean(text.value, sorted(known))
+        for side, other in ((node.a, node.b), (node.b, node.a)):
+            match side:
+                case s.Member(base=s.NameOf(text="target"), field="name" | "arch" as field) if node.op in EQUALITIES:
+                    known = sorted({getattr(load_device(name), field) for name in devices()})
+                    for text in (text for text in every(other, s.Text) if text.value not in known):
+                        what = f'no device has the {field} "{text.value}": the comparison is never equal'
+                        yield subject.finding(what, text, did_you_mean(text.value, known), (), WARNING)
 
 
-_TEXTS = ("name", "arch")
+EQUALITIES = ("==", "!=", "in", "not in")

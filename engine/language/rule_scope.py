@@ -1,17 +1,55 @@
-"""The scope of a rule, for its checks, and the findings that checks report."""
+"""The scope of a rule, for its checks: every position of an expression or a name, and the names in scope there.
+
+The positions follow from the node classes (on torch from the ATen schemas), so the checks of scopes and sorts know no
+op by name. An unknown op, or a field that an op does not have, is reported on the way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from itertools import count
 from typing import Any, NamedTuple
 
-from ...ir.diagnostic import DplcError, Span
-from ...ir.text import syntax as s
-from .evaluate import Fact, facts_of
+from ...ir import loop, schemas
+from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.expr import Axis
+from ...ir.functions import FUNCTIONS
+from ...ir.monoid_texts import PARTS
+from ...ir.node import Field, Node
+from ...ir.program import Kernel, Param
+from ...ir.text.read_statements import Shape, listed, named, owners
+from . import core as s
+from .evaluate import CONSTANTS, Fact, facts_of
 from .rule import Rule, RuleSet
-from .sorts import ANY, BOOL, INT, LIST, PARAMETER_SORTS, TARGET, Inference, Scope, Sort
-from .typed_slots import DataflowPositions, Positions, SortedPosition, calls, is_variable, names
+from .sorts import (
+    ANY,
+    AXES,
+    AXIS,
+    BOOL,
+    CONTEXT,
+    DTYPE,
+    EXPR,
+    FN,
+    INDEX,
+    INT,
+    LIST,
+    NAME,
+    NUM,
+    PARAMETER_SORTS,
+    RUN,
+    SPLICE,
+    TARGET,
+    TERM,
+    TERMS,
+    TEXT,
+    Inference,
+    Scope,
+    Sort,
+    field_sort,
+)
+from .typed_slots import calls, children, is_variable, names, shape_of, targets
 
 ERROR, WARNING = "error", "warning"
 
@@ -35,27 +73,353 @@ class Finding(DplcError):
         super().__init__(what, span, notes, hint)
         self.severity, self.check, self.rule = severity, check, rule
 
-    def render(self) -> str:
-        text = super().render()
-        return text if self.severity == ERROR else text.replace(": error: ", f": {self.severity}: ", 1)
 
+class Position(NamedTuple):
+    """Expression or name at a position that requires the sort `want`.
 
-Findings = Iterator[Finding]
-
-# A rule laid out for checking: the names that its pattern binds, and every expression with the names in scope there.
-
-
-class Expression(NamedTuple):
-    """Expression with the sort that its position requires, that position in words, and the names in scope.
-
-    makes: a template may define the name at this position.
+    what: the position in words. makes: a new name at this position in a template is defined here. around: the enclosing
+    `each` blocks and `=>` arms, outermost first. scope: the names in scope; a pattern binds names, and reads none.
     """
 
     node: s.Syntax
     want: Sort
     what: str
-    scope: Scope
     makes: bool = False
+    around: s.Nodes = ()
+    scope: Scope = {}
+
+
+Report = Callable[..., None]  # what, where, hint, notes
+
+OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
+VALUE = "a value"  # what a function of values is given, and a statement that computes or stores
+# What a field is in words, where that is not its name.
+WORDS: dict[type[Node], dict[str, str]] = {
+    Kernel: {"name": "the name of a kernel", "ins": "a run of parameters", "outs": "a run of parameters"},
+    Param: {"name": "a buffer", "dtype": "a dtype", "shape": "an extent"},
+    Axis: {
+        "name": "an axis", "extent": "an extent", "role": "a role", "dim": "a dimension", "stride": "a stride",
+    },
+    loop.For: {
+        "var": "a loop variable", "start": "the start of a loop", "stop": "the end of a loop",
+        "step": "the step of a loop", "role": "a role", "unroll": "`unroll`",
+    },
+    loop.If: {"cond": "the condition of `if`"},
+    loop.Load: {
+        "buf": "a buffer", "idx": "an index", "when": "the condition of a load",
+        "other": "the value where a load is not done",
+    },
+    loop.Let: {"val": VALUE}, loop.Store: {"buf": "a buffer", "idx": "an index", "val": VALUE},
+    loop.Accumulate: {"acc": "an accumulator", "fn": "a function", "val": "an accumulated value"},
+    loop.Merge: {"accs": "an accumulator", "fn": "a monoid", "vals": "an operand"},
+}  # fmt: skip
+# The sort that a field wants where that is another than its schema's.
+WANTED = {(loop.If, "cond"): BOOL, (loop.Load, "when"): BOOL, (loop.Load, "other"): EXPR}
+# Fields that hold a name which a template makes, if it is new; every `dst` does.
+MAKES = {
+    (Kernel, "name"), (Param, "name"), (Axis, "name"), (loop.For, "var"), (loop.Accumulate, "acc"),
+    (loop.Merge, "accs"),
+}  # fmt: skip
+# What the terms of values hold besides values, by the names of their fields.
+CALCULATED = {
+    "condition": (BOOL, "the condition of `if`"), "cond": (ANY, "the condition of `Case`"), "expr": (ANY, "the index"),
+    "dtype": (DTYPE, "a dtype"), "low": (INT, "a bound of `place`"), "end": (INT, "a bound of `place`"),
+}  # fmt: skip
+# Kinds of ATen arguments that have a sort of their own; everything else may be several things.
+KINDS = {
+    "int": INT, "float": NUM, "bool": BOOL, "str": TEXT, "dtype": DTYPE, "int[]": INT.listed, "Tensor": TERM,
+    "Tensor[]": TERMS,
+}  # fmt: skip
+
+
+class Positions:
+    """Walker of the statements of a pattern or a template. `found` is its result, in text order.
+
+    On torch and tensor a statement defines a value, `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`, and
+    brackets name axes. axes: the names at positions of axes, with their sorts.
+    """
+
+    def __init__(self, level: str, pattern: bool, report: Report):
+        self.level, self.pattern, self.report = level, pattern, report
+        self.found: list[Position] = []
+        self.around: s.Nodes = ()
+        self.axes: dict[str, Sort] = {}
+
+    def add(self, node: s.Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
+        if node is not None:
+            self.found.append(Position(node, want, what, makes, self.around))
+
+    def visit(self, *nodes: s.Syntax) -> None:
+        """Visit statements, or changes of a run of statements."""
+        for node in nodes:
+            outer, dataflow = self.around, self.level in ("torch", "tensor")
+            match node:
+                case s.PassStatement():
+                    pass
+                case s.DropStatement():
+                    self.add(node.run.base, ANY, "what is dropped")
+                case s.RunStatement():
+                    self.add(node.run.base, RUN if self.pattern else SPLICE, "a run of statements")
+                    self.visit(*node.changes)
+                case s.UseRule():
+                    for item in node.call.items:
+                        self.add(item, ANY, "an argument")
+                case s.Keyword(name=name):
+                    field = next((cls.by_name[name] for cls in owners().values() if name in cls.by_name), None)
+                    if field is None:
+                        self.add(node.value, ANY, f"`{name}`")
+                    else:
+                        self._field(field, listed(field, node.value), f"`{name}`")
+                case s.Arm():
+                    self.add(node.domain, LIST, "the domain of `for`")
+                    self.around = (*outer, node)
+                    for side in (node.pattern, node.template):
+                        if isinstance(side, s.LoadOf) and isinstance(side.access, s.Subscript):
+                            self.add(side.access.base, NAME, "a buffer")
+                            self._items(side.access.items, EXPR, "an index")
+                        else:
+                            self.report("`=>` rewrites a load: `load B[i..] => load C[i..]`", side)
+                    self.add(node.condition, BOOL, "the condition of `require`")
+                case s.InsideBlock():
+                    self.add(named(node.name, node), CONTEXT, "a context")
+                    self.visit(*node.body)
+                case s.EachBlock():
+                    if isinstance(node.domain, s.Between):
+                        for bound in (node.domain.a, node.domain.b):
+                            self.add(bound, INT, "the bound of `each`")
+                    else:
+                        self.add(node.domain, LIST, "the domain of `each`")
+                    self.around = (*outer, node)
+                    self.visit(*node.body)
+                case s.Assign() if dataflow:
+                    self._value(node)
+                case s.Statement() | s.ForLoop() | s.IfBlock() | s.AccumulateInto() if dataflow:
+                    self.report(f"a statement on {self.level} is `y = value`", node)
+                case s.CaptureStatement(call=call):
+                    sort = Sort("stmt", node.repeat is not None, call.fn if call.fn in owners() else None)
+                    self.add(named(node.name, node), sort, "a captured statement")
+                    self._typed(node)
+                case s.AccumulateInto(value=s.Apply(items=items)) if not isinstance(node.target, s.Group):
+                    self._typed(node)
+                    self._items(items[:1], NAME, "an accumulator")  # it is written twice
+                case _:
+                    self._typed(node)
+            self.around = outer
+
+    # ---- statements of Loop, Tile and Kernel IR, by the schemas of their classes
+    def _typed(self, node: s.Syntax) -> None:
+        try:
+            shape = shape_of(node)
+        except DplcError as error:
+            self.report(error.what, error, error.hint, error.notes)
+            body = getattr(node, "body", None) or ()
+            for name in names(tuple(part for part in children(node) if part is not body)):
+                self.add(name, ANY, "a field", makes=True)
+            self.visit(*body)
+            return
+        if shape is None:
+            self.report("this is not a statement", node)
+        else:
+            self._shape(shape)
+
+    def _shape(self, shape: Shape) -> None:
+        """Visit the fields of a node that are written, and its block."""
+        for field in shape.cls.fields:
+            if field.name in shape.fields and field.sort != "Block":
+                key, name = (shape.cls, field.name), f"`{field.name}` of `{shape.cls.__name__}`"
+                what = WORDS.get(shape.cls, {}).get(field.name, name)
+                makes = field.name == "dst" or key in MAKES
+                self._field(field, shape.fields[field.name], what, WANTED.get(key), makes)
+        self.visit(*shape.body or ())
+
+    def _field(self, field: Field, value: Any, what: str, want: Sort | None = None, makes: bool = False) -> None:
+        want = want or field_sort(field.sort, field.many)
+        if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
+            value = value.a  # `via=not TMA`
+        if isinstance(value, tuple):
+            self._items(value, want.one, what, makes)
+        elif what == VALUE and isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
+            self.add(named(value.fn, value), FN, "a function")
+            self._items(value.items, EXPR, f"an argument of `{value.fn}`")
+        elif field.many and not self.pattern:
+            self._items((value,), ANY, what)  # a name alone: the list, or its one element
+        else:
+            self._items((value,), want, what, makes)
+
+    def _items(self, items: s.Nodes, want: Sort, what: str, makes: bool = False) -> None:
+        """Visit elements of a list, or runs of them; a node within a node."""
+        for item in items:
+            nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
+            if nested is not None:
+                self._shape(nested)
+            elif isinstance(item, s.Run):
+                self.add(item.base, want.listed, what)
+                if item.role is not None:
+                    self.add(named(item.role, item), Sort("role"), "a role")
+            else:
+                self.add(item, want, what, makes)
+
+    # ---- values of torch and tensor
+    def _value(self, node: s.Assign) -> None:
+        if s.says_slices(node):  # `Stacked(j, xs[os..]) = y[os..]`: both sides are read
+            self._term(node.target)
+        elif isinstance(node.target, s.Subscript):
+            self.add(node.target.base, NAME, VALUE, makes=True)
+            self._bracket(node.target.items)
+        else:
+            for target in targets(node):
+                self.add(target, NAME, VALUE, makes=True)
+        for declared in node.types:  # `v: t[shape(y)..] = Var(x)`: a torch op of the template
+            self.add(named(declared.dtype, declared), DTYPE, "a dtype")
+            self._items(declared.dims, EXPR, "an extent")
+        value = node.value
+        if isinstance(value, s.LoadOf):
+            self.report(f"`load` is not a part of level {self.level}", value)
+        elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
+            self._aten(value)
+        else:
+            self._term(value)
+
+    def _term(self, node: s.Syntax) -> None:
+        torch = self.level == "torch"
+        if isinstance(node, s.Apply):
+            op = node.fn if torch and node.fn not in s.OPERATIONS else ""
+            if op[:1].isupper() or schemas.overloads(op):
+                return self._aten(node)
+            if node.fn == "mat" and len(node.items) > 1:  # `(a, b) = mat(v, w)`
+                for item in node.items:
+                    self._term(item)
+                return None
+        try:
+            return self._operands(s.term_of(node, torch))
+        except DplcError as error:
+            return self.report(error.what, error, error.hint, error.notes)
+
+    def _operands(self, *terms: s.ValueTerm) -> None:
+        for term in terms:
+            node: Any = term.node
+            match term:
+                case s.ReadTerm(x=s.NameTerm()) | s.MappedTerm(x=s.NameTerm()):
+                    self.add(node.base, TERM, "a tensor")
+                    self._bracket(node.items)
+                case s.ReduceTerm():
+                    self.add(node.items[0], FN, "the function of `Reduce`")
+                    self._bracket(node.items[1:-1])
+                    self._operands(term.x)
+                case s.FoldTerm():
+                    if term.part not in PARTS:
+                        self.add(node.items[0], FN, "the part of `Fold`")
+                    self._bracket(node.items[1:-1])
+                    self._operands(*term.args)
+                case s.StackedTerm():
+                    self.add(term.place, AXIS, "the axis of `Stacked`")
+                    self.add(term.x.x.node, TERMS, "a list of tensors")
+                    self._bracket(term.x.places)
+                case s.RunTerm():
+                    self.add(node.base, ANY, "a run of values")
+                case s.FunctionTerm() if term.known or term.fn not in facts_of(self.level):
+                    self.add(named(term.fn, node), FN, "a function")  # in a pattern also a variable, or `_`, for one
+                    for operand in term.operands:
+                        if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
+                            self.report(f"`{term.fn}` takes values, not a run of them", operand.node)
+                        else:
+                            self._operands(operand)
+                case s.EitherTerm() | s.CaseTerm() | s.IndexTerm() | s.CastTerm() | s.PlaceTerm() | s.MatTerm():
+                    for name in type(term).__slots__:
+                        part = getattr(term, name)
+                        if name in CALCULATED:
+                            self.add(part, *CALCULATED[name])
+                        else:
+                            self._operands(part)
+                case _:
+                    self.add(node, TERM, VALUE)
+
+    def _bracket(self, items: s.Nodes) -> None:
+        for item in items:
+            base, sort = (item.base, AXES) if isinstance(item, s.Run) else (item, AXIS)
+            if isinstance(base, s.NameOf) and is_variable(base.text):  # inside arithmetic an axis is only read
+                self.axes.setdefault(base.text, sort)
+            match item:
+                case s.Run():
+                    self.add(base, AXES, "a run of axes")
+                case s.AxisItem():
+                    self.axes[item.name] = AXIS
+                    if self.pattern:
+                        self.add(named(item.name, item), AXIS, "an axis")
+                    self.add(item.extent, EXPR, "an extent")
+                case s.Subscript():
+                    self._term(item)  # a gather
+                case s.Apply(fn=fn) if fn in FUNCTIONS or fn == "place":
+                    self._term(item)
+                case s.NameOf():
+                    self.add(item, AXIS if self.pattern else INDEX, "an index")
+                case s.Group():
+                    self._bracket(item.items)
+                case _:
+                    self.add(item, EXPR, "an index")
+
+    # ---- torch
+    def _aten(self, call: s.Apply) -> None:
+        """Visit `Op(tensors.., field=value)` by the ATen schemas. Without `rest..`, a pattern is closed."""
+        if call.fn == "_":
+            return
+        known = schemas.overloads(call.fn)
+        if not known:
+            self.report(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, schemas.names()))
+        given = {item.name for item in call.items if isinstance(item, s.Keyword)}
+        kinds, places = defaultdict[str, set[str]](set), defaultdict[int, set[str]](set)
+        number = sum(not isinstance(item, s.Run) for item in call.items)
+        fits = False
+        for overload in known:
+            for argument in overload.arguments:
+                kinds[argument.name].add(argument.kind)
+            free = [argument for argument in overload.arguments if argument.name not in given]
+            if len(free) + len(given) == len(overload.arguments):  # it has the fields with a name
+                for place, argument in enumerate(free):
+                    places[place].add(argument.kind)
+                loose = number - len(given)
+                fits |= loose <= len(free) and not any(argument.required for argument in free[loose:])
+        position = count()
+        for item in call.items:
+            if isinstance(item, s.Run):
+                self.add(item.base, LIST, OTHER_FIELDS)
+            elif not isinstance(item, s.Keyword):
+                self._attribute(item, _one_kind(places[next(position)]), "a field")
+            elif item.name in kinds or not known:
+                self._attribute(item.value, _one_kind(kinds[item.name]), f"`{item.name}` of `{call.fn}`")
+            else:
+                what = f"`{call.fn}` has no field `{item.name}`"
+                self.report(what, item, did_you_mean(item.name, kinds), (f"its fields are {', '.join(kinds)}",))
+        if known and given <= kinds.keys():
+            if number > max(len(overload.arguments) for overload in known):
+                self.report(f"no form of `{call.fn}` has {number} fields", call)
+            elif self.pattern and number == len(call.items) and not fits:
+                shown = ((one.name, [a.name + "?" * (not a.required) for a in one.arguments]) for one in known[:6])
+                notes = [f"{name}({', '.join(fields)})" for name, fields in shown]
+                what = f"no form of `{call.fn}` has exactly these fields"
+                self.report(what, call, "`rest..` leaves the others open", notes, check="torch_forms")
+
+    def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
+        if isinstance(node, s.Prefix) and isinstance(node.a, s.NameOf) and node.a.text == "inf":
+            node = node.a
+        if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
+            told = "a field of a pattern on torch is a variable, a constant or a list of them"
+            self.report(told, node)
+        if isinstance(node, s.Group):
+            inner = want.one if want.many else ANY
+            for item in node.items:
+                base = item.base if isinstance(item, s.Run) else item
+                self._attribute(base, inner if base is item else inner.listed, what)
+        elif isinstance(node, s.NameOf) and (node.text in CONSTANTS or want == TERMS):
+            self.add(node, ANY, what)  # where tensors are listed, an op that gives several has one name for them
+        else:
+            self.add(node, want, what)
+
+
+def _one_kind(kinds: set[str]) -> Sort:
+    """Return the sort of a field if it is the same in every overload; anything otherwise."""
+    (kind,) = kinds if len(kinds) == 1 else ("",)
+    return KINDS.get(kind, ANY)
 
 
 class CheckedRule:
@@ -65,37 +429,46 @@ class CheckedRule:
         self.rule, self.rules = rule, rules
         self.facts: dict[str, Fact] = facts_of(rule.level)
         self.dataflow = rule.level in ("torch", "tensor")
-        self.problems: list[Finding] = []
-        self.pattern, pattern_axes = self._positions(rule.match, True)
-        self.template, template_axes = self._positions(rule.rewrite, False)
-        self.axes: dict[str, Sort] = template_axes | pattern_axes
         self.local = "local" in rule.attributes
-        self.expressions: list[Expression] = []
+        self.quiet = Inference(self.facts)  # it does not report the clashes inside expressions
+        self.problems: list[Finding] = []
+        pattern, template = (Positions(rule.level, at, self._report) for at in (True, False))
+        pattern.visit(*rule.match)
+        template.visit(*rule.rewrite)
+        self.pattern, self.axes = pattern.found, template.axes | pattern.axes
+        self.expressions: list[Position] = []
         self.lets: dict[str, s.Syntax] = {}
         self.scope = self._clauses()
+        self.made = {  # the names that the template makes: fresh ones
+            one.node.text: one.want
+            for one in template.found
+            if one.makes and isinstance(one.node, s.NameOf) and is_variable(one.node.text)
+            if one.node.text not in self.scope
+        }
         base = {**self.scope, **self.made}
-        for slot in self.template:
-            scope = self._around(slot, base)
-            self.expressions.append(Expression(slot.value, slot.sort, slot.what, scope, slot.makes))
+        self.template = [one._replace(scope=self._around(one.around, base)) for one in template.found]
+        self.expressions += self.template
 
     def finding(
-        self, what: str, span: Span, notes: Iterable[str] = (), hint: str | None = None, severity: str = ERROR
+        self,
+        what: str,
+        at: Any,
+        hint: str | None = None,
+        notes: Iterable[str] = (),
+        severity: str = ERROR,
+        check: str = "",
     ) -> Finding:
-        return Finding(f"rule `{self.rule.name}`: {what}", span, notes, hint, severity)
+        """Return a finding of the rule at a piece of syntax, or whatever has a span."""
+        return Finding(f"rule `{self.rule.name}`: {what}", at.span, notes, hint, severity, check)
 
-    def _positions(self, statements: s.Nodes, pattern: bool) -> tuple[list[SortedPosition], dict[str, Sort]]:
-        def report(what: str, *told: Any) -> None:
-            self.problems.append(self.finding(what, *told))
-
-        walker = (DataflowPositions if self.dataflow else Positions)(self.rule.level, pattern, report)
-        walker.block(statements)
-        return walker.slots, getattr(walker, "axes", {})
+    def _report(self, *told: Any, **of: str) -> None:
+        self.problems.append(self.finding(*told, **of))
 
     # ---- what the pattern binds
     @cached_property
     def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
         """Each occurrence of a variable in the pattern, with the sort of its position."""
-        return [found for slot in self.pattern if not slot.around for found in _variables(slot.value, slot.sort)]
+        return [found for one in self.pattern if not one.around for found in _variables(one.node, one.want)]
 
     @cached_property
     def bound(self) -> dict[str, Sort]:
@@ -109,84 +482,50 @@ class CheckedRule:
 
     # ---- clauses, in order
     def _clauses(self) -> dict[str, Sort]:
-        scope: dict[str, Sort] = {
-            **self.axes,
-            **self.bound,
-            **({} if self.rule.level == "torch" else {"target": TARGET}),  # what an op means is the same on all devices
-        }
-        self.waiting = {p.name: p for p in self.rule.parameters}
+        scope = {**self.axes, **self.bound}
+        if self.rule.level != "torch":  # what an op means is the same on all devices
+            scope["target"] = TARGET
+        waiting = {parameter.name: parameter for parameter in self.rule.parameters}
+
+        def add(node: s.Syntax, want: Sort, what: str) -> None:
+            self.expressions.append(Position(node, want, what, scope=dict(scope)))
+
+        def bind(*mentioned: str) -> None:
+            """Bind parameters just before the first clause that mentions them."""
+            for parameter in filter(None, (waiting.pop(name, None) for name in mentioned)):
+                sort = PARAMETER_SORTS.get(parameter.sort or "any", ANY)
+                bind(*(name.text for name in names((parameter.domain, parameter.default))))
+                if parameter.domain is not None:
+                    add(parameter.domain, LIST, f"the domain of `{parameter.name}`")
+                    if sort == ANY:
+                        sort = self.quiet.element(parameter.domain, scope)
+                if parameter.default is not None:
+                    add(parameter.default, sort, f"the default of `{parameter.name}`")
+                scope[parameter.name] = sort
+
         if self.local:
-            for parameter in self.rule.parameters:
-                self._parameter(parameter, scope)
+            bind(*waiting)
         for clause in self.rule.clauses:
-            node = (
-                clause.value
-                if isinstance(clause, s.LetClause)
-                else clause.domain
-                if isinstance(clause, s.PickClause)
-                else clause.condition
-            )
-            self._mentioned(node, scope)
+            (node,) = (part for part in children(clause) if isinstance(part, s.Syntax))
+            bind(*(name.text for name in names(node)))
             if isinstance(clause, s.Guard):
-                self._add(node, BOOL, f"the condition of `{clause.kind}`", scope)
+                add(node, BOOL, f"the condition of `{clause.kind}`")
             elif isinstance(clause, s.LetClause):
-                self._add(node, ANY, "a value", scope)
+                add(node, ANY, "a value")
                 self.lets[clause.name] = node
                 scope[clause.name] = self.quiet.sort(node, scope)
             else:
-                self._add(node, LIST, "the domain of `pick`", scope)
+                add(node, LIST, "the domain of `pick`")
                 scope[clause.name] = self.quiet.element(node, scope)
-        for parameter in list(self.waiting.values()):
-            self._parameter(parameter, scope)
+        bind(*waiting)
         return scope
 
-    def _mentioned(self, node: s.Syntax, scope: dict[str, Sort]) -> None:
-        """Bind parameters just before the first clause that mentions them."""
-        for name in list(names(node)):
-            if name.text in self.waiting:
-                self._parameter(self.waiting[name.text], scope)
-
-    def _parameter(self, parameter: s.Parameter, scope: dict[str, Sort]) -> None:
-        self.waiting.pop(parameter.name, None)
-        sort = PARAMETER_SORTS.get(parameter.sort or "any", ANY)
-        for node in (parameter.domain, parameter.default):
-            if node is not None:
-                self._mentioned(node, scope)
-        if parameter.domain is not None:
-            self._add(parameter.domain, LIST, f"the domain of `{parameter.name}`", scope)
-            if sort == ANY:
-                sort = self.quiet.element(parameter.domain, scope)
-        if parameter.default is not None:
-            self._add(parameter.default, sort, f"the default of `{parameter.name}`", scope)
-        scope[parameter.name] = sort
-
-    def _add(self, node: s.Syntax, want: Sort, what: str, scope: Scope) -> None:
-        self.expressions.append(Expression(node, want, what, dict(scope)))
-
-    @cached_property
-    def quiet(self) -> Inference:
-        """The sorts of expressions, without a report of the clashes inside them."""
-        return Inference(self.facts, lambda *report: None)
-
-    # ---- the template
-    @cached_property
-    def made(self) -> dict[str, Sort]:
-        """The names that the template makes: fresh ones."""
-        return {
-            slot.value.text: slot.sort
-            for slot in self.template
-            if slot.makes
-            and isinstance(slot.value, s.NameOf)
-            and is_variable(slot.value.text)
-            and slot.value.text not in self.scope
-        }
-
-    def _around(self, slot: SortedPosition, base: Scope) -> Scope:
+    def _around(self, around: s.Nodes, base: Scope) -> Scope:
         """Return the scope with the names that `each` blocks and arms add."""
-        if not slot.around:
+        if not around:
             return base
         scope = dict(base)
-        for block in slot.around:
+        for block in around:
             if isinstance(block, s.EachBlock):
                 element = INT if isinstance(block.domain, s.Between) else self.quiet.element(block.domain, scope)
                 scope |= dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)
@@ -200,9 +539,8 @@ class CheckedRule:
     @cached_property
     def used(self) -> set[str]:
         """Every name that a clause, a domain, a default or the template reads or writes again."""
-        found = {name.text for e in self.expressions for name in names(e.node)}
-        found |= {call.fn for e in self.expressions for call in calls(e.node)}
-        return found
+        found = {name.text for one in self.expressions for name in names(one.node)}
+        return found | {call.fn for one in self.expressions for call in calls(one.node)}
 
     @cached_property
     def parts(self) -> s.Nodes:
@@ -210,17 +548,11 @@ class CheckedRule:
         return (*self.rule.parameters, *self.rule.match, *self.rule.clauses, *self.rule.rewrite)
 
 
-def _variables(node: object, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
+def _variables(node: s.Syntax, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
     """Yield the variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from _variables(item, sort)
-    elif isinstance(node, s.NameOf):
-        if is_variable(node.text):
-            yield node, sort
-    elif isinstance(node, s.Run):
-        yield from _variables(node.base, Sort(sort.kind, True))
-    elif isinstance(node, s.Syntax) and not isinstance(node, s.Member | s.Text | s.Number):
+    if isinstance(node, s.Run):
+        yield from _variables(node.base, sort.listed)
+    elif not isinstance(node, s.Member):
         for name in names(node):
             if is_variable(name.text):
-                yield name, ANY
+                yield name, sort if name is node else ANY

@@ -7,7 +7,7 @@ A sort is a kind, a list of that kind, or a captured statement of a known class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
@@ -36,7 +36,11 @@ class Sort(NamedTuple):
 
     @property
     def one(self) -> Sort:
-        return Sort(self.kind, False, self.node)
+        return self._replace(many=False)
+
+    @property
+    def listed(self) -> Sort:
+        return self._replace(many=True)
 
 
 CLOSED_SORTS = {"Role": "role", "Via": "via", "Fn": "fn", "MonoidName": "monoid", "AtomName": "atom", "Dtype": "dtype"}
@@ -49,35 +53,28 @@ READABLE = {
 }  # fmt: skip
 ANY, INT, NUM, BOOL, NAME = Sort("any"), Sort("int"), Sort("num"), Sort("bool"), Sort("name")
 EXPR, AXIS, TEXT, TERM, CONTEXT = Sort("expr"), Sort("axis"), Sort("text"), Sort("term"), Sort("context")
-LIST, RUN, AXES, RECORD = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("record")
+LIST, RUN, AXES, TERMS = Sort("any", True), Sort("stmt", True), Sort("axis", True), Sort("term", True)
 NAMED = ("name", "role", "via", "fn", "dtype", "context")  # kinds that only a name can be in a pattern
-TARGET = Sort("target")
+TARGET, FN, DTYPE = Sort("target"), Sort("fn"), Sort("dtype")
 INDEX = Sort("index")  # what a bracket of axes holds: an axis, a number, a value of integers by its name
 SPLICE = Sort("splice")  # what `xs..` puts back: statements, one or many
-FIELD_SORTS = {"Over": "expr", "Block": "stmt"} | {
-    sort: sort.lower() for sort in ("Name", "Expr", "Int", "Num", "Axis", "Value")
-}
+FIELD_SORTS = {
+    **CLOSED_SORTS, "Over": "expr", "Block": "stmt", "Name": "name", "Expr": "expr", "Int": "int", "Num": "num",
+    "Axis": "axis", "Value": "value",
+}  # fmt: skip
 _VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME}
 _CLOSED = tuple(CLOSED_SORTS.values())
-_SORT_NAMES = ("int", "num", "bool", "name", "expr", "axis", "text", *_CLOSED, "any")
-PARAMETER_SORTS = {kind: Sort(kind) for kind in _SORT_NAMES} | {"set": LIST, "list": LIST}
-
-_SCALAR = frozenset(("int", "num", "bool", "name", "expr", "axis", *_CLOSED))
+_SCALAR = ("int", "num", "bool", "name", "expr", "axis", *_CLOSED)
+PARAMETER_SORTS = {kind: Sort(kind) for kind in ("int", "num", "bool", "name", "expr", "axis", "text", *_CLOSED, "any")}
+PARAMETER_SORTS |= {"set": LIST, "list": LIST}
 # What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
-_MAY_BE: dict[str, frozenset[str]] = {
-    "int": frozenset(("int", "expr")),
-    "num": frozenset(("int", "num", "expr")),
-    "bool": frozenset(("bool", "expr")),
-    "name": frozenset(("name", "expr", "axis", *_CLOSED, "term")),
-    "expr": _SCALAR | {"term"},
-    "axis": frozenset(("axis", "name", "expr")),
-    "stmt": frozenset(("stmt", "context")),
-    "record": frozenset(("record", "context", "stmt")),
-    "term": frozenset(("term", "int", "num", "bool", "name", "expr")),
-    "index": frozenset(("axis", "name", "expr", "int")),
-    **{kind: frozenset((kind, "name", "expr")) for kind in _CLOSED},
-    **{kind: frozenset((kind,)) for kind in ("text", "context", "target")},
-}
+_MAY_BE: dict[str, tuple[str, ...]] = {
+    "int": ("int", "expr"), "num": ("int", "num", "expr"), "bool": ("bool", "expr"),
+    "name": ("name", "expr", "axis", *_CLOSED, "term"), "expr": (*_SCALAR, "term"), "axis": ("axis", "name", "expr"),
+    "stmt": ("stmt", "context"), "record": ("record", "context", "stmt"),
+    "term": ("term", "int", "num", "bool", "name", "expr"), "index": ("axis", "name", "expr", "int"),
+    **{kind: (kind, "name", "expr") for kind in _CLOSED}, **{kind: (kind,) for kind in ("text", "context", "target")},
+}  # fmt: skip
 
 
 def fits(have: Sort, want: Sort) -> bool:
@@ -107,7 +104,7 @@ def sort_of(text: str) -> Sort:
 
 def field_sort(sort: str, many: bool) -> Sort:
     """Return the sort of a node's field."""
-    return Sort(CLOSED_SORTS.get(sort) or FIELD_SORTS.get(sort, "any"), many)
+    return Sort(FIELD_SORTS.get(sort, "any"), many)
 
 
 def sort_of_value(value: Any) -> Sort:
@@ -117,19 +114,16 @@ def sort_of_value(value: Any) -> Sort:
     return _VALUE_SORTS.get(value.__class__, ANY)
 
 
-def constant_sort(name: str) -> Sort | None:
-    """Return the sort of a reserved name, None for a variable."""
-    if name in CONSTANTS:
-        return BOOL if name in ("true", "false") else NUM if name in ("inf", "nan") else ANY
-    return next((Sort(CLOSED_SORTS[kind]) for kind, names in CLOSED.items() if name in names), None)
+# The sorts of reserved names; a dtype is a function, too, that casts.
+_RESERVED = {name: Sort(CLOSED_SORTS[kind]) for kind, words in reversed(CLOSED.items()) for name in words}
+_RESERVED |= {**dict.fromkeys(CONSTANTS, ANY), "true": BOOL, "false": BOOL, "inf": NUM, "nan": NUM}
+_KINDS_OF_WORDS = {name: READABLE[CLOSED_SORTS[kind]] for kind, words in CLOSED.items() for name in words}
+_KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the machine"}
 
 
 def kind_of_word(name: str) -> str | None:
     """Return the kind of a name that the language defines (`a function`), or None for a name free for variables."""
-    if name in CONSTANTS or name == "target":
-        return "a constant" if name in CONSTANTS else "the machine"
-    kinds = reversed(CLOSED.items())  # dtypes first: they are functions, too, that cast
-    return next((READABLE[CLOSED_SORTS[kind]] for kind, words in kinds if name in words), None)
+    return _KINDS_OF_WORDS.get(name)
 
 
 def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
@@ -144,35 +138,49 @@ def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
 
 
 Scope = Mapping[str, Sort]
-Report = Callable[..., None]  # what is wrong, where, a hint or nothing
 
 
 class Inference:
-    """Finder of the sort of an expression in an environment of sorts. It reports every clash inside once."""
+    """Finder of the sort of an expression in an environment of sorts.
 
-    def __init__(self, facts: Mapping[str, Fact], report: Report):
-        self.facts, self.report = facts, report
+    clashes: what is wrong inside of the expressions so far, where, and a hint or nothing.
+    """
 
-    def want(self, node: s.Syntax, sort: Sort, env: Scope, place: str) -> Sort:
-        """Check the sort of an expression where `sort` is required, and return it."""
+    def __init__(self, facts: Mapping[str, Fact]):
+        self.facts = facts
+        self.clashes: list[tuple[str, s.Syntax, str | None]] = []
+
+    def report(self, what: str, node: s.Syntax, hint: str | None = None) -> None:
+        self.clashes.append((what, node, hint))
+
+    def want(self, node: s.Syntax | None, sort: Sort, env: Scope, place: str) -> Sort:
+        """Check the sort of an expression, if there is one, where `sort` is required, and return it."""
+        if node is None:
+            return sort
         have = self.sort(node, env)
         if not fits(have, sort):
             self.report(f"{place} is {sort}, not {have}", node)
         return have
 
     def sort(self, node: s.Syntax, env: Scope) -> Sort:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if method is not None:
-            return method(node, env)  # type: ignore[no-any-return]
+        """Return the sort of an expression."""
         match node:
             case s.NameOf():
-                return env.get(node.text) or constant_sort(node.text) or ANY
+                return env.get(node.text) or _RESERVED.get(node.text, ANY)
             case s.Number():
                 return INT if isinstance(node.value, int) else NUM
             case s.Text():
                 return TEXT
             case s.AxisItem():
                 return AXIS
+            case s.Apply():
+                return self._apply(node, env)
+            case s.Operation(op="and" | "or" as op):
+                self.want(node.a, BOOL, env, f"the left of `{op}`")
+                self.want(node.b, BOOL, env, f"the right of `{op}`")
+                return BOOL
+            case s.Operation():
+                return self._operation(node, self.sort(node.a, env), self.sort(node.b, env))
             case s.Prefix(op="not"):
                 self.want(node.a, BOOL, env, "what `not` denies")
                 return BOOL
@@ -181,21 +189,51 @@ class Inference:
             case s.Between():
                 self.want(node.a, INT, env, "the start of a range")
                 self.want(node.b, INT, env, "the end of a range")
-                return Sort("int", True)
+                return INT.listed
+            case s.Choice():
+                self.want(node.condition, BOOL, env, "the condition of `if`")
+                a, b = self.sort(node.a, env), self.sort(node.b, env)
+                return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
             case s.Run():
                 have = self.sort(node.base, env)
                 if not fits(have, LIST) and have != CONTEXT:
                     self.report(f"`..` splices a list, not {have}", node)
                 return have
+            case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem):
+                return self.sort(item, env)
+            case s.Group():
+                found = {self.sort(item, env).one for item in node.items}
+                return found.pop().listed if len(found) == 1 else LIST
+            case s.Comprehension():
+                _, have = self._each(node, env, "a comprehension")
+                return LIST if have.many else have.listed
+            case s.Chosen(costs=costs):
+                chosen, cost = self._each(costs, env, "`choose`")
+                if not fits(cost.one, NUM):
+                    word = "maximising" if node.most else "minimising"
+                    self.report(f"what `{word}` compares is a number, or a list of them, not {cost}", costs.element)
+                return chosen
+            case s.Subscript():
+                return self._subscript(node, env)
+            case s.Member():
+                return self._member(node, self.sort(node.base, env))
         return ANY
 
-    # ---- operators
-    def _operation(self, node: s.Operation, env: Scope) -> Sort:
-        if node.op in ("and", "or"):
-            self.want(node.a, BOOL, env, f"the left of `{node.op}`")
-            self.want(node.b, BOOL, env, f"the right of `{node.op}`")
-            return BOOL
-        a, b = self.sort(node.a, env), self.sort(node.b, env)
+    def element(self, domain: s.Syntax, env: Scope) -> Sort:
+        """Return the sort of the elements of a domain."""
+        have = self.sort(domain, env)
+        if fits(have, LIST):
+            return have.one
+        self.report(f"a domain is a list, not {have}", domain)
+        return ANY
+
+    def _each(self, node: s.Comprehension, env: Scope, what: str) -> tuple[Sort, Sort]:
+        """Return the sorts of the variable and of the value of a comprehension."""
+        inner = {**env, node.variable: self.element(node.domain, env)}
+        self.want(node.condition, BOOL, inner, f"the condition of {what}")
+        return inner[node.variable], self.sort(node.element, inner)
+
+    def _operation(self, node: s.Operation, a: Sort, b: Sort) -> Sort:
         if node.op in ("in", "not in"):
             if not fits(b, LIST) and b.kind not in ("record", "context"):
                 self.report(f"the right of `{node.op}` is a list, not {b}", node.b)
@@ -211,63 +249,22 @@ class Inference:
                 self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
-    def _choice(self, node: s.Choice, env: Scope) -> Sort:
-        self.want(node.condition, BOOL, env, "the condition of `if`")
-        a, b = self.sort(node.a, env), self.sort(node.b, env)
-        return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
-
-    # ---- collections
-    def _group(self, node: s.Group, env: Scope) -> Sort:
-        if node.bracket == "(" and len(node.items) == 1 and not isinstance(node.items[0], (s.Run, s.AxisItem)):
-            return self.sort(node.items[0], env)
-        found = {self.sort(item, env).one for item in node.items}
-        if not found:
-            return LIST
-        first = found.pop()
-        return Sort(first.kind, True, first.node) if not found else LIST
-
-    def _comprehension(self, node: s.Comprehension, env: Scope) -> Sort:
-        inner = {**env, node.variable: self.element(node.domain, env)}
-        if node.condition is not None:
-            self.want(node.condition, BOOL, inner, "the condition of a comprehension")
-        have = self.sort(node.element, inner)
-        return LIST if have.many else Sort(have.kind, True, have.node)
-
-    def _chosen(self, node: s.Chosen, env: Scope) -> Sort:
-        costs, word = node.costs, "maximising" if node.most else "minimising"
-        chosen = self.element(costs.domain, env)
-        inner = {**env, costs.variable: chosen}
-        if costs.condition is not None:
-            self.want(costs.condition, BOOL, inner, "the condition of `choose`")
-        have = self.sort(costs.element, inner)
-        if not fits(have.one, NUM):
-            self.report(f"what `{word}` compares is a number, or a list of them, not {have}", costs.element)
-        return chosen
-
-    def element(self, domain: s.Syntax, env: Scope) -> Sort:
-        """Return the sort of the elements of a domain."""
-        have = self.sort(domain, env)
-        if not fits(have, LIST):
-            self.report(f"a domain is a list, not {have}", domain)
-            return ANY
-        return have.one
-
-    # ---- calls, brackets and members
     def _apply(self, node: s.Apply, env: Scope) -> Sort:
         have = [self.sort(item, env) for item in node.items]
         known = self.facts.get(node.fn)
         if known is None:
             return EXPR if node.fn in FUNCTIONS or node.fn in env else ANY
         if not any(isinstance(item, s.Run) for item in node.items):
-            for n, (item, sort) in enumerate(zip(node.items, have, strict=True)):
-                wanted = _argument(known, n)
-                if wanted is not None and not fits(sort, wanted):
-                    self.report(f"argument {n + 1} of `{node.fn}` is {wanted}, not {sort}", item)
+            more = known.arguments[-1:] * len(have) if known.most is None else ()  # the last one repeats
+            wanted = map(sort_of, (*known.arguments, *more))
+            for n, (item, sort, want) in enumerate(zip(node.items, have, wanted, strict=False), 1):
+                if not fits(sort, want):
+                    self.report(f"argument {n} of `{node.fn}` is {want}, not {sort}", item)
         return sort_of(known.result)
 
     def _subscript(self, node: s.Subscript, env: Scope) -> Sort:
         base = self.sort(node.base, env)
-        if any(isinstance(item, (s.Substitution, s.Run)) for item in node.items):
+        if any(isinstance(item, s.Substitution | s.Run) for item in node.items):
             for item in node.items:
                 if isinstance(item, s.Substitution):
                     self.sort(item.right, env)
@@ -275,25 +272,20 @@ class Inference:
         if len(node.items) == 1 and base.many:
             self.want(node.items[0], INT, env, "the index of a list")
             return base.one
-        if not fits(base, LIST) and base.kind in ("int", "num", "bool", "text"):
+        if not base.many and base.kind in ("int", "num", "bool", "text"):
             self.report(f"`[..]` reads a list or substitutes, not {base}", node)
         return ANY
 
-    def _member(self, node: s.Member, env: Scope) -> Sort:
-        base = self.sort(node.base, env)
-        if base == TARGET:
-            return self._field(node, "a target", TARGET_FIELDS)
+    def _member(self, node: s.Member, base: Sort) -> Sort:
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
             self.report(f"`.{node.field}` is read from one statement, axis or record, not from {base}", node)
             return ANY
-        owner = (
-            e.Axis if base.kind == "axis" else owners().get(base.node) if base.kind == "stmt" and base.node else None
-        )
-        if owner is None:
-            return ANY
-        return self._field(node, f"`{owner.__name__}`", {f.name: field_sort(f.sort, f.many) for f in owner.fields})
-
-    def _field(self, node: s.Member, owner: str, known: Scope) -> Sort:
+        owner, known = "a target", TARGET_FIELDS
+        if base != TARGET:
+            cls = e.Axis if base.kind == "axis" else owners().get(base.node or "")
+            if cls is None:
+                return ANY
+            owner, known = f"`{cls.__name__}`", {f.name: field_sort(f.sort, f.many) for f in cls.fields}
         if node.field not in known:
             self.report(f"{owner} has no field `{node.field}`", node, did_you_mean(node.field, known))
         return known.get(node.field, ANY)
@@ -301,14 +293,7 @@ class Inference:
 
 def _arithmetic(a: Sort, b: Sort) -> Sort:
     kinds = {a.kind, b.kind}
-    return INT if kinds == {"int"} else NUM if kinds <= {"int", "num"} else EXPR if kinds <= _SCALAR else ANY
-
-
-def _argument(fact: Fact, n: int) -> Sort | None:
-    """Return the sort of argument n; the last one repeats if it is marked `*`."""
-    if n < len(fact.arguments):
-        return sort_of(fact.arguments[n])
-    return sort_of(fact.arguments[-1]) if fact.most is None else None
+    return INT if kinds == {"int"} else NUM if kinds <= {"int", "num"} else EXPR if kinds.issubset(_SCALAR) else ANY
 
 
 TARGET_FIELDS: dict[str, Sort] = {
