@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from ..language import core as s
 from ..language.rule import Rule, RuleSet
 from ..language.rule_scope import WARNING, Finding
 from ..language.spelling import expression
-from ..language.typed_slots import parts
+from ..language.typed_slots import children
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
 from .outcome import RuleVerdict
@@ -36,10 +37,6 @@ class Result:
     problem: str = ""
     legal: int = 0
 
-    @property
-    def caught(self) -> bool:
-        return self.how != "survives"
-
 
 @dataclass(frozen=True)
 class Survey:
@@ -50,7 +47,7 @@ class Survey:
 
     @property
     def caught(self) -> int:
-        return sum(result.caught for result in self.results)
+        return sum(result.how != "survives" for result in self.results)
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
@@ -65,62 +62,53 @@ def survey(
     guards: bool = False,
 ) -> Survey:
     """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
-    results: list[Result] = []
-    quick = replace(options, shrink=False, more=0)
-    known = Checkers(rules)
-    list(known.borrowed(rule, 0))
-    whole: list[RuleVerdict] = []
+    quick, known, results = replace(options, shrink=False, more=0), Checkers(rules), list[Result]()
+    whole = functools.cache(lambda: list(_verdicts(known, rule, quick)))
     for what, broken in without_guards(rule) if guards else mutants(rule):
-        changed = replaced(rules, broken)
-        result = _judged(Checkers(changed, known), broken, what, quick)
-        if not result.caught and broken.clauses != rule.clauses:
-            whole = whole or _verdicts(known, rule, quick)
-            result = _unnoticed(Checkers(changed, known), broken, result, whole, quick)
+        result = Result(what, *_judged(Checkers(replaced(rules, broken), known), broken, rule, quick, whole))
         report(f"{rule.name}: {what}: {result.how}")
         results.append(result)
     return Survey(rule.name, tuple(results))
 
 
-def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> list[RuleVerdict]:
-    """Return the verdicts on a rule, or on the rules that use it."""
-    tried = [rule]
-    if "local" in rule.attributes:
-        tried = [other for other in checkers.rules.rules.values() if rule.name in users_of(other)]
-    return [check_rule(one, checkers, options) for one in tried]
+def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> Iterator[RuleVerdict]:
+    """Yield the verdicts on a rule, or on the rules that use it."""
+    every, local = checkers.rules.rules.values(), "local" in rule.attributes
+    for one in [other for other in every if rule.name in users_of(other)] if local else [rule]:
+        yield check_rule(one, checkers, options)
 
 
-def _judged(checkers: Checkers, broken: Rule, what: str, options: CheckOptions) -> Result:
+def _judged(
+    checkers: Checkers, broken: Rule, rule: Rule, options: CheckOptions, whole: Callable[[], list[RuleVerdict]]
+) -> tuple[str, str, int]:
+    """Return how a mutant was detected, with which problem, and the firings beyond those of the rule itself.
+
+    For a guard that no meaning needs: whether the engine does its work, and whether an example insists on it. The
+    example may be of any rule in the file, for rules of a file share guards. whole: the verdicts with the guard.
+    """
+    verdicts: list[RuleVerdict] = []
     try:
         for verdict in _verdicts(checkers, broken, options):
             if verdict.wrong is not None:
-                return Result(what, "wrong", verdict.wrong.problem)
+                return "wrong", verdict.wrong.problem, 0
             if not verdict.firings:
-                return Result(what, "vacuous")
-    except DplcError as error:
-        return Result(what, "refused", error.what)
-    return Result(what, "survives")
-
-
-def _unnoticed(
-    checkers: Checkers, broken: Rule, result: Result, whole: list[RuleVerdict], options: CheckOptions
-) -> Result:
-    """Return a guard that no meaning needs: whether the engine does its work, and whether an example insists on it.
-
-    The example may be of any rule in the file, for rules of a file share guards. whole: the verdicts with the guard.
-    """
-    near = [rule for rule in checkers.rules.rules.values() if rule.file == broken.file]
-    try:
-        without = _verdicts(checkers, broken, options)
+                return "vacuous", "", 0
+            verdicts.append(verdict)
+        if broken.clauses == rule.clauses:
+            return "survives", "", 0
+        near = [other for other in checkers.rules.rules.values() if other.file == broken.file]
         _, failures = run_examples(Engine(checkers.rules, check=True), near)
-    except DplcError as error:  # of the template, where the guard would have kept it from a program
-        return replace(result, how="refused", problem=error.what)
-    legal = sum(v.firings for v in without) - sum(v.firings for v in whole)
-    result = replace(result, legal=max(0, legal))
-    stopped = [sum(verdict.refusals[CHANGES_DTYPE] for verdict in verdicts) for verdicts in (whole, without)]
-    if stopped[1] > stopped[0]:
-        return replace(result, how="refused", problem=CHANGES_DTYPE)
-    fires = [failure for failure in failures if "fires, but should refuse" in failure.problem]
-    return replace(result, how="example", problem=fires[0].problem) if fires else result
+    except DplcError as error:  # also of the template, where the guard would have kept it from a program
+        return "refused", error.what, 0
+
+    def beyond(count: Callable[[RuleVerdict], int]) -> int:
+        return sum(map(count, verdicts)) - sum(map(count, whole()))
+
+    legal = max(0, beyond(lambda verdict: verdict.firings))
+    if beyond(lambda verdict: verdict.refusals[CHANGES_DTYPE]) > 0:
+        return "refused", CHANGES_DTYPE, legal
+    fires = [failure.problem for failure in failures if "fires, but should refuse" in failure.problem]
+    return ("example", fires[0], legal) if fires else ("survives", "", legal)
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
@@ -142,10 +130,10 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
-    for n, clause in enumerate(rule.clauses):
-        if isinstance(clause, s.Guard) and clause.kind == "require":
-            kept = (*rule.clauses[:n], *rule.clauses[n + 1 :])
-            yield f"without `require {expression(clause.condition)}`", replace(rule, clauses=kept)
+    for guard in rule.guards:
+        if guard.kind == "require":
+            kept = tuple(clause for clause in rule.clauses if clause is not guard)
+            yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
@@ -160,19 +148,17 @@ Changed = Iterator[tuple[str, Any]]
 
 def _changed(node: Any) -> Changed:
     """Yield each possible change of a template, with its description."""
-    if isinstance(node, tuple):
-        for n, item in enumerate(node):
-            if len(node) > 1 and isinstance(item, DROPPABLE):
-                yield f"without `{_first_line(item)}`", (*node[:n], *node[n + 1 :])
-            for what, other in _changed(item):
-                yield what, (*node[:n], other, *node[n + 1 :])
+    listed = isinstance(node, tuple)
+    if not listed and not isinstance(node, s.Syntax):
         return
-    if not isinstance(node, s.Syntax):
-        return
-    yield from _own(node)
-    for part in parts(type(node)):
-        for what, other in _changed(getattr(node, part)):
-            yield what, replace(node, **{part: other})
+    yield from () if listed else _own(node)
+    items = node if listed else children(node)
+    for n, item in enumerate(items):
+        if listed and len(items) > 1 and isinstance(item, DROPPABLE):
+            yield f"without `{_first_line(item)}`", (*items[:n], *items[n + 1 :])
+        for what, other in _changed(item):
+            made = (*items[:n], other, *items[n + 1 :])
+            yield what, made if listed else type(node)(node.span, *made)
 
 
 DROPPABLE = (
@@ -184,25 +170,22 @@ def _own(node: Any) -> Changed:
     """Yield changes of a node itself."""
     if isinstance(node, s.IfBlock):
         yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
-    if isinstance(node, s.RunStatement) and node.changes and len(node.changes) == 1:
+    if isinstance(node, s.RunStatement) and len(node.changes) == 1:
         yield f"without the changes of `{_first_line(node)}`", replace(node, changes=())
-    if isinstance(node, s.Operation) and node.op in OTHER:
-        other = OTHER[node.op]
-        yield f"`{other}` for `{node.op}` in `{expression(node)}`", replace(node, op=other)
-    if isinstance(node, s.Apply) and node.fn in OTHER_FUNCTIONS:
-        other = OTHER_FUNCTIONS[node.fn]
-        yield f"`{other}` for `{node.fn}` in `{expression(node)}`", replace(node, fn=other)
+    for field in ("op", "fn"):
+        old = getattr(node, field, None)
+        if isinstance(node, s.Operation | s.Apply) and old in OTHER:
+            changes: dict[str, Any] = {field: OTHER[old]}
+            yield f"`{OTHER[old]}` for `{old}` in `{expression(node)}`", replace(node, **changes)
     if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
         yield f"operands of `{expression(node)}` exchanged", replace(node, items=node.items[::-1])
     if isinstance(node, s.Number) and type(node.value) in (int, float):
-        yield (
-            f"{node.value + 1} for {node.value} at line {node.span.line}",
-            replace(node, value=node.value + 1),
-        )
+        more = node.value + 1
+        yield f"{more} for {node.value} at line {node.span.line}", replace(node, value=more)
 
 
-OTHER = {"+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-OTHER_FUNCTIONS = {
+OTHER = {
+    "+": "-", "-": "+", "*": "+", "//": "%", "%": "//", "<": "<=", "<=": "<", ">": ">=", ">=": ">",
     "add": "subtract", "subtract": "add", "multiply": "add", "maximum": "minimum", "minimum": "maximum",
     "exp": "expm1", "sqrt": "rsqrt", "less": "less_equal", "greater": "greater_equal", "logical_and": "logical_or",
 }  # fmt: skip
@@ -218,40 +201,29 @@ def _first_line(node: s.Syntax) -> str:
 
 def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterator[Finding]:
     """Yield the guards that refuse none of the example programs of the level, also those of other rules."""
-    programs = {level: _programs(engine, level) for level in TRIES}
     for rule in rules:
-        if "local" in rule.attributes or rule.family is not None:
-            continue
-        for guard in rule.guards:
-            if engine.rules.shows_refusal(guard) or _refused(engine, rule, guard, programs, target):
+        for guard in rule.guards if "local" not in rule.attributes and rule.family is None else ():
+            if engine.rules.shows_refusal(guard):
                 continue
-            what = f'no known program is refused because "{guard.reason}"'
-            note = f"{len(programs[rule.level])} programs of examples were tried"
-            hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
-            what = f"rule `{rule.name}`: {what}"
-            yield Finding(what, guard.span, (note,), hint, WARNING, "unviolated")
+            known = _programs(engine, rule)
+            if not any(_refuses(engine, rule, guard, owner, example, target) for owner, example in known):
+                what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
+                note = f"{len(known)} programs of examples were tried"
+                hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
+                yield Finding(what, guard.span, (note,), hint, WARNING, "unviolated")
 
 
-def _programs(engine: Engine, level: str) -> list[tuple[Rule, s.Example]]:
-    """Return the examples that the runner of a level can read."""
-    alike = [rule for rule in engine.rules.rules.values() if TRIES[rule.level] is TRIES[level]]
-    return [(rule, example) for rule in alike for example in rule.examples]
+def _programs(engine: Engine, rule: Rule) -> list[tuple[Rule, s.Example]]:
+    """Return the examples that the runner of a rule can read, each with its rule, the nearest ones first."""
+    alike = [other for other in engine.rules.rules.values() if TRIES[other.level] is TRIES[rule.level]]
+    alike.sort(key=lambda other: (other is not rule, other.file != rule.file))
+    return [(other, example) for other in alike for example in other.examples]
 
 
-def _refused(
-    engine: Engine,
-    rule: Rule,
-    guard: s.Guard,
-    programs: dict[str, list[tuple[Rule, s.Example]]],
-    target: Target,
-) -> bool:
-    """Return whether the guard refuses the program of an example, the nearest ones first."""
-    near = sorted(programs[rule.level], key=lambda known: (known[0] is not rule, known[0].file != rule.file))
-    for owner, example in near:
-        tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())
-        try:
-            if run_example(engine, rule, tried, target) is None:
-                return True
-        except DplcError:  # the program of another rule, which this one cannot start from
-            continue
-    return False
+def _refuses(engine: Engine, rule: Rule, guard: s.Guard, owner: Rule, example: s.Example, target: Target) -> bool:
+    """Return whether the guard refuses the program of an example."""
+    tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())
+    try:
+        return run_example(engine, rule, tried, target) is None
+    except DplcError:  # the program of another rule, which this one cannot start from
+        return False

@@ -7,7 +7,7 @@ import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,19 +26,16 @@ REORDERED, REAL = 1e-12, 1e-9
 ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean something
 
 
-class HypothesisDice:
-    """Choices that Hypothesis draws and shrinks. The lowest number, the first option and False are the simplest.
+class Dice:
+    """Choices. The lowest number, the first option and False are the simplest.
 
     named: the numbers that the text of the rule names, and their neighbours.
     """
 
-    def __init__(self, data: Any, named: Sequence[int | float] = ()):
-        from hypothesis import strategies
-
-        self.data, self.integers, self.named = data, strategies.integers, named
+    named: Sequence[int | float]
 
     def number(self, low: int, high: int) -> int:
-        return int(self.data.draw(self.integers(low, high)))
+        raise NotImplementedError
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
@@ -47,7 +44,19 @@ class HypothesisDice:
         return self.number(0, 99) >= 100 - percent
 
 
-class PlainDice:
+class HypothesisDice(Dice):
+    """Choices that Hypothesis draws and shrinks. draw: draws from a strategy."""
+
+    def __init__(self, draw: Callable[[Any], Any], named: Sequence[int | float]):
+        from hypothesis import strategies
+
+        self.draw, self.integers, self.named = draw, strategies.integers, named
+
+    def number(self, low: int, high: int) -> int:
+        return int(self.draw(self.integers(low, high)))
+
+
+class PlainDice(Dice):
     """Choices of a plain generator."""
 
     def __init__(self, seed: object, named: Sequence[int | float] = ()):
@@ -56,14 +65,10 @@ class PlainDice:
     def number(self, low: int, high: int) -> int:
         return self.random.randint(low, high)
 
-    def pick(self, options: Sequence[T]) -> T:
-        return self.random.choice(options)
-
     def often(self, percent: int) -> bool:
-        return self.random.randrange(100) < percent
+        return self.number(0, 99) < percent
 
 
-Dice = HypothesisDice | PlainDice
 NAMED = 30  # of a hundred numbers, how many are those that the rule names
 
 
@@ -87,9 +92,8 @@ def agree(want: Any, have: Any, tolerance: float) -> Any:
     with np.errstate(all="ignore"):
         same = (want == have) | ((want != want) & (have != have))
         if tolerance and want.dtype.kind == "f":
-            finite = np.isfinite(want) & np.isfinite(have)
             scale = np.max(np.abs(want[np.isfinite(want)]), initial=1.0)
-            same |= finite & (np.abs(np.where(finite, want - have, 0)) <= tolerance * scale)
+            same |= np.abs(want - have) <= tolerance * scale  # never of what is not finite
     return same
 
 
@@ -194,9 +198,8 @@ class RuleVerdict(Outcome):
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        found = {
-            "rule": self.rule, "level": self.level, "location": self.location, "result": self.result,
-            "subjects": self.subjects, "discarded": self.discarded, "reached": self.reached, "firings": self.firings,
+        plain = ("rule", "level", "location", "result", "subjects", "discarded", "reached", "firings")
+        found = {name: getattr(self, name) for name in plain} | {
             "parameters": sorted(self.parameters), "guards": len(self.guards), "untested_guards": list(self.untested),
             "overlaps": dict(self.overlaps), "seconds": round(self.seconds, 3),
         }  # fmt: skip
@@ -223,12 +226,10 @@ def counterexample_text(verdict: RuleVerdict) -> str:
     """Return a counterexample as a file that `--subject` reads."""
     assert verdict.wrong is not None
     subject = verdict.wrong.subject
-    lines = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
     pinned = {name: value for name, value in subject.pinned.items() if isinstance(value, int | float | str)}
-    if pinned:
-        lines.append(PINNED + json.dumps(pinned))
     head, _, rest = subject.text.partition("\n")  # the level comes first
-    return "\n".join([head, *lines, rest])
+    told = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
+    return "\n".join([head, *told, *([PINNED + json.dumps(pinned)] if pinned else ()), rest])
 
 
 def pinned_in(text: str) -> dict[str, Any]:
@@ -242,97 +243,85 @@ def detail(verdict: RuleVerdict, path: Path, rule_files: Sequence[Path]) -> str:
     """Describe the fault of a rule, and how to reproduce it."""
     assert verdict.wrong is not None
     wrong = verdict.wrong
-    files = "".join(f" {file}" for file in rule_files)
     lines = [
         f"{verdict.location}: rule `{verdict.rule}` is wrong: {wrong.problem}",
         f"  found near: {wrong.subject.origin}",
+        *(f"    {line}" for line in wrong.subject.text.splitlines()),
+        *(f"  {line}" for line in wrong.details[:1]),
+        *(f"    {line}" for line in wrong.details[1:]),
+        " ".join(("  again: dplc check", *map(str, rule_files), "--rule", verdict.rule, "--subject", str(path))),
     ]
-    lines += [f"    {line}" for line in wrong.subject.text.splitlines()]
-    lines += [f"  {wrong.details[0]}" if n == 0 else f"    {line}" for n, line in enumerate(wrong.details)]
-    lines.append(f"  again: dplc check{files} --rule {verdict.rule} --subject {path}")
     return "\n".join(lines) + "\n"
 
 
 COLUMNS = ("rule", "level", "subjects", "reached", "firings", "values", "guards", "seconds", "result")
+ALIGNED = "<<>>>>>><"  # the columns, left or right
 
 
 def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
     """Return the table: a line for each rule, or for each file with a line for every rule that is not ok."""
     files: dict[str, list[RuleVerdict]] = {}
-    for v in verdicts if not each else ():
+    for v in () if each else verdicts:
         files.setdefault(v.location.rsplit(":", 1)[0], []).append(v)
-    rows = [
-        _row(file, group, f"{sum(v.result == 'ok' for v in group)} of {len(group)} ok") for file, group in files.items()
-    ]
+    groups = [(file, of, f"{sum(v.result == 'ok' for v in of)} of {len(of)} ok") for file, of in files.items()]
     for v in verdicts:
         if each or v.result != "ok":
-            rows.append(_row(v.rule, [v], f"{v.result} (through {v.through})" if v.through else v.result))
-    widths = [max(len(row[n]) for row in (COLUMNS, *rows)) for n in range(len(COLUMNS))]
-    lines = [_line(row, widths) for row in (COLUMNS, *rows)]
+            groups.append((v.rule, [v], f"{v.result} (through {v.through})" if v.through else v.result))
+    rows: list[tuple[str, ...]] = [COLUMNS]
+    for name, of, result in groups:
+        *counts, guards, tested = _sums(of)
+        time = f"{sum(v.seconds for v in of):.1f}"
+        rows.append((name, of[0].level, *map(str, counts), f"{tested}/{guards}", time, result))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map("{:{}{}}".format, row, ALIGNED, widths)).rstrip() for row in rows]
     untested = [f'{v.rule}: no subject violates "{reason}"' for v in verdicts for reason in v.untested]
     shadowed = [
         f"{v.rule}: {other} matches as well, on {count} of {v.reached} subjects"
-        for v in verdicts
+        for v in (verdicts if each else ())
         for other, count in sorted(v.overlaps.items())
     ]
-    for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed if each else [])):
+    for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed)):
         if notes:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
-    lines += ["", *_proofs(verdicts, each), _total(verdicts, seconds), ""]
-    return "\n".join(lines)
-
-
-def _proofs(verdicts: Sequence[RuleVerdict], each: bool) -> list[str]:
     if not proving():
-        return ["index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'", ""]
-    lines = told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each)
-    return [*lines, ""] if lines else []
+        lines += ["", "index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'"]
+    elif proofs := told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
+        lines += ["", *proofs]
+    ends = Counter(v.result for v in verdicts)
+    results = f"{ends['ok']} ok, {ends['wrong']} wrong, {ends['vacuous']} reached by no subject"
+    results += f", {ends['thin']} thin: fewer than {ENOUGH} distinct subjects" if ends["thin"] else ""
+    subjects, _, firings, *_ = _sums(verdicts)
+    total = f"{len(verdicts)} rules: {results}; {subjects} subjects, {firings} firings compared, {seconds:.1f} s"
+    return "\n".join([*lines, "", total, ""])
 
 
-def _row(name: str, verdicts: Sequence[RuleVerdict], result: str) -> tuple[str, ...]:
-    """Return the cells of a rule, or of the rules of a file."""
-    guards, untested = sum(len(v.guards) for v in verdicts), sum(len(v.untested) for v in verdicts)
-    numbers = (
-        sum(v.subjects - v.discarded for v in verdicts), sum(v.reached for v in verdicts),
-        sum(v.firings for v in verdicts), sum(len(v.parameters) for v in verdicts),
-    )  # fmt: skip
-    tested, time = f"{guards - untested}/{guards}", f"{sum(v.seconds for v in verdicts):.1f}"
-    return (name, verdicts[0].level, *map(str, numbers), tested, time, result)
+def _sums(verdicts: Sequence[RuleVerdict]) -> list[int]:
+    """Return the numbers of some rules together: subjects, those reached, firings, values, guards, tested guards."""
+    found: list[tuple[int, ...]] = [(0,) * 6]  # of no rule
+    for v in verdicts:
+        guards = len(v.guards)
+        found.append(
+            (v.subjects - v.discarded, v.reached, v.firings, len(v.parameters), guards, guards - len(v.untested))
+        )
+    return list(map(sum, zip(*found, strict=True)))
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.rjust(width) if 2 <= n < 8 else cell.ljust(width)
-        for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
-
-
-def _total(verdicts: Sequence[RuleVerdict], seconds: float) -> str:
-    counts = {result: sum(v.result == result for v in verdicts) for result in ("ok", "wrong", "vacuous", "thin")}
-    firings, subjects = sum(v.firings for v in verdicts), sum(v.subjects - v.discarded for v in verdicts)
-    results = f"{counts['ok']} ok, {counts['wrong']} wrong, {counts['vacuous']} reached by no subject"
-    results += f", {counts['thin']} thin: fewer than {ENOUGH} distinct subjects" if counts["thin"] else ""
-    return f"{len(verdicts)} rules: {results}; {subjects} subjects, {firings} firings compared, {seconds:.1f} s"
-
-
-def survey_text(found: Iterable[Any]) -> str:
+def survey_text(found: Sequence[Any]) -> str:
     """Return the results of mutants: those that survive, and those that only an example of the rule detects."""
-    lines, total = [], 0
-    counts: Counter[str] = Counter()
+    lines: list[str] = []
     for survey in found:
-        total += len(survey.results)
-        counts.update(result.how for result in survey.results)
         lines.append(f"{survey.rule}: {survey.caught} of {len(survey.results)} mutants caught")
         for result in survey.results:
-            if result.how in ("survives", "example"):
+            if result.how in QUIET:
                 beyond = f", {result.legal} more firings compared" if result.legal else ""
-                how = "survives" if result.how == "survives" else "means the same, an example notices"
-                lines.append(f"  {how}: {result.what}{beyond}")
+                lines.append(f"  {QUIET[result.how]}: {result.what}{beyond}")
+    counts = Counter(result.how for survey in found for result in survey.results)
     ways = ", ".join(f"{counts[how]} {said}" for how, said in NOTICED.items() if counts[how])
-    return "\n".join([*lines, "", f"{total - counts['survives']} of {total} mutants caught: {ways}", ""])
+    caught = f"{counts.total() - counts['survives']} of {counts.total()} mutants caught"
+    return "\n".join([*lines, "", f"{caught}: {ways}", ""])
 
 
+QUIET = {"survives": "survives", "example": "means the same, an example notices"}
 NOTICED = {
     "wrong": "wrong", "vacuous": "reached by no subject", "refused": "refused", "example": "by an example alone",
     "survives": "survive",

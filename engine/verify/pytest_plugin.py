@@ -37,9 +37,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Collect rule files, if `--dplc-check` is given."""
     if file_path.suffix == ".rw" and parent.config.getoption("--dplc-check"):
-        collected: pytest.Collector = RuleFileCollector.from_parent(parent, path=file_path)
-        return collected
+        return RuleFileCollector.from_parent(parent, path=file_path)  # type: ignore[no-any-return]
     return None
+
+
+def _rules_of(path: Path) -> tuple[Any, list[Any]]:
+    """Return the rules with a file laid over ours, and those of the file."""
+    from ..language.rule import load
+
+    rules = load([path])
+    return rules, [rule for rule in rules.rules.values() if rule.span.source.name == str(path)]
 
 
 class RuleFileCollector(pytest.File):
@@ -47,12 +54,9 @@ class RuleFileCollector(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for every rule of the file."""
-        from ..language.rule import load
-
-        rules = load([self.path])
-        for rule in rules.rules.values():
-            if rule.span.source.name == str(self.path):
-                yield RuleItem.from_parent(self, name=rule.name, rules=rules)
+        rules, own = _rules_of(self.path)
+        for rule in own:
+            yield RuleItem.from_parent(self, name=rule.name, rules=rules)
 
 
 class RuleItem(pytest.Item):
@@ -65,8 +69,7 @@ class RuleItem(pytest.Item):
 
     def runtest(self) -> None:
         """Check the rule. Raises RuleFailure."""
-        options = self.config.getoption("--dplc-examples"), self.config.getoption("--dplc-seed")
-        _check(self.config, self.rules, [self.rules.rule(self.name)], self.path, *options)
+        _check(self.config, self.rules, [self.rules.rule(self.name)], self.path)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Return the counterexample alone, without a traceback."""
@@ -84,44 +87,43 @@ def check_rules(request: pytest.FixtureRequest) -> Callable[..., list[RuleVerdic
     """Return a function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
 
     def check(file: str | Path, rule: str | None = None, examples: int | None = None, seed: int | None = None) -> Any:
-        from ..language.rule import load
-
-        config = request.config
-        rules = load([Path(file)])
-        chosen = [r for r in rules.rules.values() if r.span.source.name == str(Path(file)) and rule in (None, r.name)]
+        rules, own = _rules_of(Path(file))
+        chosen = [one for one in own if rule in (None, one.name)]
         if not chosen:
             raise RuleFailure(f"{file} has no rule to check")
-        drawn = config.getoption("--dplc-examples") if examples is None else examples
-        seeded = config.getoption("--dplc-seed") if seed is None else seed
-        return _check(config, rules, chosen, Path(file), drawn, seeded)
+        return _check(request.config, rules, chosen, Path(file), examples, seed)
 
     return check
 
 
 def _check(
-    config: pytest.Config, rules: Any, chosen: list[Any], path: Path, examples: int, seed: int
-) -> list[RuleVerdict]:
+    config: pytest.Config, rules: Any, chosen: list[Any], path: Path, examples: int | None = None,
+    seed: int | None = None,
+) -> list[RuleVerdict]:  # fmt: skip
     from ...ir.diagnostic import DplcError
     from ..language.check import require
     from .outcome import counterexample_text
     from .run import ALL, CheckOptions, check_rules, failed
 
+    def option(name: str, given: Any = None) -> Any:
+        return config.getoption(f"--dplc-{name}") if given is None else given
+
     try:
         require(rules, {rule.span.source.name for rule in chosen})
     except DplcError as broken:
         raise RuleFailure(broken.render()) from None
-    thin = ALL if config.getoption("--dplc-allow-thin") else ()
-    verdicts = check_rules(rules, chosen, CheckOptions(examples=examples, seed=seed))
+    options = CheckOptions(option("examples", examples), option("seed", seed))
+    verdicts = check_rules(rules, chosen, options)
     problems = []
-    for verdict in failed(verdicts, thin):
+    for verdict in failed(verdicts, ALL if option("allow-thin") else ()):
         if verdict.wrong is None:
             few = f"only {verdict.reached} distinct subjects reach" if verdict.reached else "no subject reaches"
             problems.append(f"{verdict.location}: {few} rule `{verdict.rule}`")
-            continue
-        lines = counterexample_text(verdict).splitlines()
-        shown = "\n".join(f"    {line}" for line in (*lines, *verdict.wrong.details))
-        problems.append(f"{verdict.location}: rule `{verdict.rule}` is wrong: {verdict.wrong.problem}\n{shown}")
+        else:
+            lines = (*counterexample_text(verdict).splitlines(), *verdict.wrong.details)
+            shown = "".join(f"\n    {line}" for line in lines)
+            problems.append(f"{verdict.location}: rule `{verdict.rule}` is wrong: {verdict.wrong.problem}{shown}")
     if problems:
-        again = f"again: dplc check {path} --examples {examples} --seed {seed}"
+        again = f"again: dplc check {path} --examples {options.examples} --seed {options.seed}"
         raise RuleFailure("\n\n".join([*problems, again]))
     return verdicts

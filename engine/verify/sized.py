@@ -1,8 +1,8 @@
 """Shared parts of the checkers of all levels, and programs with a size: a result for a range must hold at each number.
 
-A subject of numbers becomes one with a size: an extent of blocks or of a loop becomes a size, and so do all equal
-numbers. If the rule fires on it, both programs are bound to the ends of the range, to the hint and to numbers near it,
-and compared at each number for which the program has a meaning.
+A subject of numbers becomes one with a size: an extent becomes a size, and so do all equal numbers. If the rule fires
+on it, both programs are bound to the ends of the range, to the hint and to numbers near it, and compared at each number
+for which the program has a meaning.
 """
 
 from __future__ import annotations
@@ -10,44 +10,58 @@ from __future__ import annotations
 import contextlib
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Size, Undecided, add, multiply, subtract
+from ...ir.expr import Axis, Size, Undecided, add, multiply, subtract
 from ...ir.loop import For
-from ...ir.node import Node, nodes, replace
-from ...ir.program import Kernel, Param
+from ...ir.node import Node, nodes, values
+from ...ir.program import Kernel
 from ...ir.sizes import highest, numbers
 from ...ir.substitute import with_sizes
 from ...ir.tensor import TensorGraph, axes, postorder
 from ...ir.text.programs import print_program, read_program
-from ...ir.tile import Stage, Tile
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..language import core as s
 from ..language.evaluate import NotComputed
-from ..language.rule import Rule
+from ..language.rule import Rule, RuleSet
+from ..rewrite.statements.driver import wellformed
 from .neighbours import renumbered, with_numbers
-from .outcome import ERRORS, Dice, Subject, Wrong, said
-from .torch_subjects import NoSubject, retyped, with_extent, with_fields
+from .outcome import ERRORS, Dice, PlainDice, Subject, Wrong, said
+from .torch_subjects import Change, NoSubject, edited, exchanged, extents, retyped
 from .whole_programs import TooLarge
 
-Program = tuple[Kernel, ...]
 NAME = "sized"
 LONGEST = 3  # times the number that it was
-REFUSALS = (Undecided, NotComputed, TooLarge)
+MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
+FEWEST = 3  # numbers: through two there is always a line
+TRIES = 60  # programs drawn from the pattern with the numbers of a proof
+NO_PROGRAM = (*ERRORS, Undecided, TooLarge, NoSubject)  # what a program without a meaning, or none, may raise
+WithSize = tuple[Any, Mapping[int, Any], Size]
 
 
-def with_a_size(program: Program, seed: int) -> tuple[Program, Size] | None:
-    """Return the program with one of its extents a size; None if no extent may be one. The seed selects it."""
-    found = sorted(_open(program))
+def with_a_size(program: Any, seed: int) -> WithSize | None:
+    """Return the program with one of its extents a size, the program at each number, and the size.
+
+    program: kernels, or a graph on tensor or torch. Returns None if no extent may be a size. The seed determines the
+    extent.
+    """
+    make: Callable[[Any, Size, random.Random], WithSize | None]
+    if isinstance(program, TensorGraph):
+        make, open_ = _term, [axis.extent for x in program.ins for axis in x.axes]
+    elif isinstance(program, TorchGraph):
+        make, open_ = _torch, extents(program)
+    else:
+        make, open_ = _kernels, _open(program)
+    found = sorted({n for n in open_ if n > 1})
     if not found:
         return None
     dice = random.Random(seed)
     number = dice.choice(found)
-    size = size_for(number, dice)
-    return tuple(_kernel(kernel, number, size) for kernel in program), size
+    multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
+    return make(program, Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number), dice)
 
 
 def at_numbers(program: Any, size: Size) -> dict[int, Any]:
@@ -59,49 +73,111 @@ def at_numbers(program: Any, size: Size) -> dict[int, Any]:
     return found
 
 
-def size_for(number: int, dice: random.Random) -> Size:
-    """Return a size whose example value is this number."""
-    multiple = dice.choice([n for n in (1, 1, 2, 4, number) if number % n == 0])
-    return Size(NAME, dice.choice((multiple, number)), LONGEST * number, multiple, number)
+def _scaled(number: int, size: Size) -> Any:
+    """Return a number, where it is a multiple of the hint of a size the same multiple of the size."""
+    return multiply(number // size.hint, size) if number % size.hint == 0 else number
 
 
-def _kernel(kernel: Kernel, number: int, size: Size) -> Kernel:
-    """Replace a number in the kernel by a size; in the extents of buffers, replace its multiples too."""
+def _kernels(program: tuple[Kernel, ...], size: Size, dice: random.Random) -> WithSize | None:
+    """Replace the hint of a size in kernels by the size; in the extents of buffers, replace its multiples too."""
 
-    def param(given: Param) -> Param:
-        return replace(given, shape=tuple(multiply(n // number, size) if n % number == 0 else n for n in given.shape))
+    def sized(kernel: Kernel) -> Kernel:
+        ins, outs = renumbered((kernel.ins, kernel.outs), lambda n: _scaled(n, size))
+        return Kernel(kernel.name, ins, outs, renumbered(kernel.body, lambda n: size if n == size.hint else n))
 
-    body = tuple(renumbered(statement, lambda n: size if n == number else n) for statement in kernel.body)
-    return replace(kernel, ins=tuple(map(param, kernel.ins)), outs=tuple(map(param, kernel.outs)), body=body)
+    made = tuple(map(sized, program))
+    return None if any(map(wellformed, made)) else (made, at_numbers(made, size), size)
 
 
-def _open(program: Program) -> set[int]:
+def _open(program: tuple[Kernel, ...]) -> list[int]:
     """Return the extents that may be sizes: those of blocks and loops, not those of anything that a block holds."""
-    loops, tiles = list(nodes(program, For)), list(nodes(program, Tile))
-    axes = [axis for tile in tiles for axis in tile.axes] + [a for stage in nodes(program, Stage) for a in stage.box]
-    found = {loop.stop for loop in loops} | {axis.extent for axis in axes if axis.role == "BLOCK"}
-    held = [axis.extent for axis in axes if axis.role != "BLOCK"] + [loop.step for loop in loops]
+    loops, every = list(nodes(program, For)), list(nodes(program, Axis))
+    free = [loop.stop for loop in loops] + [axis.extent for axis in every if axis.role == "BLOCK"]
+    held = [loop.step for loop in loops] + [axis.extent for axis in every if axis.role != "BLOCK"]
     fixed = [n for n in held if isinstance(n, int)]
-    return {n for n in found if isinstance(n, int) and n > 1 and all(h % n for h in fixed)}
+    return [n for n in free if isinstance(n, int) and n and all(h % n for h in fixed)]
+
+
+def _term(graph: TensorGraph, size: Size, dice: random.Random) -> WithSize | None:
+    """Replace the hint of a size and its multiples in a graph by the size, now and then the number below it, too."""
+    last = size.hint - 1 if size.hint > 2 and dice.random() < 0.5 else None
+    try:
+        made = with_numbers(graph, lambda n: subtract(size, 1) if n == last else _scaled(n, size))
+        verify(made)
+    except (DplcError, TypeError, ValueError):  # not for every number, or an extent that is none
+        return None
+    terms = postorder(out.value for out in made.outs)
+    large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
+    return None if large else (made, at_numbers(made, size), size)
+
+
+def _torch(graph: TorchGraph, size: Size, dice: random.Random) -> WithSize | None:
+    """Return the program whose types and fields are lines over the size (`2*s + 1`), as in a captured program.
+
+    They are found by two numbers, and kept where torch gives what the line says at the others, too.
+    """
+    for most in (math.inf, 1, 0):  # multiples of the extent that lists of numbers hold as extents
+        each: dict[int, TorchGraph] = {}
+        for n in numbers(size):
+            with contextlib.suppress(NoSubject):
+                each[n] = retyped(edited(graph, exchanged(size.hint, n), _multiples(size.hint, n, most)))
+        other = next((n for n in each if n != size.hint), None)
+        if size.hint in each and other is not None:
+            with contextlib.suppress(NoSubject):
+                made = _through(each[size.hint], each[other], other, size)
+                kept = {n: there for n, there in each.items() if with_sizes(made, {NAME: n}) == there}
+                if len(kept) >= FEWEST:
+                    return made, kept, size
+    return None
+
+
+def _multiples(old: int, new: int, most: float) -> Change:
+    return lambda items: tuple(n // old * new if n % old == 0 and 0 < n // old <= most else n for n in items)
+
+
+def _through(a: Any, b: Any, other: int, size: Size) -> Any:
+    """Return the value that is `a` at the hint and `b` at another number; its numbers are linear in the size.
+
+    Raises NoSubject if there is none.
+    """
+    if type(a) is type(b):
+        if isinstance(a, tuple) and len(a) == len(b):
+            return tuple(_through(x, y, other, size) for x, y in zip(a, b, strict=True))
+        if isinstance(a, Node):
+            return type(a)(*_through(values(a), values(b), other, size))
+        if type(a) is int:
+            step, rest = divmod(b - a, other - size.hint)
+            if rest == 0:
+                return add(multiply(step, size), a - step * size.hint)
+    if a != b:
+        raise NoSubject("not linear in the size")
+    return a
 
 
 class Checker:
     """Checker of the rules of one level. A subclass reads, draws, fires and compares the programs of its level.
 
-    levels: of the rules whose examples are subjects; kind: the class of a program that is one graph.
+    levels: of the rules whose examples are subjects; kind: the class of a program that is one graph; settings: returns
+    the parameters of an example; near: returns a program near another one; share: of a hundred draws, those near an
+    example; strict: an error of the engine on a program with a size is a fault of the rule, not a refusal.
     """
 
     level: str
     levels: tuple[str, ...]
     kind: type
+    settings: Callable[[s.Example, Rule], dict[str, Any]]
+    near: Callable[[Any, Dice], Any]
+    share: int
+    strict = False
 
-    def text(self, program: Any) -> str:
-        """Return the text of a program with its level."""
-        return print_program(program, self.level)
+    def __init__(self, rules: RuleSet):
+        self.rules = rules
+        self.meanings: dict[Any, Any] = {}  # of earlier programs; checkers of similar rule sets share them
 
+    # ---- subjects
     def subject(self, program: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
         """Return a program as a subject."""
-        return Subject(self.level, self.text(program), program, origin, pinned or {})
+        return Subject(self.level, print_program(program, self.level), program, origin, pinned or {})
 
     def read(self, text: str, origin: str) -> Subject:
         """Return the subject in a file."""
@@ -123,167 +199,97 @@ class Checker:
     def program(self, rule: Rule, block: s.Nodes) -> Any:
         """Return the program in a block of an example, None for a block that holds no subject."""
 
-    settings: Callable[[s.Example, Rule], dict[str, Any]]
-
     def draw(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
         """Return a subject near an example, or made from the rule's pattern; None if the draw gives no program."""
         try:
             return self.drawn(rule, dice, own)
-        except (*ERRORS, TooLarge, NoSubject):
+        except NO_PROGRAM:
             return None
 
-    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
+    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject:
         """Draw once. Raises an error for a draw that gives no program."""
-        raise NotImplementedError
+        if own and self.stays_near(rule, dice):
+            base = dice.pick(own)
+            return self.subject(self.near(base.value, dice), f"near {base.origin}", base.pinned)
+        return self.subject(self.from_pattern(rule, dice, {}), f"the pattern of `{rule.name}`")
+
+    def stays_near(self, rule: Rule, dice: Dice) -> bool:
+        """Return whether to draw near an example of the rule."""
+        return dice.often(self.share)
+
+    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Any:
+        """Return a program made from the rule's pattern. numbers: of variables that a proof names."""
+
+    def refuting(self, rule: Rule, numbers: Mapping[str, int], own: Iterable[Subject]) -> Iterator[Subject]:
+        """Yield programs that a rule matches with the numbers of a proof."""
+        for n in range(TRIES):
+            with contextlib.suppress(*NO_PROGRAM):
+                program = self.from_pattern(rule, PlainDice((rule.name, n)), numbers)
+                yield self.subject(program, f"the pattern of `{rule.name}`, refuted")
+
+    # ---- checking
+    def beside(self, rule: Rule) -> list[Rule]:
+        """Return the other rules of the rule's pass, or the other canonical rules of its file."""
+        kind = rule.attributes & {"canonical", "local"}
+        same = (r for r in self.rules.at(*self.levels) if r.file == rule.file and r.name != rule.name)
+        return [r for r in same if r.attributes & {"canonical", "local"} == kind]
+
+    def with_a_size(self, program: Any, seed: int) -> WithSize | None:
+        """Return the program with one of its extents a size, the program at each number, and the size."""
+        return with_a_size(program, seed)
+
+    def check_at_a_size(
+        self, rule: Rule, subject: Subject, program: Any, fire: Callable[[Any], list[Any]], told: str = "(with a size)"
+    ) -> None:
+        """Fire on a program with a size, and compare at numbers. Raises Wrong.
+
+        fire: returns the programs that the rule produces; told: appended to the problem.
+        """
+        found = self.with_a_size(program, subject.seed)
+        if found is None:
+            return
+        before, each, size = found
+        try:
+            every = fire(before)
+        except (Undecided, NotComputed, TooLarge):
+            return
+        except ERRORS as error:
+            if isinstance(error, DplcError) != self.strict:
+                return
+            problem = f"{'it ends in an error: ' if self.strict else ''}{said(error)}"
+            raise Wrong(subject, f"{problem} {told}", ("of", *self.lines(before))) from error
+        for made in every:
+            for number, there in each.items() if made != before else ():
+                differs = None
+                try:
+                    became = with_sizes(made, {size.name: number})
+                    with contextlib.suppress(*NO_PROGRAM):  # the program means nothing there
+                        differs = self._differs(rule, there, became, subject.seed)
+                except ArithmeticError as error:
+                    differs = said(error)
+                if differs:
+                    where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
+                    details = ["of", *self.lines(before), *self.becomes(made)]
+                    raise Wrong(subject, f"{differs} {where} {told}", details)
+
+    def _differs(self, rule: Rule, program: Any, became: Any, seed: int) -> str | None:
+        """Return the first difference of a rewritten program, or None. May raise an error if it has no meaning."""
+
+    def lines(self, program: Any) -> list[str]:
+        """Return the lines of a program."""
+        return print_program(program).splitlines()
+
+    def becomes(self, made: Any) -> list[str]:
+        """Return the lines for people of what a rule made."""
+        return ["it becomes", *self.lines(made)]
 
 
-def check_sized(
-    subject: Subject, found: tuple[Any, Mapping[int, Any], Size] | None, fire: Callable[[Any], Iterable[Any]],
-    differs: Callable[[Any, Any], str | None], show: Callable[[Any], Sequence[str]], told: str = "(with a size)",
-) -> None:  # fmt: skip
-    """Fire on a program with a size, and compare at numbers. Raises Wrong.
-
-    Args:
-        subject: the program of numbers.
-        found: the program with a size, the program at each number, and the size; None if there is none.
-        fire: returns the programs that the rule produces.
-        differs: returns the difference between a program and the result of the rule at a number, or None.
-        show: the lines of a program.
-
-    The last argument is appended to the problem.
-    """
-    if found is None:
-        return
-    before, each, size = found
+@contextlib.contextmanager
+def faults(subject: Subject, where: str = "", of: Rule | None = None) -> Iterator[None]:
+    """Raise Wrong for an error within the block. of: only for an error that names this rule; any other is ignored."""
     try:
-        every = list(fire(before))
-    except (DplcError, *REFUSALS):
-        return
+        yield
     except ERRORS as error:
-        raise Wrong(subject, f"{said(error)} {told}", ("of", *show(before))) from error
-    for made in every:
-        for number, there in each.items() if made != before else ():
-            try:
-                problem = differs(there, with_sizes(made, {size.name: number}))
-            except ArithmeticError as error:
-                problem = said(error)
-            if problem:
-                where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
-                raise Wrong(subject, f"{problem} {where} {told}", ("of", *show(before), "it becomes", *show(made)))
-
-
-# ---- A rule on tensor on a program with a size: what it makes for a range must mean the same at each of its numbers.
-#
-# As for kernels, an extent of a subject becomes a size, with all that are that number or a multiple of
-# it. Where the rule fires on that program, both are bound to numbers that tell most, and compared.
-
-
-MOST_ELEMENTS = 1 << 18  # over the axes of a term, where the size is greatest
-
-
-def term_with_a_size(graph: TensorGraph, seed: int) -> tuple[TensorGraph, dict[int, TensorGraph], Size] | None:
-    """Return the program with one of its extents a size, the program at each number, and the size.
-
-    Returns None if no extent may be a size. The seed determines the extent.
-    """
-    found = sorted({axis.extent for x in graph.ins for axis in x.axes if axis.extent > 1})
-    if not found:
-        return None
-    dice = random.Random(seed)
-    number = dice.choice(found)
-    size, last = size_for(number, dice), number > 2 and dice.random() < 0.5
-
-    def change(n: int) -> Any:
-        if n and n % number == 0:
-            return multiply(n // number, size)
-        return subtract(size, 1) if last and n == number - 1 else n
-
-    try:
-        made = with_numbers(graph, change)
-        verify(made)
-    except (DplcError, TypeError, ValueError):  # not for every number, or an extent that is none
-        return None
-    terms = postorder(out.value for out in made.outs)
-    large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
-    return None if large else (made, at_numbers(made, size), size)
-
-
-# ---- A rule on torch on a program with a size: what torch gives at some of its numbers says what the program is.
-#
-# Types and fields of a captured program with a size are lines over it (`2*s + 1`). They are found here by two numbers,
-# and kept where torch gives what the line says at the others, too.
-
-
-Change = Callable[[int, int, int], int]
-FEWEST = 3  # numbers: through two there is always a line
-
-
-class _NoLine(Exception):
-    """Two programs are not instances of one program with a size."""
-
-
-def torch_with_a_size(graph: TorchGraph, seed: int) -> tuple[TorchGraph, dict[int, TorchGraph], Size] | None:
-    """Return (the program with one of its extents a size, the program at each number, the size).
-
-    Returns None if no extent may be a size. The seed determines the extent.
-    """
-    found = sorted({n for param in graph.ins for n in param.shape if n > 1})
-    if not found:
-        return None
-    dice = random.Random(seed)
-    number = dice.choice(found)
-    size = size_for(number, dice)
-    for change in (_multiples, _equals, None):  # a number of a list is an extent, or it is not
-        each = {n: made for n in numbers(size) if (made := _at(graph, number, n, change)) is not None}
-        if number in each and len(each) >= FEWEST:
-            other = next(n for n in each if n != number)
-            try:
-                made = _through((each[number], number), (each[other], other), size)
-            except _NoLine:
-                continue
-            kept = {n: one for n, one in each.items() if with_sizes(made, {NAME: n}) == one}
-            if len(kept) >= FEWEST:
-                return made, kept, size
-    return None
-
-
-def _at(graph: TorchGraph, number: int, other: int, change: Change | None) -> TorchGraph | None:
-    """Return the program with another extent, with the types that torch gives; None if torch rejects it."""
-
-    def changed(value: Any) -> Any:
-        return tuple(change(item, number, other) for item in value) if change and _list(value) else value
-
-    try:
-        return retyped(with_fields(with_extent(graph, number, other), changed))
-    except NoSubject:
-        return None
-
-
-def _multiples(item: int, number: int, other: int) -> int:
-    return item // number * other if item > 0 and item % number == 0 else item
-
-
-def _equals(item: int, number: int, other: int) -> int:
-    return other if item == number else item
-
-
-def _list(value: Any) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(type(item) is int for item in value)
-
-
-def _through(one: tuple[Any, int], other: tuple[Any, int], size: Size) -> Any:
-    """Return the value that equals these two at two numbers; its numbers are linear in the size. Raises _NoLine."""
-    (a, at), (b, there) = one, other
-    if type(a) is int and type(b) is int and a != b:
-        step, rest = divmod(b - a, there - at)
-        if rest:
-            raise _NoLine
-        return add(multiply(step, size), a - step * at)
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return tuple(_through((x, at), (y, there), size) for x, y in zip(a, b, strict=True))
-    if isinstance(a, Node) and type(a) is type(b):
-        fields = [field.name for field in type(a).fields]
-        return replace(a, **{f: _through((getattr(a, f), at), (getattr(b, f), there), size) for f in fields})
-    if a != b:
-        raise _NoLine
-    return a
+        told = (said(error), *getattr(error, "notes", ()))
+        if of is None or any(f"`{of.name}`" in line for line in told):
+            raise Wrong(subject, told[0] + where, told[1:]) from error

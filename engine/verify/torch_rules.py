@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from types import NoneType
 from typing import Any
-
-import numpy as np
 
 from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
 from ...ir.tensor import TensorGraph, axes, postorder
-from ...ir.text.tensor import print_graph
-from ...ir.text.torch import print_torch_graph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..kernels.examples import attempts, lower_with, torch_subject
@@ -24,9 +23,20 @@ from ..language import core as s
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
-from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import Checker, check_sized, torch_with_a_size
-from .torch_subjects import NoSubject, from_schema, perturbed, retyped, sample, ways_to_fill, with_extent, with_op
+from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, agree, said, unlike
+from .sized import Checker, faults
+from .torch_subjects import (
+    NoSubject,
+    edited,
+    exchanged,
+    extents,
+    from_schema,
+    perturbed,
+    retyped,
+    sample,
+    ways_to_fill,
+    with_op,
+)  # fmt: skip
 
 TOLERANCE = 1e-10
 # PyTorch computes these to seven digits in float64: their rules refuse f64, and it judges no further.
@@ -41,87 +51,72 @@ class TorchChecker(Checker):
     """Checker of rules on torch, one at a time, tried before all others."""
 
     level, kind = "torch", TorchGraph
+    near = staticmethod(perturbed)
 
     def __init__(self, rules: RuleSet):
-        self.rules = rules
-        self.compiled = {c.rule.name: c for group in compile_rules(rules).values() for c in group}
-        self._wanted: dict[TorchGraph, Any] = {}
+        super().__init__(rules)
+        self.table = compile_rules(rules)
+        self.compiled = {c.rule.name: c for group in self.table.values() for c in group}
 
     # ---- subjects
-    def text(self, program: Any) -> str:
-        return f"## level: torch\n{print_torch_graph(program)}\n"
-
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """Yield the programs in the examples of rules; for a member of a family also those of the other members.
 
         With the op of the rule, examples of many members are the same program: each program comes once for a rule.
         """
-        for rule in rules:
-            compiled, known = self.compiled.get(rule.name), set[TorchGraph]()
-            for member, example in self._examples(rule) if compiled else ():
-                assert compiled is not None
-                graph = torch_subject(example)
-                origin = f'example "{example.title}" of `{rule.name}`'
-                if rule.family is None or not graph.body:
-                    yield self.subject(graph, origin)
-                    continue
-                written = {op.op for op in graph.body}
-                others = [(old, new) for old, new in zip(_ops(member), _ops(rule), strict=True) if old != new]
-                if not others or not {old for old, _ in others} <= written:
-                    own = next((op.op for op in graph.body if op.op == compiled.key), graph.body[0].op)
-                    others = [(own, compiled.key)]
-                found = [graph]
-                for old, new in others:
-                    found = [other for one in found for other in with_op(one, old, new, _fixed(rule))]
-                for other in found:
-                    if other not in known:
-                        known.add(other)
-                        yield self.subject(other, origin)
+        for compiled in [self.compiled[rule.name] for rule in rules if rule.name in self.compiled]:
+            rule, known = compiled.rule, dict[TorchGraph, str]()
+            family = [r for r in self.rules.rules.values() if rule.family and r.family == rule.family]
+            members = {example: member for member in (*family[::-1], rule) for example in reversed(member.examples)}
+            for example, member in reversed(members.items()):
+                found = [torch_subject(example)]
+                ops = [op.op for op in found[0].body]
+                if rule.family and ops:
+                    pairs = zip(_calls(member), _calls(rule), strict=True)
+                    others = {old.fn: new.fn for old, new in pairs if old.fn != new.fn}
+                    if not others or not others.keys() <= {*ops}:
+                        others = {compiled.key if compiled.key in ops else ops[0]: compiled.key}
+                    for old, new in others.items():
+                        found = [made for one in found for made in with_op(one, old, new, _fixed(rule))]
+                for graph in found:
+                    known.setdefault(graph, f'example "{example.title}" of `{rule.name}`')
+            yield from itertools.starmap(self.subject, known.items())
 
-    def _examples(self, rule: Rule) -> list[tuple[Rule, s.Example]]:
-        """Return a rule's own examples, and those of the other members of its family, each with its member."""
-        family = [r for r in self.rules.rules.values() if r.family == rule.family] if rule.family else [rule]
-        every = [(member, example) for member in (rule, *family) for example in member.examples]
-        return list({example: (member, example) for member, example in reversed(every)}.values())[::-1]
+    def stays_near(self, rule: Rule, dice: Dice) -> bool:
+        return not (len(rule.match) == 1 and dice.often(30))
 
-    def drawn(self, rule: Rule, dice: Dice, own: list[Subject]) -> Subject | None:
-        """Draw a program near an example, or from the schema of the pattern's op."""
-        if own and not (len(rule.match) == 1 and dice.often(30)):
-            base = dice.pick(own)
-            return self.subject(perturbed(base.value, dice), f"near {base.origin}")
-        graph = from_schema(self.compiled[rule.name].root.op, _fixed(rule), dice)
-        return self.subject(graph, f"the pattern of `{rule.name}`")
+    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> TorchGraph:
+        return from_schema(self.compiled[rule.name].root.op, _fixed(rule), dice)
+
+    def smaller(self, subject: Subject) -> Iterator[Subject]:
+        """Yield programs with shorter dimensions."""
+        graph = subject.value
+        for old in reversed(extents(graph)):
+            for new in range(1, min(old, 4)):
+                with contextlib.suppress(NoSubject):
+                    yield self.subject(retyped(edited(graph, exchanged(old, new))), subject.origin)
 
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
         """Check one rule on one subject. Raises Wrong."""
-        outcome = Outcome()
-        compiled, graph = self.compiled[rule.name], subject.value
-        outcome.refusals.update(self._refusals(compiled, graph))
-        try:
+        outcome, compiled, graph = Outcome(), self.compiled[rule.name], subject.value
+        refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
+        outcome.refusals.update(guard.reason for text in refused for guard in rule.guards if guard.reason in text)
+        with faults(subject):
             found = self._lowered(compiled, graph)
-        except ERRORS as error:
-            raise Wrong(subject, said(error)) from error
-        if not found:
-            return outcome
-        (made,) = found
-        if _too_large(made) or self.wanted(graph, subject.seed) is None:
-            outcome.valid = False
-            return outcome
-        problem = self._problem(graph, made, subject.seed)
-        if problem:
-            raise Wrong(subject, problem, ("it becomes", *_lines(made)))
-        outcome.firings += 1
-        self._overlaps(compiled, graph, outcome)
-        at_sizes = torch_with_a_size(graph, subject.seed)
-        if at_sizes is not None:
-            sized, each, size = at_sizes
-            others = {number: there for number, there in each.items() if number != size.hint}  # there it is the subject
-
-            check_sized(
-                subject, (sized, others, size), functools.partial(self._lowered, compiled),
-                lambda there, became: self._problem(there, became, subject.seed, sized=True), _lines,
-            )  # fmt: skip
+        for made in found:
+            try:
+                problem = self._differs(rule, graph, made, subject.seed, sized=False)
+            except NoSubject:
+                return Outcome(valid=False, refusals=outcome.refusals)
+            if problem:
+                raise Wrong(subject, problem, self.becomes(made))
+            outcome.firings += 1
+            for other in self.table[compiled.key]:
+                if other is not compiled:
+                    fired = sum(error is None for error in attempts(other, graph, self.table))
+                    outcome.overlaps[other.rule.name] += fired
+            self.check_at_a_size(rule, subject, graph, functools.partial(self._lowered, compiled))
         return outcome
 
     def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> list[TensorGraph]:
@@ -131,110 +126,66 @@ class TorchChecker(Checker):
         except DplcError:  # refused, by it or by another
             return []
         except ERRORS:
-            if any(
-                not isinstance(error, (NotApplicable, DplcError, NoneType)) for error in attempts(compiled, graph, {})
-            ):
-                raise
-            return []
+            if all(isinstance(error, NotApplicable | DplcError | NoneType) for error in attempts(compiled, graph, {})):
+                return []
+            raise
         return [made] if fired else []
 
-    def _problem(self, graph: TorchGraph, made: TensorGraph, seed: int, sized: bool = False) -> str | None:
-        """Return the first difference from the results of torch, or None.
+    def _differs(
+        self, rule: Rule, program: TorchGraph, became: TensorGraph, seed: int, sized: bool = True
+    ) -> str | None:
+        """Return the first difference from the results of torch, or None. sized: an axis of 1 stays.
 
-        It is None too if torch has no result, or if a value is too large. sized: an axis of 1 stays.
+        Raises NoSubject if torch has no result, or if a value of the Tensor IR has too many elements to compute here.
         """
-        wanted = None if _too_large(made) else self.wanted(graph, seed)
+        terms = postorder(out.value for out in became.outs)
+        large = any(math.prod(axis.extent for axis in axes(term)) > LARGEST for term in terms)
+        wanted = None if large else self.wanted(program, seed)
         if wanted is None:
-            return None
+            raise NoSubject("nothing to compare with")
         tensors, results = wanted
         try:
-            verify(made)
-            got = meaning.run(made, {name: _array(tensor) for name, tensor in tensors.items()})
+            verify(became)
+            got = meaning.run(became, {name: _array(tensor) for name, tensor in tensors.items()})
             if sized:
-                got = [array.reshape(_places(out)) for out, array in zip(graph.outs, got, strict=True)]
+                got = [array.reshape(_places(out)) for out, array in zip(program.outs, got, strict=True)]
         except ERRORS as error:
             return said(error)
-        undefined = any(UNWRITTEN in statement.op for statement in graph.body)
-        for out, want, have in zip(graph.outs, results, got, strict=True):
-            problem = _difference(out, _array(want), have, undefined, tolerance(graph))
-            if problem:
-                return problem
-        return None
+        near = COARSE_TOLERANCE if any(op.op in COARSE for op in program.body) else TOLERANCE
+        outs = zip(program.outs, map(_array, results), got, strict=True)
+        return next(filter(None, (_difference(*out, _undefined(program), near) for out in outs)), None)
 
     def wanted(self, graph: TorchGraph, seed: int) -> Any:
         """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
-        if graph not in self._wanted:
-            found = (_run(graph, seed, limit, unit) for limit, unit in ways_to_fill(graph))
-            self._wanted[graph] = next((one for one in found if one is not None), None)
-        return self._wanted[graph]
-
-    def _refusals(self, compiled: TorchRule, graph: TorchGraph) -> list[str]:
-        refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
-        return [guard.reason for text in refused for guard in compiled.rule.guards if guard.reason in text]
-
-    def _overlaps(self, compiled: TorchRule, graph: TorchGraph, outcome: Outcome) -> None:
-        """Count other rules for the same op that would fire too."""
-        every = compile_rules(self.rules)
-        for other in every.get(compiled.key, ()):
-            fired = 0 if other is compiled else sum(error is None for error in attempts(other, graph, every))
-            if fired:
-                outcome.overlaps[other.rule.name] += fired
-
-    def smaller(self, subject: Subject) -> Iterator[Subject]:
-        """Yield programs with shorter dimensions."""
-        graph = subject.value
-        found = sorted({n for param in graph.ins for n in param.shape}, reverse=True)
-        for old in found:
-            for new in (1, 2, 3):
-                if new < old:
-                    try:
-                        yield self.subject(retyped(with_extent(graph, old, new)), subject.origin)
-                    except NoSubject:
-                        continue
-
-
-def _too_large(graph: TensorGraph) -> bool:
-    """Return whether a value of a program has too many elements to compute here."""
-    terms = postorder(out.value for out in graph.outs)
-    return any(math.prod(axis.extent for axis in axes(term)) > LARGEST for term in terms)
-
-
-def _run(graph: TorchGraph, seed: int, limit: int, unit: bool) -> Any:
-    if any(statement.op in SMOOTH and statement.types[0].shape[-1] == 1 for statement in graph.body):
+        judged = not any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body)
+        for limit, unit in ways_to_fill(graph) if judged else ():
+            tensors = {param.name: sample(param, seed, limit, unit) for param in graph.ins}
+            try:
+                first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
+            except Exception:  # torch raises whatever it likes
+                continue
+            # bits of one dtype read as another are not the same in float64
+            fits = all(tuple(tensor.shape) == out.shape for tensor, out in zip(first, graph.outs, strict=True))
+            pairs = [(_array(a), _array(b)) for a, b in zip(first, second, strict=True)]
+            if fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in pairs)):
+                return tensors, first
         return None
-    tensors = {param.name: sample(param, seed, limit, unit) for param in graph.ins}
-    try:
-        first, second = torch_meaning.run(graph, tensors), torch_meaning.run(graph, tensors)
-    except Exception:  # torch raises whatever it likes
-        return None
-    if any(tuple(tensor.shape) != out.shape for tensor, out in zip(first, graph.outs, strict=True)):
-        return None  # bits of one dtype read as another: not the same in float64
-    undefined = any(UNWRITTEN in statement.op for statement in graph.body)
-    pairs = [(_array(a), _array(b)) for a, b in zip(first, second, strict=True)]
-    same = undefined or all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
-    return (tensors, first) if same else None
 
 
-def _ops(rule: Rule) -> list[str]:
-    """Return the ops of the statements of a pattern."""
-    calls = (statement.value if isinstance(statement, s.Assign) else None for statement in rule.match)
-    return [call.fn if isinstance(call, s.Apply) else "" for call in calls]
+def _undefined(graph: TorchGraph) -> bool:
+    return any(UNWRITTEN in op.op for op in graph.body)
+
+
+def _calls(rule: Rule) -> list[Any]:
+    """Return the calls that a pattern consists of."""
+    return list(map(attrgetter("value"), rule.match))
 
 
 def _fixed(rule: Rule) -> dict[str, Any]:
     """Return the fields to which the pattern gives a value."""
-    statement = rule.match[-1]
-    call = statement.value if isinstance(statement, s.Assign) else None
-    fixed: dict[str, Any] = {}
-    for item in call.items if isinstance(call, s.Apply) else ():
-        if isinstance(item, s.Keyword):
-            if isinstance(item.value, s.Text):
-                fixed[item.name] = item.value.value
-            elif isinstance(item.value, s.NameOf) and item.value.text in ("true", "false"):
-                fixed[item.name] = item.value.text == "true"
-            elif s.constant_of(item.value) is not None:
-                fixed[item.name] = s.constant_of(item.value)
-    return fixed
+    given = {item.name: item.value for item in _calls(rule)[-1].items if isinstance(item, s.Keyword)}
+    found = {name: v.value if isinstance(v, s.Text) else s.constant_of(v) for name, v in given.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _array(tensor: Any) -> Any:
@@ -247,22 +198,11 @@ def _places(out: Param) -> tuple[int, ...]:
     return tuple(n for n in out.shape if n != 1)
 
 
-def tolerance(graph: TorchGraph) -> float:
-    """Return the allowed difference from PyTorch's results in float64, relative to their magnitude."""
-    return COARSE_TOLERANCE if any(statement.op in COARSE for statement in graph.body) else TOLERANCE
-
-
 def _difference(out: Param, want: Any, got: Any, undefined: bool, near: float = TOLERANCE) -> str | None:
     shape = _places(out)
     if got.shape != shape:
         return f"`{out.name}` has the shape {list(got.shape)}, not {list(shape)}"
-    kind = {"f": "f", "i": "i", "u": "i", "b": "b"}[got.dtype.kind]
-    if kind != ("b" if out.dtype == "b8" else "i" if out.dtype.startswith(("i", "u")) else "f"):
+    kind = "b" if out.dtype == "b8" else "i" if out.dtype.startswith(("i", "u")) else "f"
+    if got.dtype.kind.replace("u", "i") != kind:
         return f"`{out.name}` is {got.dtype}, not {out.dtype}"
-    if undefined:
-        return None
-    return unlike(out.name, want.reshape(got.shape), got, near)
-
-
-def _lines(made: TorchGraph | TensorGraph) -> list[str]:
-    return (print_torch_graph(made) if isinstance(made, TorchGraph) else print_graph(made)).splitlines()
+    return None if undefined else unlike(out.name, want.reshape(got.shape), got, near)

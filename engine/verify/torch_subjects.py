@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.expr import Var
+from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
-from ...ir.node import replace
+from ...ir.node import replace, values
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, Argument, Overload, accepts, overloads, resolve
 from ...ir.torch import TorchGraph, TorchOp
@@ -37,8 +38,9 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
     if param.dtype == "b8":
         return torch.rand(shape, generator=dice) < 0.5
     if param.dtype.startswith(("i", "u")):
-        return torch.randint(0, max(1, limit), shape, generator=dice).to(getattr(torch, DTYPES[param.dtype]))
-    made = torch.rand(shape, generator=dice) * 0.98 + 0.01 if unit else torch.randn(shape, generator=dice)
+        made = torch.randint(0, max(1, limit), shape, generator=dice)
+    else:
+        made = torch.rand(shape, generator=dice) * 0.98 + 0.01 if unit else torch.randn(shape, generator=dice)
     return made.to(getattr(torch, DTYPES[param.dtype]))
 
 
@@ -47,48 +49,38 @@ def limit_of(graph: TorchGraph) -> int:
     return min((n for param in graph.ins for n in param.shape if n > 1), default=2)
 
 
-def retyped(graph: TorchGraph) -> TorchGraph:
-    """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
-    for limit, unit in ways_to_fill(graph)[:-1]:
-        try:
-            return _typed(graph, limit, unit)
-        except NoSubject:
-            continue
-    return _typed(graph, *ways_to_fill(graph)[-1])
-
-
 def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
     """Return pairs (bound of indices, whether floats lie between 0 and 1), in the order to try them."""
     return (limit_of(graph), False), (limit_of(graph), True), (1, False)
 
 
-def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
-    import torch
+def retyped(graph: TorchGraph) -> TorchGraph:
+    """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
+    *ways, last = ways_to_fill(graph)
+    for way in ways:
+        with contextlib.suppress(NoSubject):
+            return _typed(graph, *way)
+    return _typed(graph, *last)
 
+
+def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     if any(math.prod(param.shape) > MOST_ELEMENTS for param in graph.ins):
         raise NoSubject("not small tensors")
-    values = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
+    tensors = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
     body: list[TorchOp] = []
     try:
-        for statement in graph.body:
-            if _other_batch(statement, values):
+        for op in graph.body:
+            given = dict(op.args)
+            pair = [tensors[x.name] for x in map(given.get, ("grad_output", "self")) if isinstance(x, Var)]
+            if len(pair) > 1 and pair[0].shape[:1] != pair[1].shape[:1]:  # PyTorch's pools overrun then
                 raise NoSubject("a gradient of another batch than its input's")
-            with torch.no_grad():
-                made = values[statement.dst] = applied(statement, values)
-            types = tuple(map(_type, made if isinstance(made, tuple | list) else (made,)))
-            body.append(replace(statement, types=types))
+            made = tensors[op.dst] = applied(op, tensors)
+            body.append(replace(op, types=tuple(map(_type, made if isinstance(made, tuple | list) else (made,)))))
     except Exception as error:  # torch raises whatever it likes
         raise NoSubject(str(error)) from None
-    outs = tuple(_out(param, values) for param in graph.outs)
-    used = {name for statement in body for name in _names(statement.args)} | {out.name for out in outs}
-    return replace(graph, ins=tuple(p for p in graph.ins if p.name in used), outs=outs, body=tuple(body))
-
-
-def _other_batch(statement: TorchOp, values: dict[str, Any]) -> bool:
-    """Return whether a gradient and its input differ in their first extent: PyTorch's pools overrun then."""
-    given = dict(statement.args)
-    names = [value.name for value in (given.get("grad_output"), given.get("self")) if isinstance(value, Var)]
-    return len(names) == 2 and len({tuple(values[name].shape[:1]) for name in names}) == 2
+    outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
+    used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
+    return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, tuple(body))
 
 
 def _type(tensor: Any) -> TensorType:
@@ -101,19 +93,6 @@ def _type(tensor: Any) -> TensorType:
     return TensorType(DTYPE_OF[str(tensor.dtype)], tuple(tensor.shape))
 
 
-def _out(param: Param, values: dict[str, Any]) -> Param:
-    if param.name not in values:
-        raise NoSubject(f"`{param.name}` is not computed")
-    found = _type(values[param.name])
-    return Param(param.name, found.dtype, found.shape)
-
-
-def _names(value: Any) -> set[str]:
-    if isinstance(value, tuple):
-        return {name for item in value for name in _names(item)}
-    return {value.name} if isinstance(value, Var) else set()
-
-
 # ---- near an example
 
 
@@ -124,93 +103,96 @@ def perturbed(graph: TorchGraph, dice: Dice) -> TorchGraph:
     return retyped(graph)
 
 
+Change = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def edited(graph: TorchGraph, shape: Change, items: Change = tuple) -> TorchGraph:
+    """Change the shape of every input, and every field of an op that is a list of whole numbers."""
+
+    def changed(value: Any) -> Any:
+        numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
+        return items(value) if numbers else value
+
+    ins = tuple(replace(param, shape=shape(param.shape)) for param in graph.ins)
+    body = tuple(replace(op, args=tuple((name, changed(value)) for name, value in op.args)) for op in graph.body)
+    return replace(graph, ins=ins, body=body)
+
+
+def exchanged(old: int, new: int) -> Change:
+    """Return the change of one number into another."""
+    return lambda items: tuple(new if n == old else n for n in items)
+
+
+def extents(graph: TorchGraph) -> list[int]:
+    """Return the extents of the inputs, the least first."""
+    return sorted({n for param in graph.ins for n in param.shape})
+
+
 def other_extent(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Replace one extent by another, in shapes and in fields that are lists of numbers."""
-    found = sorted({n for param in graph.ins for n in param.shape})
-    if not found:
+    if not (found := extents(graph)):
         return graph
-    old, new = dice.pick(found), numeral(dice, SIZES, 1, LONGEST)
-    graph = with_extent(graph, old, new)
-    if not dice.often(70):
-        return graph
-
-    def other(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(new if type(item) is int and item == old else item for item in value)
-        return value
-
-    return with_fields(graph, other)
+    change = exchanged(dice.pick(found), _extent(dice))
+    return edited(graph, change, change if dice.often(70) else tuple)
 
 
-def with_extent(graph: TorchGraph, old: int, new: int) -> TorchGraph:
-    """Replace an extent by another in all inputs."""
-    ins = tuple(replace(p, shape=tuple(new if n == old else n for n in p.shape)) for p in graph.ins)
-    return replace(graph, ins=ins)
-
-
-def with_fields(graph: TorchGraph, other: Callable[[Any], Any]) -> TorchGraph:
-    """Change every field of every op."""
-    body = tuple(replace(op, args=tuple((name, other(value)) for name, value in op.args)) for op in graph.body)
-    return replace(graph, body=body)
+def _extent(dice: Dice) -> int:
+    return numeral(dice, SIZES, 1, LONGEST)
 
 
 def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Replace one extent by a multiple, and with it a number of every list whose product it is."""
-    found = sorted({n for param in graph.ins for n in param.shape})
-    if not found:
+    if not (found := extents(graph)):
         return graph
     old, by = dice.pick(found), dice.number(2, 4)
 
-    def other(value: Any) -> Any:
-        if not isinstance(value, tuple) or not value or any(type(item) is not int for item in value):
-            return value
-        if math.prod(value) != old or len(value) == 1:
-            return tuple(item * by if item == old else item for item in value)
-        at = dice.number(0, len(value) - 1)
-        return (*value[:at], value[at] * by, *value[at + 1 :])
+    def other(items: tuple[int, ...]) -> tuple[int, ...]:
+        if math.prod(items) != old or len(items) == 1:
+            return exchanged(old, old * by)(items)
+        at = dice.number(0, len(items) - 1)
+        return tuple(item * by if n == at else item for n, item in enumerate(items))
 
-    return with_fields(with_extent(graph, old, old * by), other)
+    return edited(graph, exchanged(old, old * by), other)
 
 
 def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph:
     """Replace one extent of one input by another: broadcasting. added: add one instead."""
+
+    def other(param: Param) -> Param:
+        shape = param.shape
+        place = dice.number(0, max(0, len(shape) - 1))
+        return replace(param, shape=(*shape[:place], _extent(dice), *shape[place + (not added) :]))
+
+    return _one_input(graph, dice, other)
+
+
+def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
+    """Change the dtype of an input."""
+    return _one_input(graph, dice, lambda param: replace(param, dtype=dice.pick(WEAK)))
+
+
+def _one_input(graph: TorchGraph, dice: Dice, change: Callable[[Param], Param]) -> TorchGraph:
     if not graph.ins:
         return graph
     at = dice.number(0, len(graph.ins) - 1)
-    shape = graph.ins[at].shape
-    place = dice.number(0, max(0, len(shape) - 1))
-    shape = (*shape[:place], numeral(dice, SIZES, 1, LONGEST), *shape[place + (not added) :])
-    return _with_input(graph, at, shape=shape)
-
-
-def _with_input(graph: TorchGraph, at: int, **changes: Any) -> TorchGraph:
-    return replace(graph, ins=(*graph.ins[:at], replace(graph.ins[at], **changes), *graph.ins[at + 1 :]))
+    return replace(graph, ins=(*graph.ins[:at], change(graph.ins[at]), *graph.ins[at + 1 :]))
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Add a dimension to all inputs, in front, or remove one."""
     if dice.often(30):
-        return replace(graph, ins=tuple(replace(p, shape=p.shape[1:]) for p in graph.ins))
-    n = numeral(dice, SIZES, 1, LONGEST)
-    return replace(graph, ins=tuple(replace(p, shape=(n, *p.shape)) for p in graph.ins))
+        return edited(graph, lambda shape: shape[1:])
+    n = _extent(dice)
+    return edited(graph, lambda shape: (n, *shape))
 
 
 def deeper(graph: TorchGraph) -> TorchGraph:
     """Add a last dimension to every input but vectors, and one element to every list of numbers."""
-
-    def longer(value: Any) -> Any:
-        numbers = isinstance(value, tuple) and value and all(type(item) is int for item in value)
-        return (*value, value[-1]) if numbers else value
-
-    ins = tuple(replace(p, shape=(*p.shape, min(p.shape[-1], SHORT))) if len(p.shape) > 1 else p for p in graph.ins)
-    return with_fields(replace(graph, ins=ins), longer)
-
-
-def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
-    """Change the dtype of an input."""
-    if not graph.ins:
-        return graph
-    return _with_input(graph, dice.number(0, len(graph.ins) - 1), dtype=dice.pick(WEAK))
+    return edited(
+        graph,
+        lambda shape: (*shape, min(shape[-1], SHORT)) if len(shape) > 1 else shape,
+        lambda items: (*items, items[-1]),
+    )
 
 
 def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -219,32 +201,39 @@ def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
         return graph
     at = dice.number(0, len(graph.body) - 1)
     op = graph.body[at]
-    options = [o for o in overloads(op.op) if {name for name, _ in op.args} <= {a.name for a in o.arguments}]
-    if op.op == "Getitem" or not options:
+    given = dict(op.args)
+    options = _overloads(op.op, given)
+    if not options:
         return graph
     overload = dice.pick(options)
     plain = [a for a in overload.arguments if not a.kind.startswith("Tensor")]
     if not plain:
         return graph
     chosen = dice.pick(plain)
-    given = dict(op.args)
     if chosen.name in given and not chosen.required and dice.often(25):
         del given[chosen.name]
     else:
         given[chosen.name] = other_value(chosen, given.get(chosen.name), dice)
-    return _with_args(graph, at, overload, given)
+    return replace(graph, body=(*graph.body[:at], _with_args(op, overload, given), *graph.body[at + 1 :]))
 
 
-def _with_args(graph: TorchGraph, at: int, overload: Overload, given: dict[str, Any]) -> TorchGraph:
-    ordered = tuple(
-        (a.name, given[a.name])
-        for a in overload.arguments
-        if a.name in given and (a.required or given[a.name] != a.default or type(given[a.name]) is not type(a.default))
-    )
-    if not accepts(overload, dict(ordered)):
+def _overloads(op: str, given: dict[str, Any]) -> list[Overload]:
+    """Return the schemas of an op that have some fields; none of an op that selects a result."""
+    every = overloads(op) if op != "Getitem" else ()
+    return [one for one in every if given.keys() <= {argument.name for argument in one.arguments}]
+
+
+def _with_args(op: TorchOp, overload: Overload, given: dict[str, Any]) -> TorchOp:
+    """Return the op with some fields, without those at their defaults. Raises NoSubject."""
+
+    def typed(value: Any) -> tuple[type, Any]:
+        return type(value), value
+
+    named = [a for a in overload.arguments if a.name in given and typed(given[a.name]) != typed(a.default)]
+    args = tuple((a.name, given[a.name]) for a in named)
+    if not accepts(overload, dict(args)):
         raise NoSubject("not of its schema")
-    op = replace(graph.body[at], args=ordered)
-    return replace(graph, body=(*graph.body[:at], op, *graph.body[at + 1 :]))
+    return replace(op, args=args)
 
 
 def other_value(field: Argument, old: Any, dice: Dice) -> Any:
@@ -287,39 +276,37 @@ CHANGES: tuple[Callable[[TorchGraph, Dice], TorchGraph], ...] = (
 
 def from_schema(op: str, fixed: dict[str, Any], dice: Dice) -> TorchGraph:
     """Return a program of one op. fixed: fields that the pattern gives a value. Raises NoSubject."""
-    options = [o for o in overloads(op) if fixed.keys() <= {a.name for a in o.arguments}]
-    if not options or op == "Getitem":
+    options = _overloads(op, fixed)
+    if not options:
         raise NoSubject("no schema")
     overload = dice.pick(options)
-    shape = tuple(numeral(dice, SIZES, 1, LONGEST) for _ in range(dice.number(0, 3)))
+    shape = tuple(_extent(dice) for _ in range(dice.number(0, 3)))
     ins: list[Param] = []
-    given: dict[str, Any] = {}
+
+    def new_input() -> Var:
+        """Return an input, mostly of the common shape; sometimes broadcast, transposed or of another shape."""
+        choice, own = dice.number(0, 9), shape
+        if choice == 7:
+            own = tuple(1 if dice.often(40) else n for n in shape)
+        elif choice == 8:
+            own = shape[::-1]
+        elif choice == 9:
+            own = shape[dice.number(0, len(shape)) :]
+        ins.append(Param(f"x{len(ins)}", dice.pick(("f32", "f32", "f32", "f32", "i64", "b8")), own))
+        return Var(ins[-1].name)
+
+    given = dict(fixed)
     for field in overload.arguments:
         if field.name in fixed:
-            given[field.name] = fixed[field.name]
-        elif field.kind in ("Tensor", "Tensor?") and (field.required or dice.often(40)):
-            ins.append(_input(f"x{len(ins)}", shape, dice))
-            given[field.name] = Var(ins[-1].name)
+            continue
+        if field.kind in ("Tensor", "Tensor?") and (field.required or dice.often(40)):
+            given[field.name] = new_input()
         elif field.kind == "Tensor[]":
-            more = [_input(f"x{len(ins) + n}", shape, dice) for n in range(dice.number(1, 3))]
-            ins += more
-            given[field.name] = tuple(Var(p.name) for p in more)
+            given[field.name] = tuple(new_input() for _ in range(dice.number(1, 3)))
         elif field.required or dice.often(20):
             given[field.name] = other_value(field, None, dice)
-    graph = TorchGraph("f", tuple(ins), (Param("y", "f32", ()),), (TorchOp("y", op, (), ()),))
-    return retyped(_with_args(graph, 0, overload, given))
-
-
-def _input(name: str, shape: tuple[int, ...], dice: Dice) -> Param:
-    """Return an input, mostly of the common shape; sometimes broadcast, transposed or of another shape."""
-    choice = dice.number(0, 9)
-    if choice == 7:
-        shape = tuple(1 if dice.often(40) else n for n in shape)
-    elif choice == 8:
-        shape = shape[::-1]
-    elif choice == 9:
-        shape = shape[dice.number(0, len(shape)) :]
-    return Param(name, dice.pick(("f32", "f32", "f32", "f32", "i64", "b8")), shape)
+    body = (_with_args(TorchOp("y", op, (), ()), overload, given),)
+    return retyped(TorchGraph("f", tuple(ins), (Param("y", "f32", ()),), body))
 
 
 def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Iterator[TorchGraph]:
@@ -328,27 +315,25 @@ def with_op(graph: TorchGraph, old: str, new: str, fixed: dict[str, Any]) -> Ite
     fixed: values of its fields that the pattern requires.
     """
     for _ in range(DEEPER + 1):
-        try:
+        with contextlib.suppress(NoSubject):
             body = tuple(_as_op(op, new, fixed) if op.op == old else op for op in graph.body)
             yield retyped(replace(graph, body=body))
-        except NoSubject:
-            pass
         graph = deeper(graph)
 
 
-def _as_op(statement: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
+def _as_op(op: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
     """Return the statement as another op: with the same fields, or with the fields at the same positions.
 
     Raises NoSubject if the fields do not fit.
     """
-    statement = replace(statement, args=tuple((name, fixed.get(name, value)) for name, value in statement.args))
-    own = resolve(statement.op, statement.args)
-    places = {a.name: n for n, a in enumerate(own.arguments)} if own else {}
-    if any(accepts(overload, dict(statement.args)) for overload in overloads(new)):
-        return replace(statement, op=new)
+    given = {name: fixed.get(name, value) for name, value in op.args}
+    own, forms = resolve(op.op, tuple(given.items())), [(overload, given) for overload in overloads(new)]
+    names = [argument.name for argument in own.arguments] if own else []
     for overload in overloads(new):
-        if all(name in places and places[name] < len(overload.arguments) for name, _ in statement.args):
-            args = tuple((overload.arguments[places[name]].name, value) for name, value in statement.args)
-            if accepts(overload, dict(args)):
-                return replace(statement, op=new, args=args)
+        renamed = {name: argument.name for name, argument in zip(names, overload.arguments, strict=False)}
+        if given.keys() <= renamed.keys():
+            forms.append((overload, {renamed[name]: value for name, value in given.items()}))
+    for overload, args in forms:
+        if accepts(overload, args):
+            return replace(op, op=new, args=tuple(args.items()))
     raise NoSubject("the fields do not fit")

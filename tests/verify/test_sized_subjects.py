@@ -84,7 +84,7 @@ def test_subjects_with_a_size_are_what_they_were_at_the_hint() -> None:
     (graph,) = read_program(f"## level: tensor\n{FUSION.strip()}\n")[1]
     kept = 0
     for seed in range(20):
-        found = sized.term_with_a_size(graph, seed)  # type: ignore[arg-type]
+        found = sized.with_a_size(graph, seed)  # type: ignore[arg-type]
         assert found is not None and has_sizes(found[0].outs)
         made, each, size = found
         assert with_sizes(made, {size.name: size.hint}).outs == graph.outs  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def test_a_number_at_which_an_index_divides_by_zero_is_left_out() -> None:
 
 def test_types_are_lines_over_a_size() -> None:
     (graph,) = read_program(f"## level: torch\n{FOLDED.strip()}\n")[1]
-    drawn = [sized.torch_with_a_size(graph, seed) for seed in range(12)]  # type: ignore[arg-type]
+    drawn = [sized.with_a_size(graph, seed) for seed in range(12)]  # type: ignore[arg-type]
     found = [one for one in drawn if one is not None]
     assert {size.hint for _, _, size in found} == {4, 6}
     for made, each, size in found:
