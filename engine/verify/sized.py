@@ -107,8 +107,10 @@ def _term(graph: TensorGraph, size: Size, dice: random.Random) -> WithSize | Non
     except (DplcError, TypeError, ValueError):  # not for every number, or an extent that is none
         return None
     terms = postorder(out.value for out in made.outs)
-    large = any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms)
-    return None if large else (made, at_numbers(made, size), size)
+    if any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms):
+        return None
+    each = at_numbers(made, size).items()  # a captured program has no empty input
+    return made, {n: there for n, there in each if all(axis.extent for x in there.ins for axis in x.axes)}, size
 
 
 def _torch(graph: TorchGraph, size: Size, dice: random.Random) -> WithSize | None:
