@@ -21,14 +21,26 @@ from ...ir.names import sort_word
 from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED, STATEMENT_CLASSES, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import words_in
-from .core import OPERATIONS, says_slices
+from . import core as s
 from .definitions import remembered
-from .evaluate import FACTS, Fact, facts_of
-from .name_checks import NAME_CHECKS, changes_nothing
+from .elaborate import BINDERS
+from .evaluate import FACTS, facts_of
 from .pipeline import pipelines
 from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, shown
-from .rule_scope import ERROR, WARNING, CheckedRule, Finding, Findings
-from .sorts import CLOSED_SORTS, NAMED, PARAMETER_SORTS, TARGET, Inference, sort_of
+from .rule_scope import ERROR, OTHER_FIELDS, VALUE, WARNING, CheckedRule, Finding
+from .sorts import (
+    ANY,
+    CLOSED_SORTS,
+    INDEX,
+    NAMED,
+    PARAMETER_SORTS,
+    TARGET,
+    TERM,
+    Inference,
+    kind_of_word,
+    sort_of,
+    told_of_a_word,
+)
 from .spelling import expression
 from .typed_slots import calls, every, is_variable, names, names_in, plain, targets, walk
 

@@ -13,7 +13,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import ROLES
 from .spelling import expression
-from .typed_slots import calls, children, every, names, names_in, rebuilt, substituted, walk
+from .typed_slots import children, names, names_in, rebuilt, substituted, walk
 
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #
@@ -68,7 +68,7 @@ class MixedRadix:
     def guarded(self) -> bool:
         """Return whether the digits may run beyond the split index."""
         sizes = [digit.size for digit in self.digits if digit.size]
-        divides = any(node.op == "//" for node in every(tuple(sizes), s.Operation))
+        divides = any(isinstance(node, s.Operation) and node.op == "//" for size in sizes for node in walk(size))
         return self.size is not None and not self.joined and not divides
 
     def terms(self, held: Held, at: Span) -> Iterator[s.Syntax]:
@@ -98,8 +98,9 @@ class MixedRadix:
     def use(self) -> None:
         """Note that the template reads it."""
         self.used = True
-        for cut in filter(None, (digit.cut for digit in self.every())):
-            cut.used = True
+        for digit in self.every():
+            if digit.cut is not None:
+                digit.cut.used = True
 
 
 def total(terms: Iterable[s.Syntax], op: str = "+") -> s.Syntax:
@@ -457,13 +458,12 @@ def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:
     under: dict[str, frozenset[str]] = {}
 
     def visit(node: Any, above: frozenset[str]) -> None:
-        match node:
-            case tuple():
-                for item in node:
-                    visit(item, above)
-                return
-            case s.Run(base=s.NameOf(text=name)) | s.CaptureStatement(name=name) | s.InsideBlock(name=name):
-                under[name] = above
+        for item in node if isinstance(node, tuple) else ():
+            visit(item, above)
+        if isinstance(node, s.Run) and isinstance(node.base, s.NameOf):
+            under[node.base.text] = above
+        elif isinstance(node, s.CaptureStatement | s.InsideBlock):
+            under[node.name] = above
         if isinstance(node, s.Statement | s.ForLoop) and node.body is not None:
             visit(node.body, above | dict(axes_and_loops(replace(node, body=()))).keys())
         elif isinstance(node, s.Syntax):
