@@ -242,7 +242,7 @@ class Symbols:
 
     def note(self, span: Span | None) -> None:
         """Record new guards with the location of a call, None before it."""
-        if self._env is not None:
+        if self._env is not None:  # None while torch has not begun
             self._found += ((guard, span) for guard in self._env.guards[len(self._found) :])
 
     def learn(self, found: Any, size: Size) -> None:

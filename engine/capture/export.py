@@ -69,10 +69,10 @@ QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
     """Mode that marks the FX nodes of a torch call with its location.
 
-    note: is called twice for each call: before it without a location, after it with its own.
+    note: is called twice for each call, if there is one: before it without a location, after it with its own.
     """
 
-    def __init__(self, places: SourcePlaces, note: Callable[[Span | None], None]):
+    def __init__(self, places: SourcePlaces, note: Callable[[Span | None], None] | None):
         super().__init__()
         self.last: Span | None = None  # location of the latest call: torch's own errors may not name it
         self._places, self._note = places, note
@@ -85,13 +85,15 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
             hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
             raise DplcError(what, span, hint=hint)
-        self._note(None)
+        if self._note is not None:
+            self._note(None)
         given = args
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             given = args[0], _with_values(args[1])
         with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
-        self._note(span)
+        if self._note is not None:
+            self._note(span)
         return result
 
 
@@ -179,7 +181,7 @@ def export(
 
     root = Root(flat, inputs, weights)
     symbols = Symbols(places)
-    marks = Annotate(places, symbols.note)
+    marks = Annotate(places, symbols.note if any(given.sizes for given in inputs) else None)
     with _tracing():
         try:
             with marks:

@@ -24,29 +24,31 @@ _PYTHON = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "pl
 _INSTALLED = {"site-packages", "dist-packages"}  # below Python's own, yet not of it
 
 
+class _Sources(dict[str, Source | None]):
+    """Texts by the file name of their code objects: None for one that is torch's, Python's, ours or unknown."""
+
+    def __missing__(self, name: str) -> Source | None:
+        lines = [] if is_library(name) else linecache.getlines(name)
+        shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
+        self[name] = source = Source(shown, "".join(lines)) if lines else None
+        return source
+
+
 class SourcePlaces:
     """Locations in the user's texts."""
 
     def __init__(self, *sources: Source):
         """Locate in texts that are not files, under the file name of their code objects, and in files."""
-        self._sources: dict[str, Source | None] = {source.name: source for source in sources}
+        self._sources = _Sources({source.name: source for source in sources})
         self._span = functools.cache(self._located)
 
     def here(self, frame: FrameType | None, outermost: CodeType | None = None) -> Span | None:
         """Return the user's innermost location among the callers of `frame`, below `outermost`."""
         while frame is not None and frame.f_code is not outermost:
-            if self._source(frame.f_code.co_filename) is not None:
+            if self._sources[frame.f_code.co_filename] is not None:
                 return self._span(frame.f_code, frame.f_lasti)
             frame = frame.f_back
         return None
-
-    def _source(self, name: str) -> Source | None:
-        """Return the text of code objects of a file: None for one that is torch's, Python's, ours or unknown."""
-        if name not in self._sources:
-            lines = [] if is_library(name) else linecache.getlines(name)
-            shown = name.removeprefix(str(Path.cwd()) + os.sep)  # relative if it is below the current directory
-            self._sources[name] = Source(shown, "".join(lines)) if lines else None
-        return self._sources[name]
 
     def line(self, ending: str, line: int) -> Span | None:
         """Return a line of a text that was seen, by the end of its name."""
@@ -65,7 +67,7 @@ class SourcePlaces:
         return found
 
     def _located(self, code: CodeType, instruction: int) -> Span | None:
-        if (source := self._source(code.co_filename)) is None:
+        if (source := self._sources[code.co_filename]) is None:
             return None
         line, end_line, start, end = next(islice(code.co_positions(), instruction // 2, None))
         return None if line is None else span_in(source, line, end_line or line, start or 0, end)
