@@ -18,6 +18,7 @@ from ...codegen.target import target as target_named
 from ...ir import schemas
 from ...ir.diagnostic import Diagnostics, DplcError, Source, Span, UsageError, did_you_mean
 from ..kernels.examples import Failure, run_examples
+from ..kernels.fusion_pass import kind_of
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
 from ..language.core import words_in
@@ -110,11 +111,15 @@ def show_rule(flags: Flags) -> None:
 def generated_matcher(rule: Rule) -> str:
     """Return the Python function that matches the pattern of a rule, below the values of its constants.
 
-    On tensor the function runs the guards and the template too. Raises UsageError for a rule on torch.
+    On tensor the function runs the guards and the template too. Raises UsageError for a rule on torch, and for one that
+    merges two kernels.
     """
-    if rule.level == "torch":
-        what = f"no function is generated for `{rule.name}`: closures compare patterns on torch"
-        raise UsageError(what, hint="name a rule of another level, or leave --python out")
+    why = "closures compare patterns on torch" if rule.level == "torch" else ""
+    if rule.level == "tensor" and mentions_mat(rule) and kind_of(rule) == "siblings":
+        why = "it only has guards, on two stored values"
+    if why:
+        what = f"no function is generated for `{rule.name}`: {why}"
+        raise UsageError(what, hint="name another rule, or leave --python out")
     if rule.level == "tensor":
         function: Any = TermRuleWriter(rule, {}, bind=mentions_mat(rule)).write().run
     else:

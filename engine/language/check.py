@@ -99,7 +99,7 @@ def argument_counts(subject: CheckedRule) -> Findings:
         fact, given = subject.facts.get(call.fn), len(call.items)
         if any(isinstance(item, s.Run) for item in call.items):
             continue
-        if fact is not None and not fact.least <= given <= (fact.most or given):
+        if fact is not None and not fact.least <= given <= (given if fact.most is None else fact.most):
             count = _arguments(fact.least) if fact.least == fact.most else f"{fact.least} to {fact.most} arguments"
             count = f"at least {_arguments(fact.least)}" if fact.most is None else count
             signature = f"{call.fn}({', '.join(fact.arguments)}) -> {fact.result}"

@@ -65,6 +65,7 @@ def test_the_generated_matcher_is_shown_with_its_constants(ok: Command, dplc: Co
     assert "# c0 = For\n" in statement and "if x2.__class__ is not c0" in statement
     assert "def attempt(t, site):" in ok("rules", "show", "inline", "--python").out
     assert "closures compare patterns on torch" in dplc("rules", "show", "unary_relu", "--python").err
+    assert "it only has guards, on two stored values" in dplc("rules", "show", "siblings", "--python").err
     assert "`most_unrolled` is not a rule" in dplc("rules", "show", "most_unrolled", "--python").err
 
 

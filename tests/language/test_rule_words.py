@@ -88,6 +88,15 @@ rule.rw:12:13: error: rule `ring`: `writes` takes 2 arguments, not 3
         id="too many arguments",
     ),
     pytest.param(
+        change(RING, "not writes(rest, bufs)", "smem_left(rest) > 0"),
+        """\
+rule.rw:12:9: error: rule `ring`: `smem_left` takes 0 arguments, not 1
+ 12 | require smem_left(rest) > 0 else "the body writes a staged tile"
+    |         ^^^^^^^^^^^^^^^
+  note: smem_left() -> int""",
+        id="arguments where there are none",
+    ),
+    pytest.param(
         change(RING, "{s.dst for", "{s.dts for"),
         """\
 rule.rw:10:13: error: rule `ring`: `Stage` has no field `dts`
