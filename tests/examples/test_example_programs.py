@@ -134,6 +134,15 @@ def test_the_readme_has_commands() -> None:
     assert len(commands()) >= 10
 
 
+def test_the_schedule_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    (listing,) = re.findall(r"^```\n(kernel .*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (line,) = (line for line in commands() if "softmax" in line and line.split("#")[0].rstrip().endswith("--ir tile"))
+    with pytest.raises(SystemExit) as stop:
+        main(shlex.split(line, comments=True)[1:])
+    assert stop.value.code == 0
+    assert listing in capsys.readouterr().out
+
+
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     (script := tmp_path / "readme.py").write_text(block)
