@@ -271,6 +271,12 @@ def crosses(first: Block, *later: Block) -> bool:
 
 
 @statement_fact
+def reads_running(body: Block, *later: Block) -> bool:
+    """Return whether a run reads an accumulator that it updates and that a later run reads, too."""
+    return not uses(body).intersection(summary(body).folded).isdisjoint(uses(tuple(chain(*later))))
+
+
+@statement_fact
 def redefined(site: Any, name: Var) -> bool:
     """Return whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
