@@ -144,9 +144,7 @@ def _compile(subject: BenchSubject, compiler: Compiler) -> CompiledCase:
     )
     one, start = CompiledCase(subject, None, record), time.perf_counter()
     try:
-        captured = subject.capture()
-        capture_ms = (time.perf_counter() - start) * 1e3
-        one.compilation = with_rules(compiler, case.rules).compile(captured, capture_ms)
+        one.compilation = subject.compile(compiler)
     except DplcError as error:
         record.error = error.render()
     else:
@@ -650,6 +648,12 @@ class BenchSubject:
         except DplcError as error:
             notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
             raise DplcError(error.what, error.span, notes, error.hint) from None
+
+    def compile(self, compiler: Compiler) -> Compilation:
+        """Compile the program with the rules of its case. Raises DplcError."""
+        start = time.perf_counter()
+        captured = self.capture()
+        return with_rules(compiler, self.case.rules).compile(captured, (time.perf_counter() - start) * 1e3)
 
     def inputs(self) -> dict[str, Any]:
         """Return {input: values}, the same in every run."""

@@ -353,7 +353,7 @@ def _compiled(
             continue
         say(f"compiling {case.name}")
         try:
-            known[key] = _Made(subject, picked, with_rules(compiler, case.rules).compile(subject.capture()))
+            known[key] = _Made(subject, picked, subject.compile(compiler))
         except DplcError as error:
             refused[case.name] = error
         else:

@@ -340,7 +340,7 @@ def _credited(
         told: Record = {"name": case.name, "us": None, "launches": 0, "error": ""}
         cases.append(told)
         try:
-            made = replace(compiler, trace=trace).compile(subject_of(suite, case).capture())
+            made = subject_of(suite, case).compile(replace(compiler, trace=trace))
         except DplcError as error:
             told["error"] = error.render()
             continue

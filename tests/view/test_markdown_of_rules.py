@@ -61,6 +61,22 @@ def test_a_suite_says_where_rules_fire() -> None:
     assert "Does not fire in a suite." in made["groups/tile_memory.md"]
 
 
+def test_a_case_of_a_suite_has_its_own_rules(tmp_path: Path) -> None:
+    sizes = {"rows": 64, "in": 64, "out": 64}
+    suite = {
+        "operations": {"product": {"expression": "x @ w", "inputs": {"x": "rows in", "w": "in out"}}},
+        "cases": [
+            {"name": "staged", "operation": "product", "sizes": sizes},
+            {"name": "plain", "operation": "product", "sizes": sizes, "rules": ["plain.rw"]},
+        ],
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    (tmp_path / "plain.rw").write_text("without stage_inputs\n")
+    fired = fired_in(tmp_path / "suite.json", compiler_with(target()), lambda *_: None)
+    assert [case for case, *_ in fired["stage_inputs"]] == ["staged"]
+    assert [case for case, *_ in fired["blockify_launch"]] == ["staged", "plain"]
+
+
 def test_gains_of_a_suite_are_those_of_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.view.records.SECONDS", None)  # a busy machine would price fewer firings
     suite = {
