@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import zlib
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,120 +16,49 @@ import numpy as np
 
 from ...codegen.compiler import BuildError
 from ...codegen.emulator.executor import run_kernels
-from ...ir import compose
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import FLOATS
-from ...ir.expr import Var
+from ...ir.expr import Var, free_names
+from ...ir.facts.layout import thread_count
 from ...ir.facts.structure import summary
-from ...ir.functions import FUNCTIONS, SELECT
-from ...ir.interp import tensor as meaning
-from ...ir.interp import tile
+from ...ir.interp import tensor, tile
 from ...ir.kernel import Launch
 from ...ir.loop import For, Load, Merge
 from ...ir.monoids import monoid, of_part
 from ...ir.node import nodes
-from ...ir.program import Kernel, Param, delivered, supplied
-from ...ir.tensor import (
-    Case,
-    Const,
-    Elementwise,
-    Fold,
-    Input,
-    Mat,
-    Output,
-    Reduce,
-    Remap,
-    TensorGraph,
-    Term,
-    axes,
-    dtype,
-    operands,
-    postorder,
-    read_by,
-)
+from ...ir.program import Module, Param, delivered, supplied
+from ...ir.tensor import Fold, Reduce, TensorGraph, operands
 from ...ir.tile import Tile
 from .outcome import ERRORS, REORDERED, unlike
 from .whole_programs import TooLarge
 
-# ---- Where a program of Tensor IR is about real numbers: the elements of its outputs that depend on nothing else.
-#
-# An equation between real numbers says nothing of an element that divides by zero on its way; of all others it does.
-# They are found by running the program with a mark for every value, set where the value is not a number, carried
-# along by the same reductions and index maps.
-
-
 COUNT = "n0"
-NOTHING: Term = Const(False, "b8")  # the mark of what is a number everywhere
 
 
 def real_places(graph: TensorGraph, data: Any) -> list[Any]:
-    """Return a mask for every output: True where no value on the way to an element is infinite or NaN."""
-    terms = _terms(graph)
-    floats = [term for term in terms if dtype(term) in FLOATS]
-    values = _values(graph, floats, data)
-    if values is None:
-        return [np.full([axis.extent for axis in out.axes], True) for out in graph.outs]
-    bad = {Input(f"bad{n}", axes(term), "b8"): ~np.isfinite(values[n]) for n, term in enumerate(floats)}
-    own = {term: mark for term, (mark, places) in zip(floats, bad.items(), strict=True) if places.any()}
-    marks: dict[Term, Term] = {}
-    for term in terms:
-        found = dict.fromkeys((own.get(term, NOTHING), *_below(term, marks)))
-        found.pop(NOTHING, None)
-        marks[term] = functools.reduce(lambda a, b: Elementwise("logical_or", (a, b)), found or (NOTHING,))
-    outs = tuple(Output(out.name, out.axes, marks[out.value]) for out in graph.outs)
-    marked = TensorGraph(graph.name, (*graph.ins, *own.values()), outs)
-    given = {mark.name: places for mark, places in bad.items()}
-    return [~bad for bad in meaning.run(marked, {**data, **given})]  # the data too: it is read at indices
+    """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
 
-
-def _below(term: Any, marks: dict[Term, Term]) -> list[Term]:
-    """Return the marks of the values that an element depends on."""
-    match term:
-        case Elementwise(args=(condition, a, b)) if FUNCTIONS[term.fn].kind == SELECT:
-            # the side that is not taken does not count
-            return [marks[condition], Elementwise("where", (compose.cast(condition, "b8"), marks[a], marks[b]))]
-        case Elementwise(args=args):
-            return [marks[x] for x in args]
-        case Reduce(over=over, x=x):
-            return [Reduce("logical_or", over, marks[x])]
-        case Fold(over=over):
-            return [Reduce("logical_or", over, marks[x]) for x in read_by(term)]
-        case Remap(x=x, map=places):
-            return [Remap(marks[x], places)]
-        case Case(cond=condition, a=a, b=b):
-            return [Case(condition, marks[a], marks[b])]
-        case Mat(x=x):
-            return [marks[x]]
-    return []
+    An equation between real numbers says nothing of an element that divides by zero on its way; of all others it does.
+    """
+    values = tensor.values(graph, data, real=True)
+    masks = ((out, values[out.value].bad) for out in graph.outs)
+    return [True if bad is None else ~tensor.stored(bad, out) for out, bad in masks]
 
 
 def in_domain(graph: TensorGraph, data: Any) -> bool:
     """Return whether the counts of partial results are 0 or at least 1. Other counts do not form a monoid."""
-    folds = (x for x in _terms(graph) if isinstance(x, Fold))
-    counts = [fold.args[0] for fold in folds if of_part(fold.part)[0].operands[0] == COUNT]
-    return all(bool(((value == 0) | (value >= 1)).all()) for value in _values(graph, counts, data) or ())
+    values = tensor.values(graph, data)
+    folds = (x for x in values if isinstance(x, Fold) and of_part(x.part)[0].operands[0] == COUNT)
+    counts = (values[fold.args[0]].data for fold in folds)
+    return all(((count == 0) | (count >= 1)).all() for count in counts)
 
 
 def whole_sums(graph: TensorGraph, data: Any) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
-    summed = {y for x in _terms(graph) if isinstance(x, Reduce | Fold) for y in operands(x)}
-    return all(bool((value == np.round(value)).all()) for value in _values(graph, summed, data) or ())
+    values = tensor.values(graph, data)
+    summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))
+    return all((value == np.round(value)).all() for value in summed)
 
 
-def _terms(graph: TensorGraph) -> list[Any]:
-    return postorder(out.value for out in graph.outs)
-
-
-def _values(graph: TensorGraph, terms: Iterable[Term], data: Any) -> list[Any] | None:
-    """Return what some terms of a program are; None if a side of a Case that is not taken reads out of bounds."""
-    shown = tuple(Output(f"value{n}", axes(term), term) for n, term in enumerate(terms))
-    try:
-        return meaning.run(TensorGraph(graph.name, graph.ins, shown), data) if shown else []
-    except DplcError:
-        return None
-
-
-Program = tuple[Kernel, ...]
 Arrays = dict[str, Any]
 LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four warps with the smallest WGMMA
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
@@ -139,7 +67,7 @@ MOST_ITERATIONS = 4000  # of all loops, for one thread
 ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 
 
-def inputs_of(program: Program, seed: int) -> Arrays:
+def inputs_of(program: Module, seed: int) -> Arrays:
     """Return small whole numbers, so that sums are exact in any order; truth values; indices into small tables.
 
     Counts of elements are 1 or more. Raises TooLarge.
@@ -147,21 +75,19 @@ def inputs_of(program: Program, seed: int) -> Arrays:
     params = supplied(program)
     if any(math.prod(p.shape) > LARGEST_INPUT for p in params):
         raise TooLarge
-    merges = (merge for merge in nodes(program, Merge) if monoid(merge.fn).operands[0] == COUNT)
-    counting = {merge.vals[0].name for merge in merges if isinstance(merge.vals[0], Var)}
-    counts = {load.buf for load in nodes(program, Load) if load.dst in counting}
+    counting = {merge.vals[0] for merge in nodes(program, Merge) if monoid(merge.fn).operands[0] == COUNT}
+    counts = {load.buf for load in nodes(program, Load) if Var(load.dst) in counting}
     return {p.name: np.abs(array(p, seed)) if p.name in counts else array(p, seed) for p in params}
 
 
 def array(param: Param, seed: int) -> Any:
     """Return the values of an input; the name and the seed determine them."""
     dice = np.random.default_rng([seed, zlib.crc32(param.name.encode())])
-    shape = tuple(int(n) for n in param.shape)
     if param.dtype == "b8":
-        return dice.random(shape) < 0.5
+        return dice.random(param.shape) < 0.5
     if param.dtype.startswith("i"):
-        return dice.integers(0, 4, shape)
-    values = dice.integers(-4, 5, shape)
+        return dice.integers(0, 4, param.shape)
+    values = dice.integers(-4, 5, param.shape)
     return np.where(values == 0, 5, values).astype(float)
 
 
@@ -179,14 +105,14 @@ class Meaning:
     apart: float = REORDERED
 
 
-def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
+def run(program: Module, inputs: Arrays, seed: int) -> Meaning:
     """Run a program in one order of threads, Kernel IR as its CUDA text in checked mode.
 
     Raises ScheduleError or EmulatorError if it has no meaning, TooLarge, and BuildError.
     """
     if work(program) > LARGEST_WORK:
         raise TooLarge
-    if any(isinstance(statement, Launch) for kernel in program for statement in kernel.body):
+    if any(nodes(program, Launch)):
         memory = run_kernels(program, inputs, seed)
         outs = {param.name: memory[param.name] for kernel in program for param in kernel.outs}
         return Meaning(outs, {name: (values == values).astype(int) for name, values in outs.items()}, apart=ROUNDED)
@@ -196,7 +122,7 @@ def run(program: Program, inputs: Arrays, seed: int) -> Meaning:
     return Meaning({name: memory[name] for name in stores}, stores, between)
 
 
-def work(program: Program) -> int:
+def work(program: Module) -> int:
     """Return a rough estimate of the work to run a program here."""
     largest = 0
     for kernel in program:
@@ -205,7 +131,7 @@ def work(program: Program) -> int:
         if block > LARGEST_BLOCK:
             raise TooLarge
         size = block * math.prod(axis.extent for t in tiles for axis in t.axes if axis.role == "BLOCK")
-        iterations = sum(_iterations(statement) for statement in kernel.body)
+        iterations = sum(map(_iterations, kernel.body))
         if tiles and iterations > MOST_ITERATIONS:
             raise TooLarge
         largest = max(largest, size * max(1, iterations))
@@ -214,16 +140,14 @@ def work(program: Program) -> int:
 
 def _held(tile: Tile) -> int:
     """Return the threads of a block times the registers of one; with tensor cores, those of the largest product."""
-    sizes = {axis.name: axis.extent for axis in tile.axes if axis.role != "BLOCK"}
-    threads = math.prod(axis.extent for axis in tile.axes if axis.role == "THREAD")
-    lanes = {axis.name for axis in tile.axes if axis.role == "THREAD"}
-    products = [{e.name for e in (*product.axes, *product.over)} & set(sizes) for product in summary(tile.body).mmas]
-    held = [math.prod(sizes[name] for name in names - lanes) for names in products or [set(sizes)]]
-    return int(threads * max(held))
+    registers: dict[str, int] = {axis.name: axis.extent for axis in tile.axes if axis.role not in ("BLOCK", "THREAD")}
+    products = [free_names((product.axes, product.over)) for product in summary(tile.body).mmas]
+    every = products or [frozenset(registers)]
+    return thread_count(tile) * max(math.prod(n for name, n in registers.items() if name in names) for names in every)
 
 
 def _iterations(statement: Any) -> int:
-    inner = sum(_iterations(inner) for inner in getattr(statement, "body", ())) or 1
+    inner = sum(map(_iterations, getattr(statement, "body", ()))) or 1
     if not isinstance(statement, For):
         return inner
     stop = statement.stop if isinstance(statement.stop, int) else 8
@@ -232,7 +156,7 @@ def _iterations(statement: Any) -> int:
     return inner * max(1, (stop - start) // max(1, step))
 
 
-def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
+def baseline(program: Module, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
     """Return inputs and the results of the program; None if it has no single meaning."""
     try:
         inputs = inputs_of(program, seed)
@@ -245,7 +169,7 @@ def baseline(program: Program, seeds: range, seed: int) -> tuple[Arrays, Meaning
         return None
 
 
-def compare(program: Program, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
+def compare(program: Module, known: tuple[Arrays, Meaning], seeds: range) -> str | None:
     """Return the first difference between a program and the known meaning for some inputs, or None."""
     inputs, wanted = known
     for seed in seeds:

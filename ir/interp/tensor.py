@@ -15,7 +15,7 @@ import numpy as np
 from ..diagnostic import DplcError
 from ..dtypes import FLOATS
 from ..expr import Axis
-from ..functions import CAST, FUNCTIONS, LOGICAL
+from ..functions import CAST, FUNCTIONS, LOGICAL, SELECT
 from ..monoids import of_part
 from ..tensor import (
     Case,
@@ -24,6 +24,7 @@ from ..tensor import (
     Fold,
     Index,
     Input,
+    Output,
     Reduce,
     Remap,
     TensorGraph,
@@ -57,20 +58,35 @@ def run(graph: TensorGraph, data: Mapping[str, Any], partial: bool = False) -> l
     data: {input name: array of the declared extents}; the arrays may have dimensions of size 1. Raises DplcError if an
     index leaves its operand. If a result is `partial`, such elements are not read and hold anything.
     """
-    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins})
+    found, results = values(graph, data), []
+    for out in graph.outs:
+        value = found[out.value]
+        if value.bad is not None and value.bad.any() and not partial:
+            raise DplcError(f"`{out.name}` reads out of bounds")
+        results.append(stored(value.data, out))
+    return results
+
+
+def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> dict[Term, TermValue]:
+    """Return the value of every term of a program, operands first.
+
+    real: a float that is infinite or NaN is bad, too, and a `where` drops what is bad of the side that it does not
+    select.
+    """
+    meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins}, real)
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
     with np.errstate(all="ignore"):
         for term in postorder(out.value for out in graph.outs):
-            value = meaning.value(term)
-            meaning.values[term] = value if value.bad is None else TermValue(value.data, _full(value.bad, axes(term)))
-    results = []
-    for out in graph.outs:
-        value = meaning.values[out.value]
-        if value.bad is not None and value.bad.any() and not partial:
-            raise DplcError(f"`{out.name}` reads out of bounds")
-        shape = tuple(a.extent for a in out.axes)
-        results.append(np.broadcast_to(_spread(value.data, axes(out.value), out.axes), shape))
-    return results
+            value, bad = meaning.value(term)
+            if real and dtype(term) in FLOATS:
+                bad = _any(bad, ~np.isfinite(value))
+            meaning.values[term] = TermValue(value, None if bad is None else _full(bad, axes(term)))
+    return meaning.values
+
+
+def stored(data: Array, out: Output) -> Array:
+    """Return an array of the axes of a value with one dimension per axis of the output that stores it."""
+    return np.broadcast_to(_spread(data, axes(out.value), out.axes), [a.extent for a in out.axes])
 
 
 def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Array:
@@ -81,8 +97,8 @@ def _spread(data: Array, own: tuple[Axis, ...], order: tuple[Axis, ...]) -> Arra
 
 
 class _Meaning:
-    def __init__(self, data: dict[str, Array]):
-        self.data = data
+    def __init__(self, data: dict[str, Array], real: bool):
+        self.data, self.real = data, real
         self.values: dict[Term, TermValue] = {}
 
     def value(self, term: Any) -> TermValue:
@@ -122,7 +138,10 @@ class _Meaning:
             v.data.astype(np.int64) if v.data.dtype == bool and function.kind != LOGICAL else v.data for v in args
         ]
         data = np.asarray(function.numpy(*numbers)).astype(to, copy=False)
-        return TermValue(_full(data, order), _any(*(v.bad for v in args)))
+        masks = [v.bad for v in args]
+        if self.real and function.kind == SELECT:
+            masks[1:] = [_selected(args[0].data, *args[1:])]
+        return TermValue(_full(data, order), _any(*masks))
 
     def _contraction(self, term: Reduce) -> TermValue | None:
         """Return a sum of products computed without the products in memory, or None."""
@@ -168,10 +187,8 @@ class _Meaning:
         order = axes(term)
         condition = self._index(term.cond, order, np.bool_)
         a, b = self.operand(term.a, order), self.operand(term.b, order)
-        bad = None
-        if a.bad is not None or b.bad is not None:
-            bad = np.where(condition.data, False if a.bad is None else a.bad, False if b.bad is None else b.bad)
-        return TermValue(_full(np.where(condition.data, a.data, b.data), order), _any(bad, condition.bad))
+        bad = _any(_selected(condition.data, a, b), condition.bad)
+        return TermValue(_full(np.where(condition.data, a.data, b.data), order), bad)
 
     def _remap(self, term: Remap) -> TermValue:
         order = axes(term)
@@ -204,6 +221,13 @@ class _Meaning:
 
 def _full(data: Array, order: tuple[Axis, ...]) -> Array:
     return np.broadcast_to(data, [a.extent for a in order])
+
+
+def _selected(condition: Array, a: TermValue, b: TermValue) -> Array | None:
+    """Return where the side that a condition selects is bad."""
+    if a.bad is None and b.bad is None:
+        return None
+    return np.where(condition, False if a.bad is None else a.bad, False if b.bad is None else b.bad)
 
 
 def _any(*masks: Array | None) -> Array | None:
