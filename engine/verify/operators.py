@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,8 @@ from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 
 COLUMNS = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "b8")
-RIGHT, REFUSED, WRONG, CRASHED, ABSENT, UNTRIED = "right", "refused", "wrong", "error", "-", "untried"
 # The first one that a program of an op gave represents all.
-WORST = (CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED)
+WORST = CRASHED, WRONG, RIGHT, REFUSED, ABSENT, UNTRIED = ("error", "wrong", "right", "refused", "-", "untried")
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def judged(rules: Iterable[Rule], dtype: str, compiler: Compiler) -> OperatorVer
     found = [
         _judged(_in_dtype(subject.value, dtype), compiler)
         for subject in TorchChecker(compiler.tools.torch).examples(rules)
-        if isinstance(subject.value, TorchGraph) and subject.value.body
+        if subject.value.body
     ]
     return min(found, key=lambda verdict: WORST.index(verdict.word), default=OperatorVerdict(UNTRIED, "no example"))
 
@@ -106,18 +105,19 @@ def _eager(graph: TorchGraph) -> tuple[TorchGraph, dict[str, Any], list[Any]]:
 # ---- Which ATen ops nothing takes, by cause: what `dplc ops --missing` prints.
 
 
-RANDOM, SHAPE, VALUE = "draw random numbers", "give a shape that depends on values", "give a number of Python"
-COMPLEX, SPARSE, BACKWARD = (
-    "spectra and complex numbers",
-    "sparse and quantized tensors",
-    "derivatives that PyTorch names",
-)
-DEVICE, OPEN = "names of one device's or library's own kernels", "no rule yet"
-WORDS = {
-    COMPLEX: ("fft", "complex", "stft", "istft", "polar", "real", "imag"),
-    SPARSE: ("sparse", "quantize", "quantized", "fake", "dequantize", "csr", "coo", "crow", "ccol", "q"),
-    BACKWARD: ("backward", "grad"),
-    DEVICE: ("cudnn", "mkldnn", "miopen", "mps", "nnpack", "thnn", "cuda", "cufft", "cslt", "nested", "jagged"),
+# Words of names and tags of torch, by the cause that they show: of several causes the first one counts.
+CAUSES: dict[str, set[Any]] = {
+    "draw random numbers": {torch.Tag.nondeterministic_seeded},
+    "spectra and complex numbers": {"fft", "complex", "stft", "istft", "polar", "real", "imag"},
+    "sparse and quantized tensors": {
+        "sparse", "quantize", "quantized", "fake", "dequantize", "csr", "coo", "crow", "ccol", "q",
+    },
+    "derivatives that PyTorch names": {"backward", "grad"},
+    "names of one device's or library's own kernels": {
+        "cudnn", "mkldnn", "miopen", "mps", "nnpack", "thnn", "cuda", "cufft", "cslt", "nested", "jagged",
+    },
+    "give a shape that depends on values": {torch.Tag.dynamic_output_shape},
+    "give a number of Python": {torch.Tag.data_dependent_output},
 }  # fmt: skip
 
 
@@ -128,8 +128,10 @@ def missing(rules: RuleSet) -> dict[str, list[str]]:
     for name in sorted(aten_name(op) for op in names()):
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and name not in taken:
-            tags = {tag for word in packet.overloads() for tag in getattr(packet, word).tags}
-            found.setdefault(_cause(name, tags), []).append(name)
+            tags = (getattr(packet, word).tags for word in packet.overloads())
+            told = {*name.strip("_").split("_")}.union(*tags)
+            cause = next((cause for cause, words in CAUSES.items() if words & told), "no rule yet")
+            found.setdefault(cause, []).append(name)
     return dict(sorted(found.items(), key=lambda entry: len(entry[1])))
 
 
@@ -141,15 +143,3 @@ def supported(rules: RuleSet) -> tuple[int, int]:
 
 def _decomposed() -> set[str]:
     return {overload._schema.name.rpartition("::")[2] for overload in table()}
-
-
-def _cause(name: str, tags: Container[Any]) -> str:
-    words = set(name.strip("_").split("_"))
-    causes = {
-        RANDOM: torch.Tag.nondeterministic_seeded in tags,
-        **{cause: not words.isdisjoint(told) for cause, told in WORDS.items()},
-        SHAPE: torch.Tag.dynamic_output_shape in tags,
-        VALUE: torch.Tag.data_dependent_output in tags,
-        OPEN: True,
-    }
-    return next(cause for cause, holds in causes.items() if holds)
