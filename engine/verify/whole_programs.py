@@ -7,15 +7,15 @@ buffers get the shapes that it finds. A value that is computed and never read is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
-from ...ir.facts.layout import place_in_source
-from ...ir.facts.structure import accumulator_scopes, summary
+from ...ir.facts.layout import params, place_in_source, tile_of
+from ...ir.facts.structure import Path, accumulator_scopes, own_names, summary
 from ...ir.functions import FUNCTIONS
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
@@ -24,7 +24,6 @@ from ...ir.node import nodes, replace, walk
 from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
 from ..rewrite.statements.driver import wellformed
-from ..rewrite.statements.site import Context, holes, splice
 
 
 class TooLarge(Exception):
@@ -75,7 +74,7 @@ def needs(body: Block) -> Needs:
 
     Raises ScheduleError for an expression that cannot be evaluated, and TooLarge for large loops.
     """
-    found, shared_tiles = Needs({}, {}), {name for x in nodes(body, Stage, SharedTile) for name in bound_names(x)}
+    found, shared_tiles = Needs({}, {}), {x.dst for x in nodes(body, Stage, SharedTile)}  # type: ignore[attr-defined]
     for buffer, extents, copied in _reached(body, {}, True, 0):
         for table in () if buffer in shared_tiles else (found.every,) if copied else found:
             known = table.get(buffer, extents)
@@ -88,17 +87,17 @@ def needs(body: Block) -> Needs:
 def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator[tuple[str, list[int], bool]]:
     """Yield the memory that each statement accesses, the extents that it needs, and whether it is copied.
 
-    env: values of names; a loop variable or axis is an array along a dimension of its own, None was read from memory.
-    mask: where the block is executed; depth: the number of dimensions.
+    env: values of names, to which the block adds its own; a loop variable or axis is an array along a dimension of its
+    own, None was read from memory.
+    mask: where the block is executed, a condition on memory may always hold; depth: the number of dimensions.
     """
-    env = dict(env)
     for statement in block:
         ranges: dict[str, Any] = {}
         inside = mask
         match statement:
             case For():
                 start, stop, step = (_value(e, env) for e in (statement.start, statement.stop, statement.step))
-                if start is None or stop is None or step is None or np.ndim(step) or step < 1:
+                if any(bound is None for bound in (start, stop, step)) or np.ndim(step) or step < 1:
                     raise ScheduleError("the bounds of a loop vary")
                 iterations = math.ceil(np.max(np.subtract(stop, start), initial=0) / step)
                 values = start + step * _along(depth, iterations)
@@ -108,18 +107,18 @@ def _reached(block: Any, env: dict[str, Any], mask: Any, depth: int) -> Iterator
             case Tile():
                 ranges = {axis.name: _along(depth + n, axis.extent) for n, axis in enumerate(statement.axes)}
             case If():
-                inside = _where(mask, statement.cond, env)
+                inside = mask & _value(statement.cond, env, True)
             case Let():
                 env[statement.dst] = _value(statement.val, env)
             case Load():
-                yield statement.buf, _extents(statement.idx, env, _where(mask, statement.when, env)), False
+                yield statement.buf, _extents(statement.idx, env, mask & _value(statement.when, env, True)), False
                 env[statement.dst] = None
             case Store():
                 yield statement.buf, _extents(statement.idx, env, mask), False
             case Stage():
                 last = place_in_source(statement, [axis.extent - 1 for axis in statement.box])
                 yield statement.src, _extents(last, env, mask), True
-        yield from _reached(getattr(statement, "body", ()), {**env, **ranges}, inside, depth + len(ranges))
+        yield from _reached(getattr(statement, "body", ()), env | ranges, inside, depth + len(ranges))
 
 
 def _along(dimension: int, extent: int) -> Any:
@@ -127,39 +126,30 @@ def _along(dimension: int, extent: int) -> Any:
     return np.arange(extent).reshape(-1, *(1,) * dimension)
 
 
-def _value(e: Any, env: dict[str, Any]) -> Any:
-    """Return the values of an expression; None if it depends on memory."""
+def _value(e: Any, env: dict[str, Any], unknown: Any = None) -> Any:
+    """Return the values of an expression. unknown: of one that depends on memory. Raises TooLarge."""
     known = {name: env[name] for name in free_names(e) if env.get(name) is not None}
-    _broadcast(*map(np.shape, known.values()))
+    _check_size(*known.values())
     try:
         return evaluate(e, known)
     except ScheduleError:
-        return None
-
-
-def _where(mask: Any, condition: Any, env: dict[str, Any]) -> Any:
-    """Return the mask of a block under a condition. One that depends on memory may always hold."""
-    found = _value(condition, env)
-    return mask if found is None else mask & found
+        return unknown
 
 
 def _extents(indices: Sequence[Any], env: dict[str, Any], mask: Any) -> list[int]:
     """Return the extent that each index needs where the mask holds."""
     found = []
-    for value in (_value(e, env) for e in indices):
-        shape = _broadcast(np.shape(value), np.shape(mask))
-        inside = np.broadcast_to(mask, shape)
-        largest = UNKNOWN - 1 if value is None else np.max(np.broadcast_to(value, shape), initial=0, where=inside)
-        found.append(int(largest) + 1)
+    for e in indices:
+        value = _value(e, env)
+        _check_size(value, mask)
+        found.append(UNKNOWN if value is None else int(np.max(np.where(mask, value, 0), initial=0)) + 1)
     return found
 
 
-def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the common shape of arrays. Raises TooLarge."""
-    shape = np.broadcast_shapes(*shapes)
-    if math.prod(shape) > LARGEST:
+def _check_size(*arrays: Any) -> None:
+    """Raise TooLarge for arrays that are large together."""
+    if math.prod(np.broadcast_shapes(*map(np.shape, arrays))) > LARGEST:
         raise TooLarge
-    return shape
 
 
 # ---- names
@@ -175,7 +165,7 @@ def scoped(kernel: Kernel) -> None:
 
 def _check_names(block: Any, known: frozenset[str]) -> None:
     for statement in block:
-        if unknown := _used(statement) - known:
+        if unknown := own_names(statement) - known:
             raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
         inner = known.union(bound_names(statement))
         _check_names(getattr(statement, "body", ()), inner)
@@ -189,15 +179,9 @@ def bound_names(statement: Any) -> tuple[str, ...]:
     return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
 
 
-def _used(statement: Any, without: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the names that a statement reads itself, not in its block. without: fields that are left out."""
-    read = (f.name for f in type(statement).fields if f.sort in ("Expr", "Over") and f.name not in without)
-    return free_names(tuple(getattr(statement, name) for name in read)).difference(getattr(statement, "gathered", ()))
-
-
-def _read(body: Block, without: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the names that the statements of a block read, at any depth."""
-    return frozenset().union(*(_used(statement, without) for statement in nodes(body, Stmt)))
+def _read(body: Block, without: Container[str] = ()) -> frozenset[str]:
+    """Return the names that the statements of a block read, at any depth. without: as in `own_names`."""
+    return frozenset().union(*(own_names(statement, without) for statement in nodes(body, Stmt)))
 
 
 # ---- a frame for free names
@@ -215,14 +199,15 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     axes = tuple(Axis(name, _threads(body, name), "THREAD") for name in free if name in indices)
     index = tuple(Var(axis.name) for axis in axes) or (0,)
     loads = tuple(Load(name, f"{name}_in", index) for name in free if name not in indices)
-    tile = next((statement for statement in body if isinstance(statement, Tile)), None)
+    tile = tile_of(kernel)
     if tile is None and (found.collectives or found.shared_tiles or (axes and tiled)):
         tile = Tile(() if axes else (Axis("thread", THREADS, "THREAD"),), body)
     if tile is not None:
-        return replace(kernel, body=(replace(tile, axes=(*axes, *tile.axes), body=(*loads, *tile.body)),))
-    body = (*loads, *body)
-    for axis in reversed(axes):
-        body = (For(axis.name, 0, axis.extent, body, "free"),)
+        body = (replace(tile, axes=(*axes, *tile.axes), body=(*loads, *tile.body)),)
+    else:
+        body = (*loads, *body)
+        for axis in reversed(axes):
+            body = (For(axis.name, 0, axis.extent, body, "free"),)
     return replace(kernel, body=body)
 
 
@@ -232,9 +217,10 @@ def _threads(body: Block, name: str) -> int:
     fitting = []
     for load in nodes(body, Load):
         for index, axis in zip(reversed(load.idx), reversed(boxes.get(load.buf, ())), strict=False):
-            terms, constant = linear(index)
-            if terms.keys() == {Var(name)} and terms[Var(name)] > 0:
-                fitting.append(max(1, (axis.extent - 1 - constant) // terms[Var(name)] + 1))
+            others, constant = linear(index)
+            factor = others.pop(Var(name), 0)
+            if factor > 0 and not others:
+                fitting.append(max(1, (axis.extent - 1 - constant) // factor + 1))
     return min(MOST_THREADS, *fitting) if fitting else THREADS
 
 
@@ -250,22 +236,25 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
     read = set(_read(kernel.body))  # an accumulation does not read its accumulator
     for merge in summary(kernel.body).merges:
         read.update(merge.accs[:-1] if read.isdisjoint(merge.accs) else merge.accs)
-    starts, blocks = accumulator_scopes(kernel), dict(holes(kernel.body))
-    shown: dict[tuple[int, ...], dict[str, Store]] = {path: {} for path in blocks}
-    ordered = ("reduce",) if deep else ("reduce", "serial")
-    for path, block in blocks.items():
-        around = Context(kernel.body, path, 0, 0).around
-        depth = min((n for n, x in enumerate(around) if isinstance(x, For) and x.role in ordered), default=len(path))
+    starts, in_turns = accumulator_scopes(kernel), ("reduce",) if deep else ("reduce", "serial")
+
+    def shown(block: Block, path: Path, index: tuple[Var, ...]) -> Block:
+        """Return a block with stores at its end: of what it starts and defines, and of what loops in turns start."""
         names = [start.acc for start in starts.get(path, ())]
-        names += [x.dst for x in block if isinstance(x, Let | Load) and depth == len(path)]
-        index = tuple(Var(name) for x in around[:depth] for name in bound_names(x)) or (0,)
-        shown[path[:depth]] |= {name: Store(f"{name}_out", index, Var(name)) for name in names if name not in read}
-    body = kernel.body
-    for path, stores in shown.items():
-        if path or not isinstance(body[0], Tile):  # what is computed outside of the threads is nobody's
-            end = len(blocks[path])
-            body = splice(body, path, end, end, stores.values())
-    return body
+        names += [x.dst for x in block if isinstance(x, Let | Load)]
+        made = list[Any](block)
+        for n, x in enumerate(block):
+            inside = (*path, n)
+            if isinstance(x, For) and x.role in in_turns:
+                names += [start.acc for at in sorted(starts) if at[: len(inside)] == inside for start in starts[at]]
+            elif hasattr(x, "body"):
+                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, bound_names(x)))))
+        if path or not isinstance(block[0], Tile):  # what is computed outside of the threads is nobody's
+            unread = (name for name in dict.fromkeys(names) if name not in read)
+            made += (Store(f"{name}_out", index or (0,), Var(name)) for name in unread)
+        return tuple(made)
+
+    return shown(kernel.body, (), ())
 
 
 # ---- buffers
@@ -277,23 +266,21 @@ def sized(kernel: Kernel, before: Block | None = None) -> Kernel:
     before: the body when the buffers were declared; where they were longer or shorter than it needed, they stay so, and
     those that nothing accesses any more are left out.
     """
-    now, past = needs(kernel.body), {} if before is None else needs(before).every
-    declared = {param.name: param for param in (*kernel.ins, *kernel.outs)}
-    outs = {store.buf for store in nodes(kernel.body, Store)}.difference(param.name for param in kernel.ins)
+    now, past, declared = needs(kernel.body), needs(before or ()).every, params(kernel)
+    stored = {store.buf for store in nodes(kernel.body, Store)}.difference(param.name for param in kernel.ins)
     names = _read(kernel.body, VALUES)
     indexing = {load.buf for load in nodes(kernel.body, Load) if load.dst in names}
-    params = []
+    ins, outs = list[Param](), list[Param]()
     for name in dict.fromkeys((*declared, *now.every)):
         extents = now.every.get(name, [])
         param = declared.get(name) or Param(name, "i64" if name in indexing else "f32", tuple(extents))
-        if extents and len(extents) == len(param.shape):
+        if len(extents) == len(param.shape):
             least, was = now.hard.get(name, [1] * len(extents)), past.get(name, extents)
             sides = zip(least, extents, param.shape, was, strict=True)
             param = replace(param, shape=tuple(max(low, n + size - old) for low, n, size, old in sides))
         if extents or before is None:
-            params.append(param)
-    ins = tuple(param for param in params if param.name not in outs)
-    return replace(kernel, ins=ins, outs=tuple(param for param in params if param.name in outs))
+            (outs if name in stored else ins).append(param)
+    return replace(kernel, ins=tuple(ins), outs=tuple(outs))
 
 
 def runnable(program: Module) -> bool:

@@ -5,7 +5,7 @@ Summaries are cached on statements, so a query about a block whose parts did not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -134,13 +134,17 @@ def defines(stmt: Stmt) -> str | None:
 @memoised
 def used_names(stmt: Stmt) -> frozenset[str]:
     """Return the names that a statement and its block mention in expressions (buffers and binders are not uses)."""
-    own = [getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over")]
     extra = set(stmt.accs) if isinstance(stmt, AlongAxes | TuplesAlongAxes) else set()
-    return free_names(tuple(own)).union(extra, *map(used_names, getattr(stmt, "body", ())), *_origins(stmt))
+    return own_names(stmt).union(extra, *map(used_names, getattr(stmt, "body", ())))
 
 
-def _origins(stmt: Stmt) -> Iterable[frozenset[str]]:
-    return [free_names(stmt.origin)] if isinstance(stmt, Stage) else []
+def own_names(stmt: Stmt, without: Container[str] = ()) -> frozenset[str]:
+    """Return the names in the expressions of a statement itself, not of its block, nor its labels.
+
+    without: fields that are left out.
+    """
+    own = (f.name for f in type(stmt).fields if f.sort in ("Expr", "Over") and f.name not in without)
+    return free_names(tuple([getattr(stmt, name) for name in own])).difference(getattr(stmt, "gathered", ()))
 
 
 def uses(block: Block) -> frozenset[str]:

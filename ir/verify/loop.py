@@ -12,7 +12,7 @@ from typing import Any
 
 from ..expr import Binary, Var, add, free_names, is_int, linear, multiply, negate, only_sizes, subtract
 from ..facts.layout import bound_ranges, params
-from ..facts.structure import summary
+from ..facts.structure import own_names, summary
 from ..functions import FUNCTIONS
 from ..kernel import Element
 from ..loop import LOOP_ROLES, Accumulate, Carry, For, If, Let, Load, Merge, Scale, Store
@@ -22,7 +22,7 @@ from ..program import Block, Kernel, Stmt
 from ..ranges import Interval, at_ends, below_divisor, interval
 from ..sizes import has_sizes, highest
 from ..text.print_statements import print_expr, print_statement
-from ..tile import AlongAxes, Collective, SharedTile, Stage, Tile
+from ..tile import AlongAxes, Collective, SharedTile, Tile
 
 LOOP_STATEMENTS = (For, If, Load, Let, Accumulate, Merge, Scale, Carry, Store)
 TILE_STATEMENTS = (*LOOP_STATEMENTS, Collective, SharedTile)
@@ -126,9 +126,7 @@ class Check:
 
     def names(self, stmt: Any, scope: Scope) -> Problems:
         """Check that every name of an expression is bound here."""
-        own = tuple(getattr(stmt, f.name) for f in type(stmt).fields if f.sort in ("Expr", "Over"))
-        labels = stmt.gathered if isinstance(stmt, Stage) else ()
-        for name in sorted(free_names(own) - scope.names - self.sums - {*labels}):
+        for name in sorted(own_names(stmt) - scope.names - self.sums):
             yield f"`{name}` is not defined here"
 
     def ranks(self, stmt: Stmt) -> Problems:
