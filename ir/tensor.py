@@ -262,6 +262,11 @@ def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = oper
     return out
 
 
+def terms(graph: TensorGraph) -> list[Any]:
+    """Return all terms of a program, every operand before its readers, each once."""
+    return postorder(out.value for out in graph.outs)
+
+
 def is_condition(e: Expr) -> bool:
     """Return whether an index expression is a truth value: a comparison, or a combination of comparisons."""
     if isinstance(e, bool) or e.__class__ is Not:

@@ -19,7 +19,7 @@ from ...ir.compose import rebuilt
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Var
 from ...ir.program import Kernel
-from ...ir.tensor import Mat, Output, TensorGraph, Term, postorder
+from ...ir.tensor import Mat, Output, TensorGraph, Term, terms
 from ...ir.text.print_statements import print_block
 from ...ir.text.programs import print_program, print_unit, read_unit
 from ...ir.text.read_statements import read_block
@@ -266,7 +266,7 @@ def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[Ten
     """Return a program with a `mat` of the `stored` values alone, and the operands of the `mat`s that it had."""
     done: dict[Any, Term] = {}
     marked: set[Term] = set()
-    for term in postorder(out.value for out in graph.outs):
+    for term in terms(graph):
         if isinstance(term, Mat):
             done[term] = done[term.x]
             marked.add(done[term])

@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder
+from ...ir.tensor import Remap, TensorGraph, Term, operands, terms
 from ...ir.text.tensor import print_lines
 from ...ir.text.torch import print_torch_op
 from ..language.evaluate import Expressions
@@ -250,7 +250,7 @@ class FusionEvents(Events):
         if kind == "siblings":
             several = len(self.decisions.stored) > 1
             return None, f": {'no two stored values are left for it' if several else 'one value is stored'}"
-        readers = [term for term in postorder(out.value for out in self.graph.outs) if begins_at(rule, term)]
+        readers = [term for term in terms(self.graph) if begins_at(rule, term)]
         if not readers:
             return None, _no_last(rule)
         if kind == "share":

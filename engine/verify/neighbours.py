@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 from ...ir import compose
-from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Binary, Call, Not, Sum, Var, add, both, free_names, multiply, rebuild, total
 from ...ir.functions import FUNCTIONS
 from ...ir.kernel import THREAD, Branch, Launch, Replicate
 from ...ir.loop import LOOP_ROLES, Accumulate, For, If, Let, Load, Store
 from ...ir.node import Node, nodes, replace
 from ...ir.program import Block, Kernel, Module
-from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, postorder
+from ...ir.tensor import Const, Elementwise, Input, Output, TensorGraph, Term, axes, dtype, terms
 from ...ir.tile import VIAS, Combine, CombineTuple, Mma, Stage, Sync, Tile, Wait, WaitMma
 from ...ir.verify.kernel import problems
-from ..rewrite.statements.site import Context, holes, places, unused
+from ..rewrite.statements.site import Context, holes, places, splice, unused
 from .drawing import BINARY, EXTENTS, FOLDS, LONGEST, NUMBERS, SHORT, TERM_EXTENTS, UNARY
-from .outcome import Dice, constant, numeral
+from .outcome import ERRORS, Dice, constant, numeral
 from .whole_programs import TooLarge, bound_names, closed, completed, sized
 
 
@@ -54,9 +54,8 @@ def resized(old: int, new: int, multiples: bool = True) -> Callable[[int], int]:
     """Return the change of numbers for a changed extent. multiples: multiples of the extent change too."""
 
     def change(number: int) -> int:
-        if multiples and old > 2 and number and number % old == 0 and number // old <= 512:
-            return number // old * new
-        return new if number == old else number
+        multiple = multiples and old > 2 and number % old == 0 and number // old <= 512
+        return number // old * new if multiple or number == old else number
 
     return change
 
@@ -101,12 +100,11 @@ Edit = Callable[[Any, Context, Dice], Any]  # to another statement, several or n
 def other_statement(kernel: Kernel, dice: Dice) -> Kernel:
     """Return the kernel with one statement of some kinds edited."""
     kinds, edit = dice.pick(EDITS)
-    found = [(path, at) for path, block, at in places(kernel, None) if isinstance(block[at], kinds)]
+    found = [(path, block[at], at) for path, block, at in places(kernel, None) if isinstance(block[at], kinds)]
     if not found:
         return kernel
-    path, at = dice.pick(found)
+    path, statement, at = dice.pick(found)
     context = Context(kernel.body, path, at, at + 1)
-    (statement,) = context.hole
     made = edit(statement, context, dice)
     return replace(kernel, body=context.plug(made if isinstance(made, tuple) else (made,)))
 
@@ -120,17 +118,17 @@ ALTERNATIVES: dict[type, dict[str, tuple[Any, ...]]] = {
 
 def other_field(node: Any, context: Context, dice: Dice) -> Any:
     """Change the role of a loop or an axis, a reduction, the scalar function of a value, or how a copy is done."""
-    if isinstance(node, Tile) and node.axes:
-        at = dice.number(0, len(node.axes) - 1)
-        return replace(node, axes=_with(node.axes, at, other_field(node.axes[at], context, dice)))
-    if isinstance(node, Let) and isinstance(node.val, Call) and len(node.val.args) <= 2:
-        fn = dice.pick((*BINARY, *UNARY))
-        return replace(node, val=Call(fn, (node.val.args * 2)[: FUNCTIONS[fn].arity]))
-    options = ALTERNATIVES.get(type(node))
-    if options is None:
+    match node:
+        case Tile(axes=axes) if axes:
+            at = dice.number(0, len(axes) - 1)
+            return replace(node, axes=_with(axes, at, other_field(axes[at], context, dice)))
+        case Let(val=Call(args=args)) if len(args) <= 2:
+            fn = dice.pick((*BINARY, *UNARY))
+            return replace(node, val=Call(fn, (args * 2)[: FUNCTIONS[fn].arity]))
+    if type(node) not in ALTERNATIVES:
         return node
-    field = dice.pick([*options])
-    return replace(node, **{field: dice.pick(options[field])})
+    field, options = dice.pick([*ALTERNATIVES[type(node)].items()])
+    return replace(node, **{field: dice.pick(options)})
 
 
 def guarded(statement: Any, context: Context, dice: Dice) -> Any:
@@ -216,8 +214,8 @@ def guarded_kernel(kernel: Kernel, dice: Dice) -> Kernel:
         if dice.often(50):
             first = dice.number(0, last)
             last = dice.number(first, last)
-        context = Context(kernel.body, path, first, last + 1)
-        made = replace(kernel, body=context.plug((Branch(dice.pick(conditions), context.hole),)))
+        branch = Branch(dice.pick(conditions), block[first : last + 1])
+        made = replace(kernel, body=splice(kernel.body, path, first, last + 1, (branch,)))
         if not problems(made):
             return made
     return kernel
@@ -239,7 +237,7 @@ def other_axis_extent(graph: TensorGraph, dice: Dice) -> TensorGraph:
     if not found:
         return graph
     old, new = dice.pick(found), numeral(dice, TERM_EXTENTS, 1, SHORT)
-    equal = [x for x in _terms(graph) if isinstance(x, Const) and x.value == old]
+    equal = [x for x in terms(graph) if isinstance(x, Const) and x.value == old]
     changed = _replaced(graph, {x: compose.const(new, x.dtype) for x in equal})
     return renumbered(changed, resized(old, new))  # type: ignore[no-any-return]
 
@@ -251,8 +249,8 @@ def with_numbers(graph: TensorGraph, change: Callable[[int], Any]) -> TensorGrap
 
 def other_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Change a function to a similar one, a constant, or an input to a function of it."""
-    possible, edit = dice.pick(TERM_EDITS)
-    found = [x for x in _terms(graph) if possible(x)]
+    kind, field, among, edit = dice.pick(TERM_EDITS)
+    found = [x for x in terms(graph) if isinstance(x, kind) and getattr(x, field) in among]
     if not found:
         return graph
     chosen = dice.pick(found)
@@ -261,7 +259,7 @@ def other_term(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
     """Add a function of a value to the results."""
-    found = [x for x in _terms(graph) if dtype(x) == "f32" and axes(x)]
+    found = [x for x in terms(graph) if dtype(x) == "f32" and axes(x)]
     if not found:
         return graph
     shown = Elementwise(dice.pick(("copy", "negative", "relu", "exp")), (dice.pick(found),))
@@ -271,41 +269,26 @@ def read_again(graph: TensorGraph, dice: Dice) -> TensorGraph:
 
 TERM_CHANGES = (other_axis_extent, other_axis_extent, other_term, other_term, other_term, read_again)
 ALIKE = {fn: tuple(other for other in group if other != fn) for group in (UNARY, BINARY) for fn in group}
-# Which terms may change, and to what.
-TERM_EDITS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Dice], Term]], ...] = (
-    (
-        lambda x: isinstance(x, Elementwise) and x.fn in ALIKE,
-        lambda x, dice: Elementwise(dice.pick(ALIKE[x.fn]), x.args),
-    ),
-    (
-        lambda x: isinstance(x, Const) and x.dtype in ("f32", "i64"),
-        lambda x, dice: compose.const(constant(dice, NUMBERS), x.dtype),
-    ),
-    (
-        lambda x: isinstance(x, Input) and x.dtype == "f32",
-        lambda x, dice: Elementwise(dice.pick(UNARY), (x,)),
-    ),
+# Which terms may change, by their class and one of their fields, and to what.
+TERM_EDITS: tuple[tuple[type[Term], str, Container[str], Callable[[Any, Dice], Term]], ...] = (
+    (Elementwise, "fn", ALIKE, lambda x, dice: Elementwise(dice.pick(ALIKE[x.fn]), x.args)),
+    (Const, "dtype", ("f32", "i64"), lambda x, dice: compose.const(constant(dice, NUMBERS), x.dtype)),
+    (Input, "dtype", ("f32",), lambda x, dice: Elementwise(dice.pick(UNARY), (x,))),
 )
-
-
-def _terms(graph: TensorGraph) -> list[Term]:
-    return postorder(out.value for out in graph.outs)
 
 
 def _replaced(graph: TensorGraph, others: dict[Term, Term]) -> TensorGraph:
     """Return the program with some terms replaced."""
-
-    @functools.cache
-    def new(term: Term) -> Term:
-        return others[term] if term in others else compose.rebuilt(term, new)
-
-    outs = tuple(replace(out, value=new(out.value)) for out in graph.outs)
+    made = dict(others)
+    for term in terms(graph):
+        made.setdefault(term, compose.rebuilt(term, made.__getitem__))
+    outs = tuple(replace(out, value=made[out.value]) for out in graph.outs)
     return TensorGraph(graph.name, graph.ins, outs)
 
 
 def _lean(graph: TensorGraph) -> TensorGraph:
     """Keep the inputs that are still read, and give results all their axes."""
-    ins = sorted((x for x in _terms(graph) if isinstance(x, Input)), key=lambda x: x.name)
+    ins = sorted((x for x in terms(graph) if isinstance(x, Input)), key=lambda x: x.name)
     outs = (replace(out, axes=tuple(dict.fromkeys((*out.axes, *axes(out.value))))) for out in graph.outs)
     return TensorGraph(graph.name, tuple(ins), tuple(outs))
 
@@ -319,11 +302,8 @@ def smaller_programs(program: Module) -> Iterator[Module]:
         yield from (_with(program, n) for n in range(len(program)))
     for n, kernel in enumerate(program):
         for body in _smaller(kernel):
-            try:
-                made = closed(replace(kernel, body=body), kernel.body)
-            except (DplcError, TooLarge, ValueError, TypeError, LookupError):
-                continue
-            yield _with(program, n, made)
+            with contextlib.suppress(*ERRORS, TooLarge):
+                yield _with(program, n, closed(replace(kernel, body=body), kernel.body))
 
 
 def _smaller(kernel: Kernel) -> Iterator[Block]:

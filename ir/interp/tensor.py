@@ -6,7 +6,9 @@ operation passes it on, and an output that holds any is an error.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ from ..tensor import (
     axes,
     dtype,
     factors,
-    postorder,
+    terms,
 )
 from .loop import fold_tuples
 from .scalar import KINDS, as_kind, evaluate
@@ -76,7 +78,7 @@ def values(graph: TensorGraph, data: Mapping[str, Any], real: bool = False) -> d
     meaning = _Meaning({x.name: np.asarray(data[x.name]) for x in graph.ins}, real)
     # constants such as -inf and rows that are wholly masked make inf and nan on purpose
     with np.errstate(all="ignore"):
-        for term in postorder(out.value for out in graph.outs):
+        for term in terms(graph):
             value, bad = meaning.value(term)
             if real and dtype(term) in FLOATS:
                 bad = _any(bad, ~np.isfinite(value))
@@ -232,9 +234,4 @@ def _selected(condition: Array, a: TermValue, b: TermValue) -> Array | None:
 
 def _any(*masks: Array | None) -> Array | None:
     given = [mask for mask in masks if mask is not None]
-    if not given:
-        return None
-    combined = given[0]
-    for mask in given[1:]:
-        combined = combined | mask
-    return combined
+    return functools.reduce(operator.or_, given) if given else None
