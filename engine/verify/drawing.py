@@ -32,7 +32,7 @@ from .meaning import COUNT
 from .outcome import Dice, constant, numeral
 
 EXTENTS = (4, 8, 2, 16, 3, 5, 1, 32, 7, 12, 6, 13)
-LONGEST = 64  # of the extents that a rule names
+LONGEST, SHORT = 64, 12  # of the extents that a rule names; in a term one long axis is enough
 UNKNOWN = 4  # the extent of a loop whose end is computed
 ROLES = ("BLOCK", "THREAD", "REG")
 IN_TURNS = ("reduce", "serial")
@@ -52,10 +52,11 @@ Scope = tuple[Axis, ...]  # the axes and loops around a position, outermost firs
 
 
 class Drawing:
-    """The variables of the pattern of a rule with the values that they got, by name."""
+    """The variables of the pattern of a rule with the values that they got, by name; and choices of the dice."""
 
     def __init__(self, rule: Rule, dice: Dice):
         self.rule, self.dice = rule, dice
+        self.number, self.often, self.pick = dice.number, dice.often, dice.pick
         self.values: dict[str, Any] = {}
 
     def known(self, name: str | None, draw: Callable[..., Any], *args: Any) -> Any:
@@ -68,7 +69,7 @@ class Drawing:
 
     def one_of(self, name: str, options: Sequence[Any], constants: Container[str] = ()) -> Any:
         """Return the value of a variable that is one of some options. constants: the names that are no variables."""
-        return name if name in constants else self.known(name, self.dice.pick, options)
+        return name if name in constants else self.known(name, self.pick, options)
 
 
 class Instance(Drawing):
@@ -85,18 +86,18 @@ class Instance(Drawing):
 
     def program(self) -> Module:
         """Return the kernel, its buffers still undeclared. Raises DplcError for an unsupported pattern."""
-        pattern, dice = self.rule.match, self.dice
+        pattern = self.rule.match
         if isinstance(pattern[0], c.Unit):
             pattern = pattern[0].body
         if self.rule.level != "tile" or any(call.fn == "Tile" for call in calls(pattern)):
             return (Kernel("subject", (), (), self.block(pattern, ())),)
-        scope = tuple(Axis(name, dice.pick((4, 8, 3, 16)), role) for name, role in dice.pick(FRAMES).items())
+        scope = tuple(Axis(name, self.pick((4, 8, 3, 16)), role) for name, role in self.pick(FRAMES).items())
         body = self.block(pattern, scope)
-        if dice.often(30):  # the pattern as a whole comes again
-            body = (For("again", 0, dice.number(2, 3), body),)
-        body += self.run(scope) if dice.often(30) else ()
-        if self.copies and dice.often(40):
-            body += self.read(replace(dice.pick(self.copies), slot=0), scope)
+        if self.often(30):  # the pattern as a whole comes again
+            body = (For("again", 0, self.number(2, 3), body),)
+        body += self.run(scope) if self.often(30) else ()
+        if self.copies and self.often(40):
+            body += self.read(replace(self.pick(self.copies), slot=0), scope)
         return (Kernel("subject", (), (), (Tile(scope, body),)),)
 
     # ---- the pattern
@@ -112,7 +113,7 @@ class Instance(Drawing):
         shape = shape_of(node)
         if shape is None:
             raise DplcError("beyond the generator", node.span)
-        many = self.dice.number(1, 2) if getattr(node, "repeat", None) else 1
+        many = self.number(1, 2) if getattr(node, "repeat", None) else 1
         return tuple(made for _ in range(many) for made in self.filled(shape, scope))
 
     def filled(self, shape: Shape, scope: Scope) -> Block:
@@ -120,8 +121,8 @@ class Instance(Drawing):
         made = self.node(shape, scope)
         match made:
             case Tile():
-                scope = tuple(replace(axis, role=axis.role or self.dice.pick(ROLES)) for axis in made.axes)
-                if self.dice.often(50):
+                scope = tuple(replace(axis, role=axis.role or self.pick(ROLES)) for axis in made.axes)
+                if self.often(50):
                     scope = tuple(sorted(scope, key=lambda axis: ROLES.index(axis.role)))  # type: ignore[arg-type]
                 made = replace(made, axes=scope)
             case For():
@@ -157,12 +158,11 @@ class Instance(Drawing):
 
     def several(self, field: Field, scope: Scope, role: str | None) -> tuple[Any, ...]:
         """Return the elements of a run in a list: axes of a tile, an index, axes of a reduction."""
-        pick = self.dice.pick
         if field.sort != "Axis":
-            return self.index(scope) if field.name == "idx" else (Var(pick(parallel(scope) or ("t",))),)
+            return self.index(scope) if field.name == "idx" else (Var(self.pick(parallel(scope) or ("t",))),)
         roles = (role,) if role in ROLES else ROLES
-        number = range(pick((1, 2, 1, 2, 1, 2, 0)))
-        return tuple(Axis(self.fresh(pick("abcde")), pick((2, 4, 3, 8)), pick(roles)) for _ in number)
+        number = range(self.pick((1, 2, 1, 2, 1, 2, 0)))
+        return tuple(Axis(self.fresh(self.pick("abcde")), self.pick((2, 4, 3, 8)), self.pick(roles)) for _ in number)
 
     def value(self, field: Field, node: Any, scope: Scope) -> Any:
         """Return the value of a field, or of an element of a list."""
@@ -175,7 +175,7 @@ class Instance(Drawing):
         if name and (field.sort == "Name" or name in CLOSED.get(field.sort, ())):
             return name
         if field.sort in ("Expr", "Over"):
-            if name and (name in self.defined or any(axis.name == name for axis in scope)):
+            if name in (*self.defined, *(axis.name for axis in scope)):
                 return Var(name)
             if isinstance(node, c.Operation):
                 sides = field if node.op in ("and", "or") else For.by_name["stop"]
@@ -190,20 +190,23 @@ class Instance(Drawing):
         if field.sort == "Name":
             return self.fresh("n")
         if options := ROLES if field == Axis.by_name["role"] else self.options.get(field.sort):
-            return self.dice.pick(options)
-        axis = self.dice.pick(scope or (Axis("i", UNKNOWN),))
-        if field.name in ("cond", "when"):
-            return binary("<", Var(axis.name), self.dice.number(1, max(2, axis.extent + 1)))
-        if field.name in ("stop", "step", "extent"):
-            return numeral(self.dice, EXTENTS, 1, LONGEST)
-        if field.name in ("val", "vals"):
-            return Call("multiply", (Var(axis.name), 2)) if self.dice.often(50) else Var(self.fresh("x"))
-        return 0 if field.name in ("start", "slot", "origin") else Var(axis.name)
+            return self.pick(options)
+        axis = self.pick(scope or (Axis("i", UNKNOWN),))
+        match field.name:
+            case "cond" | "when":
+                return binary("<", Var(axis.name), self.number(1, max(2, axis.extent + 1)))
+            case "stop" | "step" | "extent":
+                return numeral(self.dice, EXTENTS, 1, LONGEST)
+            case "val" | "vals":
+                return Call("multiply", (Var(axis.name), 2)) if self.often(50) else Var(self.fresh("x"))
+            case "start" | "slot" | "origin":
+                return 0
+        return Var(axis.name)
 
     def copied(self, stage: Stage, scope: Scope) -> Stage:
         """Return a copy of a box of one or two dimensions, whose origin moves with the enclosing loop."""
-        count = len(stage.box) or self.dice.number(1, 2)
-        box = tuple(Axis(f"x{d}", self.dice.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
+        count = len(stage.box) or self.number(1, 2)
+        box = tuple(Axis(f"x{d}", self.pick((4, 8, 16, 32, 5)), None, d) for d in range(count))
         loops = in_turns(scope)
         turn = Var(loops[-1]) if loops else 0
         origin = (*(0,) * (count - 1), multiply(turn, box[-1].extent))
@@ -212,20 +215,20 @@ class Instance(Drawing):
     # ---- runs
     def run(self, scope: Scope, spare: bool = False) -> Block:
         """Return statements that are allowed here. spare: often none at all."""
-        if spare and not self.dice.often(35):
+        if spare and not self.often(35):
             return ()
         waiting, self.unread = self.unread, []
         body: Block = tuple(made for stage in waiting for made in self.read(stage, scope))
         makers = [self.total, self.product] if len(parallel(scope)) > 1 else [self.total]
         makers += [] if in_turns(scope) else [self.pointwise, self.row]
-        for _ in range(self.dice.pick((0, 1, 1) if waiting else (1, 1, 1, 2))):
-            body += self.dice.pick(makers)(scope)
+        for _ in range(self.pick((0, 1, 1) if waiting else (1, 1, 1, 2))):
+            body += self.pick(makers)(scope)
         return body
 
     def row(self, scope: Scope) -> Block:
         """Return a free loop over a row, as long as a loop of the pattern."""
         known = [value for value in self.values.values() if isinstance(value, int) and value > 1]
-        axis = Axis(self.fresh("l"), self.dice.pick([*known, 8, 5]), "free")
+        axis = Axis(self.fresh("l"), self.pick([*known, 8, 5]), "free")
         return (For(axis.name, 0, axis.extent, self.pointwise((*scope, axis)), "free"),)
 
     def fresh(self, hint: str) -> str:
@@ -234,12 +237,12 @@ class Instance(Drawing):
 
     def index(self, scope: Scope, whole: bool = False) -> tuple[Any, ...]:
         """Return an index of some names in scope, or of all of them: one by one, or as one number."""
-        if len(scope) > 1 and self.dice.often(35):  # the second one varies fastest
+        if len(scope) > 1 and self.often(35):  # the second one varies fastest
             flat: Any = 0
-            for axis in scope if whole else (self.dice.pick(scope[:-1]), scope[-1]):
+            for axis in scope if whole else (self.pick(scope[:-1]), scope[-1]):
                 flat = add(multiply(flat, axis.extent), Var(axis.name))
             return (flat,)
-        some = () if whole else tuple(axis for axis in scope if self.dice.often(60)) or scope[-1:]
+        some = () if whole else tuple(axis for axis in scope if self.often(60)) or scope[-1:]
         return tuple(Var(axis.name) for axis in some or scope) or (0,)
 
     def computed(self, *indices: tuple[Any, ...], buffer: str | None = None, to: tuple[Any, ...] = ()) -> Block:
@@ -247,7 +250,7 @@ class Instance(Drawing):
         loads = [Load(self.fresh("v"), buffer or self.fresh("X"), index) for index in indices]
         values = [Var(load.dst) for load in loads]
         lets = [Let(self.fresh("p"), Call("multiply", tuple(values)))] if len(values) > 1 else []
-        value, fn = (Var(lets[0].dst), "add") if lets else (values[0], self.dice.pick(FOLDS[:2]))
+        value, fn = (Var(lets[0].dst), "add") if lets else (values[0], self.pick(FOLDS[:2]))
         return (*loads, *lets, Store(self.fresh("Y"), to, value) if to else Accumulate(self.fresh("acc"), fn, value))
 
     def total(self, scope: Scope) -> Block:
@@ -261,7 +264,7 @@ class Instance(Drawing):
         cells = [stage.slot] if stage.depth > 1 else []
         for axis in stage.box:
             fitting = [Var(x.name) for x in scope if x.role not in IN_TURNS and x.extent <= axis.extent]
-            cells.append(self.dice.pick([*fitting, self.dice.number(0, axis.extent - 1)]))
+            cells.append(self.pick([*fitting, self.number(0, axis.extent - 1)]))
         return self.computed(tuple(cells), buffer=stage.dst)
 
     def product(self, scope: Scope) -> Block:
@@ -269,7 +272,7 @@ class Instance(Drawing):
         loops = in_turns(scope)
         i, j, k = map(Var, (*parallel(scope)[-2:], loops[-1] if loops else self.fresh("k")))
         body = self.computed((i, k), (k, j))
-        return body if loops else (For(k.name, 0, self.dice.pick((4, 8, 6)), body, "reduce"),)
+        return body if loops else (For(k.name, 0, self.pick((4, 8, 6)), body, "reduce"),)
 
 
 def name_of(node: Any) -> str | None:
@@ -296,7 +299,6 @@ PARTIAL = ("sqrt", "log", "less", "logical_and", "equal", "logical_not")  # of s
 TERM_EXTENTS = (3, 4, 2, 5, 7)
 # What reads the root of a pattern, by its dtype.
 AROUND = {"f32": ("copy", "add", "exp"), "i64": ("copy", "add"), "b8": ("copy", "logical_or")}
-LONGEST_TERM, SHORT = 64, 12  # of the extents that a rule names: one long axis is enough
 
 
 class TermInstance(Drawing):
@@ -305,7 +307,7 @@ class TermInstance(Drawing):
     def __init__(self, rule: Rule, dice: Dice, fusion: bool = False):
         super().__init__(rule, dice)
         self.fusion = fusion
-        most = (LONGEST_TERM, SHORT, SHORT, SHORT)
+        most = (LONGEST, SHORT, SHORT, SHORT)
         self.axes = tuple(Axis(name, numeral(dice, TERM_EXTENTS, 1, n)) for name, n in zip("ijkl", most, strict=True))
         self.ins: list[Input] = []
 
@@ -317,16 +319,16 @@ class TermInstance(Drawing):
         for name in [*self.rule.left][0 if several else -1 :]:
             root = self.variable(name, "f32")
             around = AROUND.get(dtype(root), AROUND["i64"])
-            fn = self.dice.pick(around if isinstance(root, Input | Const | Index | Mat) else ("", *around))
+            fn = self.pick(around if isinstance(root, Input | Const | Index | Mat) else ("", *around))
             if fn:
                 root = Elementwise(fn, (root,) * FUNCTIONS[fn].arity)
             outs.append(root)
-            if self.fusion and self.dice.often(50):
-                outs.append(Elementwise(self.dice.pick(("sqrt", "relu", "tanh")), (root,)))
-        if self.dice.often(25):
+            if self.fusion and self.often(50):
+                outs.append(Elementwise(self.pick(("sqrt", "relu", "tanh")), (root,)))
+        if self.often(25):
             outs.append(Elementwise("copy", (self.leaf("f32"),)))
         shown = tuple(Output(f"out{n}", axes(value), value) for n, value in enumerate(dict.fromkeys(outs)))
-        return TensorGraph(f"g{self.dice.number(0, 99)}", tuple(self.ins), shown)  # the name decides the inputs too
+        return TensorGraph(f"g{self.number(0, 99)}", tuple(self.ins), shown)  # the name decides the inputs too
 
     # ---- the pattern
     def value(self, term: c.ValueTerm | None, kind: str) -> Term:
@@ -353,9 +355,9 @@ class TermInstance(Drawing):
                 return compose.fold(part, self.over(term.over, args[0]), args)
             case c.CaseTerm():
                 a, b = self.value(term.a, kind), self.value(term.b, kind)
-                return Case(binary("<", self.dice.pick(self.axes), self.dice.number(1, 3)), a, b)
+                return Case(binary("<", self.pick(self.axes), self.number(1, 3)), a, b)
             case c.IndexTerm():
-                return Index(self.dice.pick(self.axes))
+                return Index(self.pick(self.axes))
             case c.FunctionTerm():
                 return self.applied(term, kind)
         return self.leaf(kind)
@@ -371,7 +373,7 @@ class TermInstance(Drawing):
         fitting = [fn for fn in (*UNARY, *BINARY, *PARTIAL) if fixed <= FUNCTIONS[fn].arity <= most]
         fn = self.one_of(term.fn, fitting or BINARY, FUNCTIONS)
         arity = FUNCTIONS[fn].arity
-        taking = [self.dice.pick(runs) for _ in range(arity - fixed)] if runs else []
+        taking = [self.pick(runs) for _ in range(arity - fixed)] if runs else []
         args: list[Term] = []
         for n, operand in enumerate(term.operands):
             for _ in range(taking.count(n) if n in runs else 1):
@@ -380,11 +382,11 @@ class TermInstance(Drawing):
 
     def place(self, fn: str, position: int, kind: str) -> str:
         """Return the dtype that an argument should have."""
-        function = FUNCTIONS[fn]
-        if function.kind == LOGICAL or (function.kind == SELECT and position == 0):
+        works = FUNCTIONS[fn].kind
+        if works == LOGICAL or (works == SELECT and position == 0):
             return "b8"
-        if function.kind == CAST:
-            return "f32" if fn in HELD else self.dice.pick((fn, "f32", "i64"))
+        if works == CAST:
+            return "f32" if fn in HELD else self.pick((fn, "f32", "i64"))
         return "f32" if kind == "b8" else kind
 
     def over(self, wanted: tuple[c.AxisTerm | c.RunTerm, ...], x: Term) -> tuple[Axis, ...]:
@@ -397,7 +399,7 @@ class TermInstance(Drawing):
 
     def read(self, name: str, indices: c.Nodes) -> Term:
         """Return `x[i, k + 1]`: an input that is longer than the axes of the pattern, the same for every read of x."""
-        extent = LONGEST_TERM if len(indices) < 3 else SHORT
+        extent = LONGEST if len(indices) < 3 else SHORT
         own = tuple(Axis(f"{name}_{n}", extent) for n in range(len(indices)))
         x = self.known(name, self.stored, Input(name, own))
         named = {axis: self.axis(axis) for axis in sorted(names_in(indices))}
@@ -414,35 +416,35 @@ class TermInstance(Drawing):
         own = axes(x)
         if not own:
             return x
-        axis = self.dice.pick(own)
+        axis = self.pick(own)
         others = [other for other in self.axes if other not in own]
-        other = self.dice.pick(others) if others and self.dice.often(50) else axis
+        other = self.pick(others) if others and self.often(50) else axis
         shorter = -(-other.extent // axis.extent)
         ways = [
             subtract(axis.extent - 1, other), other, add(other, axis.extent - other.extent), multiply(other, 2),
             floordiv(other, shorter), floordiv(other, 2),
         ]  # fmt: skip
         inside = [e for e in ways if e is not axis and interval(e)[0] >= 0 and interval(e)[1] < axis.extent]
-        return compose.remap(x, {axis: self.dice.pick(inside)})
+        return compose.remap(x, {axis: self.pick(inside)})
 
     # ---- leaves
     def leaf(self, kind: str) -> Term:
         """Return an input over some axes; sometimes a number, a computed value, or an input of another dtype."""
         if kind == COUNT:  # of elements: 1 or more
             return Elementwise("add", (Elementwise("abs", (self.input("f32"),)), compose.const(1.0)))
-        choice = self.dice.number(0, 9)
+        choice = self.number(0, 9)
         if choice > 7 and kind != "b8" and not self.fusion:
             return compose.const(constant(self.dice, NUMBERS), kind)
         if kind == "f32" and (self.fusion or choice == 6):
             return self.computed(self.input(kind))
         if kind == "f32" and choice == 7:
-            kind = self.dice.pick(("f16", "i64"))
+            kind = self.pick(("f16", "i64"))
         known = [x for x in self.ins if x.dtype == kind]
-        return self.dice.pick(known) if choice == 5 and known else self.input(kind)
+        return self.pick(known) if choice == 5 and known else self.input(kind)
 
     def input(self, kind: str) -> Input:
-        some = tuple(axis for axis in self.axes if self.dice.often(50)) or self.axes[:1]
-        prefix = "weight" if self.dice.often(30) else "x"
+        some = tuple(axis for axis in self.axes if self.often(50)) or self.axes[:1]
+        prefix = "weight" if self.often(30) else "x"
         return self.stored(Input(f"{prefix}{len(self.ins)}", some, kind))
 
     def stored(self, x: Input) -> Input:
@@ -453,8 +455,8 @@ class TermInstance(Drawing):
         """Return a value that is not an input: a product, a sum or a function of x."""
         if not isinstance(x, Input | Const) or dtype(x) == "b8":
             return x
-        if self.dice.often(30):
+        if self.often(30):
             x = Elementwise("multiply", (x, self.input(dtype(x))))
-        if axes(x) and self.dice.often(40):
-            return Reduce("add", (self.dice.pick(axes(x)),), x)
-        return Elementwise(self.dice.pick(("exp", "negative", "copy")), (x,))
+        if axes(x) and self.often(40):
+            return Reduce("add", (self.pick(axes(x)),), x)
+        return Elementwise(self.pick(("exp", "negative", "copy")), (x,))
