@@ -106,11 +106,16 @@ def _term(graph: TensorGraph, size: Size, dice: random.Random) -> WithSize | Non
         verify(made)
     except (DplcError, TypeError, ValueError):  # not for every number, or an extent that is none
         return None
-    terms = postorder(out.value for out in made.outs)
-    if any(math.prod(highest(axis.extent) for axis in axes(term)) > MOST_ELEMENTS for term in terms):
+    if exceeds(made, MOST_ELEMENTS):
         return None
     each = at_numbers(made, size).items()  # a captured program has no empty input
     return made, {n: there for n, there in each if all(axis.extent for x in there.ins for axis in x.axes)}, size
+
+
+def exceeds(graph: TensorGraph, most: int) -> bool:
+    """Return whether a value of a program may have more elements than that."""
+    terms = postorder(out.value for out in graph.outs)
+    return any(math.prod(highest(axis.extent) for axis in axes(term)) > most for term in terms)
 
 
 def _torch(graph: TorchGraph, size: Size, dice: random.Random) -> WithSize | None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from operator import attrgetter
 from types import NoneType
 from typing import Any
 
@@ -15,26 +12,24 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp import tensor as meaning
 from ...ir.interp import torch as torch_meaning
 from ...ir.program import Param
-from ...ir.tensor import TensorGraph, axes, postorder
+from ...ir.tensor import TensorGraph
 from ...ir.torch import TorchGraph
 from ...ir.verify.tensor import verify
 from ..kernels.examples import attempts, lower_with, torch_subject
-from ..language import core as s
 from ..language.rule import Rule, RuleSet
-from ..rewrite.torch_rules.lower import TorchRule, compile_rules
-from ..rewrite.torch_rules.pattern import NotApplicable
+from ..rewrite.torch_rules.lower import compile_rules
+from ..rewrite.torch_rules.pattern import NotApplicable, StatementPattern
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, agree, said, unlike
-from .sized import Checker, faults
+from .sized import Checker, exceeds, faults
 from .torch_subjects import (
     NoSubject,
     edited,
     exchanged,
     extents,
+    fillings,
     from_schema,
     perturbed,
     retyped,
-    sample,
-    ways_to_fill,
     with_op,
 )  # fmt: skip
 
@@ -72,8 +67,8 @@ class TorchChecker(Checker):
                 found = [torch_subject(example)]
                 ops = [op.op for op in found[0].body]
                 if rule.family and ops:
-                    pairs = zip(_calls(member), _calls(rule), strict=True)
-                    others = {old.fn: new.fn for old, new in pairs if old.fn != new.fn}
+                    pairs = zip(map(StatementPattern, member.match), compiled.patterns, strict=True)
+                    others = {old.op: new.op for old, new in pairs if old.op != new.op}
                     if not others or not others.keys() <= {*ops}:
                         others = {compiled.key if compiled.key in ops else ops[0]: compiled.key}
                     for old, new in others.items():
@@ -102,13 +97,28 @@ class TorchChecker(Checker):
         outcome, compiled, graph = Outcome(), self.compiled[rule.name], subject.value
         refused = [str(error) for error in attempts(compiled, graph, {}) if isinstance(error, NotApplicable)]
         outcome.refusals.update(guard.reason for text in refused for guard in rule.guards if guard.reason in text)
+
+        def fire(program: TorchGraph) -> list[TensorGraph]:
+            """Return the Tensor IR of a program if the rule fires on it. Raises the errors of the rule."""
+            try:
+                made, fired = lower_with(compiled, program, self.rules)
+            except DplcError:  # refused, by it or by another
+                return []
+            except ERRORS:
+                known = NotApplicable | DplcError | NoneType
+                if all(isinstance(error, known) for error in attempts(compiled, program, {})):
+                    return []
+                raise
+            return [made] if fired else []
+
         with faults(subject):
-            found = self._lowered(compiled, graph)
+            found = fire(graph)
         for made in found:
             try:
                 problem = self._differs(rule, graph, made, subject.seed, sized=False)
             except NoSubject:
-                return Outcome(valid=False, refusals=outcome.refusals)
+                outcome.valid = False
+                return outcome
             if problem:
                 raise Wrong(subject, problem, self.becomes(made))
             outcome.firings += 1
@@ -116,20 +126,8 @@ class TorchChecker(Checker):
                 if other is not compiled:
                     fired = sum(error is None for error in attempts(other, graph, self.table))
                     outcome.overlaps[other.rule.name] += fired
-            self.check_at_a_size(rule, subject, graph, functools.partial(self._lowered, compiled))
+            self.check_at_a_size(rule, subject, graph, fire)
         return outcome
-
-    def _lowered(self, compiled: TorchRule, graph: TorchGraph) -> list[TensorGraph]:
-        """Return the Tensor IR of a program if the rule fires on it. Raises the errors of the rule."""
-        try:
-            made, fired = lower_with(compiled, graph, self.rules)
-        except DplcError:  # refused, by it or by another
-            return []
-        except ERRORS:
-            if all(isinstance(error, NotApplicable | DplcError | NoneType) for error in attempts(compiled, graph, {})):
-                return []
-            raise
-        return [made] if fired else []
 
     def _differs(
         self, rule: Rule, program: TorchGraph, became: TensorGraph, seed: int, sized: bool = True
@@ -138,9 +136,7 @@ class TorchChecker(Checker):
 
         Raises NoSubject if torch has no result, or if a value of the Tensor IR has too many elements to compute here.
         """
-        terms = postorder(out.value for out in became.outs)
-        large = any(math.prod(axis.extent for axis in axes(term)) > LARGEST for term in terms)
-        wanted = None if large else self.wanted(program, seed)
+        wanted = None if exceeds(became, LARGEST) else self.wanted(program, seed)
         if wanted is None:
             raise NoSubject("nothing to compare with")
         tensors, results = wanted
@@ -158,16 +154,15 @@ class TorchChecker(Checker):
     def wanted(self, graph: TorchGraph, seed: int) -> Any:
         """Return (tensors, the results of torch), or None if torch has no result or not always the same."""
         judged = not any(op.op in SMOOTH and op.types[0].shape[-1] == 1 for op in graph.body)
-        for limit, unit in ways_to_fill(graph) if judged else ():
-            tensors = {param.name: sample(param, seed, limit, unit) for param in graph.ins}
+        for tensors in fillings(graph, seed) if judged else ():
             try:
                 first, second = (torch_meaning.run(graph, tensors) for _ in range(2))
             except Exception:  # torch raises whatever it likes
                 continue
             # bits of one dtype read as another are not the same in float64
             fits = all(tuple(tensor.shape) == out.shape for tensor, out in zip(first, graph.outs, strict=True))
-            pairs = [(_array(a), _array(b)) for a, b in zip(first, second, strict=True)]
-            if fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in pairs)):
+            arrays = zip(map(_array, first), map(_array, second), strict=True)
+            if fits and (_undefined(graph) or all(agree(a, b, 0.0).all() for a, b in arrays)):
                 return tensors, first
         return None
 
@@ -176,16 +171,10 @@ def _undefined(graph: TorchGraph) -> bool:
     return any(UNWRITTEN in op.op for op in graph.body)
 
 
-def _calls(rule: Rule) -> list[Any]:
-    """Return the calls that a pattern consists of."""
-    return list(map(attrgetter("value"), rule.match))
-
-
 def _fixed(rule: Rule) -> dict[str, Any]:
     """Return the fields to which the pattern gives a value."""
-    given = {item.name: item.value for item in _calls(rule)[-1].items if isinstance(item, s.Keyword)}
-    found = {name: v.value if isinstance(v, s.Text) else s.constant_of(v) for name, v in given.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    keywords = StatementPattern(rule.match[-1]).keywords
+    return {name: value for name, value in keywords.items() if isinstance(value, int | float | str)}
 
 
 def _array(tensor: Any) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
@@ -22,6 +22,7 @@ MOST_ELEMENTS = 1 << 17  # of a tensor: rules for long rows are met by their exa
 SHORT = 3  # of a dimension that is added: tensors stay small
 DEEPER = 2  # dimensions that the members of a family may have more than the example
 DTYPE_OF = {f"torch.{name}": short for short, name in DTYPES.items()}
+T = TypeVar("T")
 WEAK = ("f32", "i64", "b8", "i32", "f16")
 
 
@@ -34,7 +35,7 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
     import torch
 
     dice = torch.Generator().manual_seed(seed * 7919 + sum(map(ord, param.name)))
-    shape = tuple(int(n) for n in param.shape)
+    shape = param.shape
     if param.dtype == "b8":
         return torch.rand(shape, generator=dice) < 0.5
     if param.dtype.startswith(("i", "u")):
@@ -49,38 +50,37 @@ def limit_of(graph: TorchGraph) -> int:
     return min((n for param in graph.ins for n in param.shape if n > 1), default=2)
 
 
-def ways_to_fill(graph: TorchGraph) -> tuple[tuple[int, bool], ...]:
-    """Return pairs (bound of indices, whether floats lie between 0 and 1), in the order to try them."""
-    return (limit_of(graph), False), (limit_of(graph), True), (1, False)
+def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield tensors for the inputs, by name, in the order to try them: torch may refuse some indices and floats."""
+    for limit, unit in ((limit_of(graph), False), (limit_of(graph), True), (1, False)):
+        yield {param.name: sample(param, seed, limit, unit) for param in graph.ins}
 
 
 def retyped(graph: TorchGraph) -> TorchGraph:
     """Return the graph with the types that torch gives. Raises NoSubject if torch rejects it."""
-    *ways, last = ways_to_fill(graph)
-    for way in ways:
-        with contextlib.suppress(NoSubject):
-            return _typed(graph, *way)
-    return _typed(graph, *last)
-
-
-def _typed(graph: TorchGraph, limit: int, unit: bool) -> TorchGraph:
     if any(math.prod(param.shape) > MOST_ELEMENTS for param in graph.ins):
         raise NoSubject("not small tensors")
-    tensors = {param.name: sample(param, limit=limit, unit=unit) for param in graph.ins}
-    body: list[TorchOp] = []
-    try:
-        for op in graph.body:
-            given = dict(op.args)
-            pair = [tensors[x.name] for x in map(given.get, ("grad_output", "self")) if isinstance(x, Var)]
-            if len(pair) > 1 and pair[0].shape[:1] != pair[1].shape[:1]:  # PyTorch's pools overrun then
-                raise NoSubject("a gradient of another batch than its input's")
-            made = tensors[op.dst] = applied(op, tensors)
-            body.append(replace(op, types=tuple(map(_type, made if isinstance(made, tuple | list) else (made,)))))
-    except Exception as error:  # torch raises whatever it likes
-        raise NoSubject(str(error)) from None
-    outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
-    used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
-    return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, tuple(body))
+    refusal = ""
+    for tensors in fillings(graph):
+        try:
+            body = tuple(_typed(op, tensors) for op in graph.body)
+            outs = tuple(Param(param.name, *values(_type(tensors[param.name]))) for param in graph.outs)
+        except Exception as error:  # torch raises whatever it likes
+            refusal = str(error)
+        else:
+            used = {out.name for out in outs}.union(*(free_names(op.args) for op in body))
+            return TorchGraph(graph.name, tuple(p for p in graph.ins if p.name in used), outs, body)
+    raise NoSubject(refusal)
+
+
+def _typed(op: TorchOp, tensors: dict[str, Any]) -> TorchOp:
+    """Return an op with the types of its results, which are added to the tensors."""
+    given = dict(op.args)
+    pair = [tensors[x.name] for x in map(given.get, ("grad_output", "self")) if isinstance(x, Var)]
+    if len(pair) > 1 and pair[0].shape[:1] != pair[1].shape[:1]:  # PyTorch's pools overrun then
+        raise NoSubject("a gradient of another batch than its input's")
+    made = tensors[op.dst] = applied(op, tensors)
+    return replace(op, types=tuple(map(_type, made if isinstance(made, tuple | list) else (made,))))
 
 
 def _type(tensor: Any) -> TensorType:
@@ -145,14 +145,13 @@ def scaled(graph: TorchGraph, dice: Dice) -> TorchGraph:
     if not (found := extents(graph)):
         return graph
     old, by = dice.pick(found), dice.number(2, 4)
+    change = exchanged(old, old * by)
 
     def other(items: tuple[int, ...]) -> tuple[int, ...]:
-        if math.prod(items) != old or len(items) == 1:
-            return exchanged(old, old * by)(items)
-        at = dice.number(0, len(items) - 1)
-        return tuple(item * by if n == at else item for n, item in enumerate(items))
+        split = math.prod(items) == old and len(items) > 1
+        return _one_of(items, dice, lambda item: item * by) if split else change(items)
 
-    return edited(graph, exchanged(old, old * by), other)
+    return edited(graph, change, other)
 
 
 def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph:
@@ -163,19 +162,20 @@ def one_extent(graph: TorchGraph, dice: Dice, added: bool = False) -> TorchGraph
         place = dice.number(0, max(0, len(shape) - 1))
         return replace(param, shape=(*shape[:place], _extent(dice), *shape[place + (not added) :]))
 
-    return _one_input(graph, dice, other)
+    return replace(graph, ins=_one_of(graph.ins, dice, other))
 
 
 def other_dtype(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Change the dtype of an input."""
-    return _one_input(graph, dice, lambda param: replace(param, dtype=dice.pick(WEAK)))
+    return replace(graph, ins=_one_of(graph.ins, dice, lambda param: replace(param, dtype=dice.pick(WEAK))))
 
 
-def _one_input(graph: TorchGraph, dice: Dice, change: Callable[[Param], Param]) -> TorchGraph:
-    if not graph.ins:
-        return graph
-    at = dice.number(0, len(graph.ins) - 1)
-    return replace(graph, ins=(*graph.ins[:at], change(graph.ins[at]), *graph.ins[at + 1 :]))
+def _one_of(items: tuple[T, ...], dice: Dice, change: Callable[[T], T]) -> tuple[T, ...]:
+    """Return some items with one of them changed."""
+    if not items:
+        return items
+    at = dice.number(0, len(items) - 1)
+    return (*items[:at], change(items[at]), *items[at + 1 :])
 
 
 def all_ranks(graph: TorchGraph, dice: Dice) -> TorchGraph:
@@ -197,24 +197,24 @@ def deeper(graph: TorchGraph) -> TorchGraph:
 
 def other_field(graph: TorchGraph, dice: Dice) -> TorchGraph:
     """Change the value of a field of an op, or add a field of its schema, or remove one."""
-    if not graph.body:
-        return graph
-    at = dice.number(0, len(graph.body) - 1)
-    op = graph.body[at]
-    given = dict(op.args)
-    options = _overloads(op.op, given)
-    if not options:
-        return graph
-    overload = dice.pick(options)
-    plain = [a for a in overload.arguments if not a.kind.startswith("Tensor")]
-    if not plain:
-        return graph
-    chosen = dice.pick(plain)
-    if chosen.name in given and not chosen.required and dice.often(25):
-        del given[chosen.name]
-    else:
-        given[chosen.name] = other_value(chosen, given.get(chosen.name), dice)
-    return replace(graph, body=(*graph.body[:at], _with_args(op, overload, given), *graph.body[at + 1 :]))
+
+    def other(op: TorchOp) -> TorchOp:
+        given = dict(op.args)
+        options = _overloads(op.op, given)
+        if not options:
+            return op
+        overload = dice.pick(options)
+        plain = [a for a in overload.arguments if not a.kind.startswith("Tensor")]
+        if not plain:
+            return op
+        chosen = dice.pick(plain)
+        if chosen.name in given and not chosen.required and dice.often(25):
+            del given[chosen.name]
+        else:
+            given[chosen.name] = other_value(chosen, given.get(chosen.name), dice)
+        return _with_args(op, overload, given)
+
+    return replace(graph, body=_one_of(graph.body, dice, other))
 
 
 def _overloads(op: str, given: dict[str, Any]) -> list[Overload]:
@@ -326,14 +326,14 @@ def _as_op(op: TorchOp, new: str, fixed: dict[str, Any]) -> TorchOp:
 
     Raises NoSubject if the fields do not fit.
     """
-    given = {name: fixed.get(name, value) for name, value in op.args}
-    own, forms = resolve(op.op, tuple(given.items())), [(overload, given) for overload in overloads(new)]
-    names = [argument.name for argument in own.arguments] if own else []
+    given = tuple((name, fixed.get(name, value)) for name, value in op.args)
+    if resolve(new, given):
+        return replace(op, op=new, args=given)
+    own = resolve(op.op, given)
+    old = own.arguments if own else ()
     for overload in overloads(new):
-        renamed = {name: argument.name for name, argument in zip(names, overload.arguments, strict=False)}
-        if given.keys() <= renamed.keys():
-            forms.append((overload, {renamed[name]: value for name, value in given.items()}))
-    for overload, args in forms:
+        names = {ours.name: its.name for ours, its in zip(old, overload.arguments, strict=False)}
+        args = {names.get(name, ""): value for name, value in given}
         if accepts(overload, args):
             return replace(op, op=new, args=tuple(args.items()))
     raise NoSubject("the fields do not fit")
