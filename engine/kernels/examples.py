@@ -37,7 +37,7 @@ from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewr
 from ..rewrite.torch_rules.lower import TorchLowering, TorchRule, compile_rules
 from ..rewrite.torch_rules.pattern import NotApplicable
 from ..rewrite.trace import program_key
-from .fusion_pass import Fusion, FusionRules, kind_of
+from .fusion_pass import Fusion, FusionRules
 from .kernels import Kernels
 from .sharing import key
 
@@ -242,24 +242,41 @@ def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Except
 # ---- rules on tensor; of fusion: one rule, run over a program whose open values are marked with `mat`
 
 
-def sibling_kernels(
+def fused_alone(
     rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
-) -> tuple[list[Kernel], list[str]]:
-    """Return the kernels of a program in which nothing else is in question, and why two of them were kept apart."""
-    rules = FusionRules([rule], parameters)
-    builder = Kernels(graph, Fusion(graph, rules, target, frozenset()).decide(), rules, target, {})
-    kernels = builder.build()
-    return kernels, [refusal.because for refusal in builder.refusals]
+) -> tuple[list[Kernel] | TensorGraph, list[str]]:
+    """Return what one fusion rule makes of a program, and why it did not fire.
 
-
-def fuse_marked(
-    rule: Rule, graph: TensorGraph, target: Target, parameters: dict[str, Any]
-) -> tuple[TensorGraph, list[str]]:
-    """Return the program with the `mat`s that are left, and why."""
+    For a rule of two kernels that is the kernels of a program in which nothing else is in question, for any other the
+    program with the `mat`s that are left.
+    """
     plain, marked = materialised(graph)
-    fusion = Fusion(plain, FusionRules([rule], parameters), target, frozenset(marked))
+    rules = FusionRules([rule], parameters)
+    if rules.siblings:
+        builder = Kernels(plain, Fusion(plain, rules, target, frozenset()).decide(), rules, target, {})
+        return builder.build(), [refusal.because for refusal in builder.refusals]
+    fusion = Fusion(plain, rules, target, frozenset(marked))
     stored = fusion.decide().stored - {out.value for out in plain.outs}
     return materialised(plain, stored)[0], [refusal.because for refusal in fusion.refusals.values()]
+
+
+def alone(rule: Rule, parameters: dict[str, Any] | None = None) -> TermRules:
+    """Return one rule on tensor as a set of rules."""
+    return TermRules([rule], (rule.name,), parameters=parameters)
+
+
+def fired(graph: TensorGraph, rules: TermRules, target: Target | None = None) -> tuple[TensorGraph, TermEvidence]:
+    """Return the program after some rules, and what they say of it."""
+    evidence = TermEvidence()
+    return rewritten(graph, rules, target, evidence), evidence
+
+
+def rewritten(
+    graph: TensorGraph, rules: TermRules, target: Target | None = None, evidence: TermEvidence | None = None
+) -> TensorGraph:
+    """Return the program after some rules; inputs that are called `weight..` are weights."""
+    weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
+    return rewrite_graph(graph, rules, target, evidence, weights=weights)
 
 
 def materialised(graph: TensorGraph, stored: Collection[Term] = ()) -> tuple[TensorGraph, set[Term]]:
@@ -285,17 +302,14 @@ def _try_terms(engine: Any, rule: Rule, example: s.Example, target: Target) -> E
         return TensorGraph(graph.name, graph.ins, graph.outs)  # without names of values
 
     before, parameters = read(example.before), settings_of(example, rule)
-    if mentions_mat(rule) and kind_of(rule) == "siblings":
-        kernels, refusals = sibling_kernels(rule, before, target, parameters)
-        got = kernels[0] if len(kernels) == 1 else None
-        return ExampleOutcome(got, refusals, lambda block: read_unit(block[0]), key=key)
+    after: Any
     if mentions_mat(rule):
-        after, refusals = fuse_marked(rule, before, target, parameters)
+        after, refusals = fused_alone(rule, before, target, parameters)
+        if isinstance(after, list):
+            got = after[0] if len(after) == 1 else None
+            return ExampleOutcome(got, refusals, lambda block: read_unit(block[0]), key=key)
     else:
-        evidence = TermEvidence()
-        weights = tuple(x.name for x in before.ins if x.name.startswith("weight"))
-        alone = TermRules([rule], (rule.name,), parameters=parameters)
-        after = rewrite_graph(before, alone, target, evidence, weights=weights)
+        after, evidence = fired(before, alone(rule, parameters), target)
         refusals = [refusal.because for refusal in evidence.refusals]
     return ExampleOutcome(None if after.outs == before.outs else after, refusals, read)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,12 +20,12 @@ from ...ir.tensor import Const, TensorGraph, postorder
 from ...ir.text.programs import print_program
 from ...ir.text.tensor import read_graph
 from ...ir.verify.tensor import verify
-from ..kernels.examples import fuse_marked, materialised, settings_of, sibling_kernels
-from ..kernels.fusion_pass import FusionRules, kind_of
+from ..kernels.examples import alone, fired, fused_alone, materialised, rewritten, settings_of
+from ..kernels.fusion_pass import FusionRules
 from ..kernels.kernels import compile_graph
 from ..language import core as s
 from ..language.rule import Rule, RuleSet, legal
-from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
+from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import Toolchain
 from .drawing import TermInstance
 from .meaning import array, in_domain, real_places, whole_sums
@@ -34,34 +35,31 @@ from .sized import Checker, faults
 
 FLAVOURS = ("whole", "real", "signed", "normal", "special")
 SIZED_FLAVOURS = ("whole", "normal")
-Pinned = tuple[tuple[str, Any], ...]
-
-
 # Meaning of a program: a flavour of inputs, the inputs, the outputs, and the elements of each that are compared.
 Reference = tuple[str, dict[str, Any], list[Any], list[Any]]
-
-
-def _near(graph: TensorGraph, dice: Dice) -> TensorGraph:
-    made = perturbed_term(graph, dice)
-    verify(made)
-    return made
 
 
 class TermChecker(Checker):
     """Checker of rules on tensor, one at a time; fusion rules with and without the other fusion rules."""
 
     level, levels, kind, share = "tensor", ("tensor",), TensorGraph, 40
-    settings, near = staticmethod(settings_of), staticmethod(_near)
+    settings = staticmethod(settings_of)
 
     def __init__(self, rules: RuleSet):
         super().__init__(rules)
         self.fusion = tuple(rule for rule in rules.at("tensor") if mentions_mat(rule))
-        self._alone = functools.cache(_alone)
         self._fusing = functools.cache(lambda rules, pinned: FusionRules(rules, dict(pinned)))
+        tools = Toolchain(rules)  # the pipelines that rules run in: others may undo what one of them does
+        self.algebras = tools.algebra, tools.commuting
 
     # ---- subjects
     def program(self, rule: Rule, block: s.Nodes) -> Any:
         return read_graph(block[0]) if getattr(block[0], "kind", "") == "graph" else None  # type: ignore[arg-type]
+
+    def near(self, program: TensorGraph, dice: Dice) -> TensorGraph:
+        made = perturbed_term(program, dice)
+        verify(made)
+        return made
 
     def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> TensorGraph:
         instance = TermInstance(rule, dice, mentions_mat(rule))
@@ -71,8 +69,8 @@ class TermChecker(Checker):
     def smaller(self, subject: Subject) -> Iterator[Subject]:
         """Yield programs without one of the outputs."""
         graph = subject.value
-        for n in range(len(graph.outs)) if len(graph.outs) > 1 else ():
-            outs = (*graph.outs[:n], *graph.outs[n + 1 :])
+        fewer = list(itertools.combinations(graph.outs, len(graph.outs) - 1))
+        for outs in filter(None, reversed(fewer)):
             terms = set(postorder(out.value for out in outs))
             lean = TensorGraph(graph.name, tuple(x for x in graph.ins if x in terms), outs)
             yield self.subject(lean, subject.origin, subject.pinned)
@@ -80,21 +78,19 @@ class TermChecker(Checker):
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
         """Check one rule on one subject. Raises Wrong."""
-        fused, pinned, outcome = mentions_mat(rule), tuple(sorted(subject.pinned.items())), Outcome()
+        fused, outcome = mentions_mat(rule), Outcome()
         try:
             verify(subject.value)
             known = list(references(rule, subject.value, FLAVOURS[:-1] if fused else FLAVOURS, subject.seed))
         except ERRORS:
             outcome.valid = False
         else:
-            (self._fused if fused else self._rewritten)(rule, subject, known, pinned, outcome)
+            (self._fused if fused else self._rewritten)(rule, subject, known, outcome)
         return outcome
 
-    def _rewritten(
-        self, rule: Rule, subject: Subject, known: list[Reference], pinned: Pinned, outcome: Outcome
-    ) -> None:
+    def _rewritten(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
         """Check the rule as it is, and without its `prefer` clauses, which searches ignore. Raises Wrong."""
-        graph, rules = subject.value, self._alone(rule, pinned)
+        graph, rules = subject.value, alone(rule, subject.pinned)
         try:
             made, evidence = fired(graph, rules)
             again = rewritten(made, rules)
@@ -109,42 +105,31 @@ class TermChecker(Checker):
             replaced = {firing.before for firing in evidence.firings}
             for other in self.beside(rule):
                 with contextlib.suppress(DplcError):
-                    beside = () if mentions_mat(other) else fired(graph, self._alone(other, ()))[1].firings
+                    beside = () if mentions_mat(other) else fired(graph, alone(other))[1].firings
                     outcome.overlaps[other.name] += any(firing.before in replaced for firing in beside)
-            for algebra in self._algebras:
+            for algebra in self.algebras:
                 if rule in algebra.rules:
                     with faults(subject, of=rule):
                         rewritten(graph, algebra)
             self.check_at_a_size(rule, subject, graph, lambda sized: [rewritten(sized, rules)])
         if any(guard.kind == "prefer" for guard in rule.guards):  # without them it need not terminate
             with faults(subject), contextlib.suppress(DplcError):
-                made, evidence = fired(graph, _alone(legal(rule), pinned))
+                made, evidence = fired(graph, alone(legal(rule), subject.pinned))
                 if evidence.firings:
                     self._same(rule, subject, made, known)
                     outcome.firings += len(evidence.firings)
 
-    @functools.cached_property
-    def _algebras(self) -> tuple[TermRules, ...]:
-        """The rules of the pipelines that rules run in: others may undo what one of them does."""
-        tools = Toolchain(self.rules)
-        return tools.algebra, tools.commuting
-
-    def _fused(self, rule: Rule, subject: Subject, known: list[Reference], pinned: Pinned, outcome: Outcome) -> None:
+    def _fused(self, rule: Rule, subject: Subject, known: list[Reference], outcome: Outcome) -> None:
         """Check the kernels with the rule next to the others, and with the rule alone. Raises Wrong.
 
         The rule fired if a kernel differs from the one without it.
         """
-        machine, graph = target(), subject.value
-        if kind_of(rule) == "siblings":
-            _, refused = sibling_kernels(rule, materialised(graph)[0], machine, subject.pinned)
-        else:
-            _, refused = fuse_marked(rule, graph, machine, subject.pinned)
-        outcome.refusals.update(refused)
+        machine, graph, pinned = target(), subject.value, tuple(sorted(subject.pinned.items()))
+        outcome.refusals.update(fused_alone(rule, graph, machine, subject.pinned)[1])
         others = tuple(other for other in self.fusion if other.name != rule.name)
-        every = tuple(rule if other.name == rule.name else other for other in self.fusion)
-        for beside, less in ((every, others), ((rule,), ())):
+        for sets in ((self.fusion, others), ((rule,), ())):
 
-            def kernels(program: TensorGraph, sets: Any = (beside, less)) -> list[Any]:
+            def kernels(program: TensorGraph, sets: Any = sets) -> list[Any]:
                 """Return the kernels, if they differ from those without the rule."""
                 plain, _ = materialised(program)
                 made, without = (compile_graph(plain, self._fusing(r, pinned), machine).kernels for r in sets)
@@ -179,10 +164,6 @@ class TermChecker(Checker):
         return [line for line in print_program(unnamed).splitlines() if line]
 
 
-def _alone(rule: Rule, pinned: Pinned) -> TermRules:
-    return TermRules([rule], (rule.name,), parameters=dict(pinned))
-
-
 def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
     """Return the inputs of a program.
 
@@ -197,7 +178,7 @@ def inputs_of(graph: TensorGraph, flavour: str, seed: int) -> dict[str, Any]:
                 values = np.random.default_rng([seed, n, FLAVOURS.index(flavour)]).standard_normal(values.shape)
             else:
                 values = np.abs(values) / 3.7 + 0.01
-            if flavour == "special" and values.size:
+            if flavour == "special":
                 values.reshape(-1)[:: max(1, values.size // 3)] = (np.inf, -np.inf, np.nan, 0.0)[n % 4]
         data[x.name] = values
     return data
@@ -229,22 +210,9 @@ def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Referen
         for out, want, have, where in zip(graph.outs, wanted, got, places, strict=True):
             if want.shape != have.shape or want.dtype.kind != have.dtype.kind:
                 return f"`{out.name}` is {have.dtype}{list(have.shape)}, not {want.dtype}{list(want.shape)}"
-            problem = unlike(out.name, want, have, tolerance, where)
-            if problem:
+            if problem := unlike(out.name, want, have, tolerance, where):
                 return f"{problem} ({flavour} inputs)"
     return None
-
-
-def rewritten(graph: TensorGraph, rules: TermRules, evidence: TermEvidence | None = None) -> TensorGraph:
-    """Return a program after some rules; inputs that are called `weight..` are weights."""
-    weights = tuple(x.name for x in graph.ins if x.name.startswith("weight"))
-    return rewrite_graph(graph, rules, None, evidence, weights=weights)
-
-
-def fired(graph: TensorGraph, rules: TermRules) -> tuple[TensorGraph, TermEvidence]:
-    """Return the program after some rules, and what they say of it."""
-    evidence = TermEvidence()
-    return rewritten(graph, rules, evidence), evidence
 
 
 def _memory(kernels: Any, data: Any, graph: TensorGraph) -> list[Any]:
