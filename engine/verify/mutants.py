@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -63,11 +64,37 @@ def survey(
 ) -> Survey:
     """Check every mutant of a rule. A local rule is checked by its users. guards: only mutants without a guard."""
     quick, known, results = replace(options, shrink=False, more=0), Checkers(rules), list[Result]()
-    whole = functools.cache(lambda: list(_verdicts(known, rule, quick)))
+    whole = functools.cache(lambda: list(_verdicts(known, rule, quick)))  # with all guards
+
+    def judged(what: str, broken: Rule) -> Result:
+        """Return how a mutant was detected.
+
+        For a guard that no meaning needs: whether the engine does its work, and whether an example insists on it. The
+        example may be of any rule in the file, for rules of a file share guards.
+        """
+        checkers, verdicts = Checkers(replaced(rules, broken), known), list[RuleVerdict]()
+        try:
+            for verdict in _verdicts(checkers, broken, quick):
+                if verdict.wrong is not None:
+                    return Result(what, "wrong", verdict.wrong.problem)
+                if not verdict.firings:
+                    return Result(what, "vacuous")
+                verdicts.append(verdict)
+            if broken.clauses == rule.clauses:
+                return Result(what, "survives")
+            near = [other for other in checkers.rules.rules.values() if other.file == broken.file]
+            _, failures = run_examples(Engine(checkers.rules, check=True), near)
+        except DplcError as error:  # also of the template, where the guard would have kept it from a program
+            return Result(what, "refused", error.what)
+        legal = max(0, sum(v.firings for v in verdicts) - sum(v.firings for v in whole()))
+        if sum(v.refusals[CHANGES_DTYPE] for v in verdicts) > sum(v.refusals[CHANGES_DTYPE] for v in whole()):
+            return Result(what, "refused", CHANGES_DTYPE, legal)
+        fires = [failure.problem for failure in failures if "fires, but should refuse" in failure.problem]
+        return Result(what, "example", fires[0], legal) if fires else Result(what, "survives", legal=legal)
+
     for what, broken in without_guards(rule) if guards else mutants(rule):
-        result = Result(what, *_judged(Checkers(replaced(rules, broken), known), broken, rule, quick, whole))
-        report(f"{rule.name}: {what}: {result.how}")
-        results.append(result)
+        results.append(judged(what, broken))
+        report(f"{rule.name}: {what}: {results[-1].how}")
     return Survey(rule.name, tuple(results))
 
 
@@ -76,39 +103,6 @@ def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> Iterator
     every, local = checkers.rules.rules.values(), "local" in rule.attributes
     for one in [other for other in every if rule.name in users_of(other)] if local else [rule]:
         yield check_rule(one, checkers, options)
-
-
-def _judged(
-    checkers: Checkers, broken: Rule, rule: Rule, options: CheckOptions, whole: Callable[[], list[RuleVerdict]]
-) -> tuple[str, str, int]:
-    """Return how a mutant was detected, with which problem, and the firings beyond those of the rule itself.
-
-    For a guard that no meaning needs: whether the engine does its work, and whether an example insists on it. The
-    example may be of any rule in the file, for rules of a file share guards. whole: the verdicts with the guard.
-    """
-    verdicts: list[RuleVerdict] = []
-    try:
-        for verdict in _verdicts(checkers, broken, options):
-            if verdict.wrong is not None:
-                return "wrong", verdict.wrong.problem, 0
-            if not verdict.firings:
-                return "vacuous", "", 0
-            verdicts.append(verdict)
-        if broken.clauses == rule.clauses:
-            return "survives", "", 0
-        near = [other for other in checkers.rules.rules.values() if other.file == broken.file]
-        _, failures = run_examples(Engine(checkers.rules, check=True), near)
-    except DplcError as error:  # also of the template, where the guard would have kept it from a program
-        return "refused", error.what, 0
-
-    def beyond(count: Callable[[RuleVerdict], int]) -> int:
-        return sum(map(count, verdicts)) - sum(map(count, whole()))
-
-    legal = max(0, beyond(lambda verdict: verdict.firings))
-    if beyond(lambda verdict: verdict.refusals[CHANGES_DTYPE]) > 0:
-        return "refused", CHANGES_DTYPE, legal
-    fires = [failure.problem for failure in failures if "fires, but should refuse" in failure.problem]
-    return ("example", fires[0], legal) if fires else ("survives", "", legal)
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
@@ -120,9 +114,7 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
         return broken if rule.name == broken.name else rule if kept == rule.clauses else replace(rule, clauses=kept)
 
     files = [replace(file, rules=tuple(map(changed, file.rules))) for file in rules.files]
-    made = RuleSet(files)
-    made.digest = f"{rules.digest} {id(broken)} {hash(repr(broken.rewrite))} {hash(repr(broken.clauses))}"
-    return made
+    return RuleSet(files)
 
 
 # ---- one change each
@@ -168,20 +160,18 @@ DROPPABLE = (
 
 def _own(node: Any) -> Changed:
     """Yield changes of a node itself."""
-    if isinstance(node, s.IfBlock):
-        yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
-    if isinstance(node, s.RunStatement) and len(node.changes) == 1:
-        yield f"without the changes of `{_first_line(node)}`", replace(node, changes=())
-    for field in ("op", "fn"):
-        old = getattr(node, field, None)
-        if isinstance(node, s.Operation | s.Apply) and old in OTHER:
-            changes: dict[str, Any] = {field: OTHER[old]}
+    match node:
+        case s.IfBlock():
+            yield f"`{_first_line(node)}` always", replace(node, condition=s.NameOf(node.span, "true"))
+        case s.RunStatement(changes=(_,)):
+            yield f"without the changes of `{_first_line(node)}`", replace(node, changes=())
+        case s.Number(value=value) if type(value) in (int, float):
+            yield f"{value + 1} for {value} at line {node.span.line}", replace(node, value=value + 1)
+        case s.Operation(op=old) | s.Apply(fn=old) if old in OTHER:
+            changes: dict[str, Any] = {"fn" if isinstance(node, s.Apply) else "op": OTHER[old]}
             yield f"`{OTHER[old]}` for `{old}` in `{expression(node)}`", replace(node, **changes)
     if isinstance(node, s.Apply) and node.fn in ORDERED and len(node.items) == 2:
         yield f"operands of `{expression(node)}` exchanged", replace(node, items=node.items[::-1])
-    if isinstance(node, s.Number) and type(node.value) in (int, float):
-        more = node.value + 1
-        yield f"{more} for {node.value} at line {node.span.line}", replace(node, value=more)
 
 
 OTHER = {
@@ -203,27 +193,23 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
     """Yield the guards that refuse none of the example programs of the level, also those of other rules."""
     for rule in rules:
         for guard in rule.guards if "local" not in rule.attributes and rule.family is None else ():
-            if engine.rules.shows_refusal(guard):
-                continue
-            known = _programs(engine, rule)
-            if not any(_refuses(engine, rule, guard, owner, example, target) for owner, example in known):
+            count = None if engine.rules.shows_refusal(guard) else _unrefused(engine, rule, guard, target)
+            if count is not None:
                 what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
-                note = f"{len(known)} programs of examples were tried"
+                note = f"{count} programs of examples were tried"
                 hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
                 yield Finding(what, guard.span, (note,), hint, WARNING, "unviolated")
 
 
-def _programs(engine: Engine, rule: Rule) -> list[tuple[Rule, s.Example]]:
-    """Return the examples that the runner of a rule can read, each with its rule, the nearest ones first."""
+def _unrefused(engine: Engine, rule: Rule, guard: s.Guard, target: Target) -> int | None:
+    """Return how many example programs there are that the rule can be tried on; None if the guard refuses one."""
     alike = [other for other in engine.rules.rules.values() if TRIES[other.level] is TRIES[rule.level]]
-    alike.sort(key=lambda other: (other is not rule, other.file != rule.file))
-    return [(other, example) for other in alike for example in other.examples]
-
-
-def _refuses(engine: Engine, rule: Rule, guard: s.Guard, owner: Rule, example: s.Example, target: Target) -> bool:
-    """Return whether the guard refuses the program of an example."""
-    tried = replace(example, gives=guard.reason, arguments=example.arguments if owner is rule else ())
-    try:
-        return run_example(engine, rule, tried, target) is None
-    except DplcError:  # the program of another rule, which this one cannot start from
-        return False
+    count = 0
+    for other in sorted(alike, key=lambda other: (other is not rule, other.file != rule.file)):
+        for example in other.examples:
+            count += 1
+            tried = replace(example, gives=guard.reason, arguments=example.arguments if other is rule else ())
+            with contextlib.suppress(DplcError):  # the program of another rule, which this one cannot start from
+                if run_example(engine, rule, tried, target) is None:
+                    return None
+    return count

@@ -109,7 +109,7 @@ def _check(
         return config.getoption(f"--dplc-{name}") if given is None else given
 
     try:
-        require(rules, {rule.span.source.name for rule in chosen})
+        require(rules, {str(path)})
     except DplcError as broken:
         raise RuleFailure(broken.render()) from None
     options = CheckOptions(option("examples", examples), option("seed", seed))
