@@ -7,7 +7,7 @@ import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,13 +29,12 @@ ENOUGH = 20  # distinct subjects on which a rule fired, for its verdict to mean 
 class Dice:
     """Choices. The lowest number, the first option and False are the simplest.
 
-    named: the numbers that the text of the rule names, and their neighbours.
+    number: chooses a number from `low` to `high`. named: the numbers that the text of the rule names, and their
+    neighbours.
     """
 
-    named: Sequence[int | float]
-
-    def number(self, low: int, high: int) -> int:
-        raise NotImplementedError
+    def __init__(self, number: Callable[[int, int], int], named: Sequence[int | float]):
+        self.number, self.named = number, named
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self.number(0, len(options) - 1)]
@@ -44,26 +43,11 @@ class Dice:
         return self.number(0, 99) >= 100 - percent
 
 
-class HypothesisDice(Dice):
-    """Choices that Hypothesis draws and shrinks. draw: draws from a strategy."""
-
-    def __init__(self, draw: Callable[[Any], Any], named: Sequence[int | float]):
-        from hypothesis import strategies
-
-        self.draw, self.integers, self.named = draw, strategies.integers, named
-
-    def number(self, low: int, high: int) -> int:
-        return int(self.draw(self.integers(low, high)))
-
-
 class PlainDice(Dice):
     """Choices of a plain generator."""
 
     def __init__(self, seed: object, named: Sequence[int | float] = ()):
-        self.random, self.named = random.Random(repr(seed)), named
-
-    def number(self, low: int, high: int) -> int:
-        return self.random.randint(low, high)
+        super().__init__(random.Random(repr(seed)).randint, named)
 
     def often(self, percent: int) -> bool:
         return self.number(0, 99) < percent
@@ -75,12 +59,12 @@ NAMED = 30  # of a hundred numbers, how many are those that the rule names
 def numeral(dice: Dice, options: Sequence[int], low: int, high: int) -> int:
     """Return a whole number: one of the options, or one from `low` to `high` that the rule names."""
     named = [n for n in dice.named if type(n) is int and low <= n <= high]
-    return dice.pick(named) if named and dice.often(NAMED) else dice.pick(options)
+    return dice.pick(named if named and dice.often(NAMED) else options)
 
 
 def constant(dice: Dice, options: Sequence[Any]) -> Any:
     """Return a number that a program may hold: one of the options, or one that the rule names."""
-    return dice.pick(dice.named) if dice.named and dice.often(NAMED) else dice.pick(options)
+    return dice.pick(dice.named if dice.named and dice.often(NAMED) else options)
 
 
 def agree(want: Any, have: Any, tolerance: float) -> Any:
@@ -149,7 +133,7 @@ class Outcome:
     parameters: set[str] = field(default_factory=set)
     refusals: Counter[str] = field(default_factory=Counter)
     overlaps: Counter[str] = field(default_factory=Counter)
-    locals: Counter[str] = field(default_factory=Counter)
+    locals: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -178,7 +162,7 @@ class RuleVerdict(Outcome):
         self.parameters |= outcome.parameters
         self.refusals += outcome.refusals
         self.overlaps += outcome.overlaps
-        self.locals += outcome.locals
+        self.locals |= outcome.locals
 
     @property
     def result(self) -> str:
@@ -195,6 +179,13 @@ class RuleVerdict(Outcome):
     def untested(self) -> tuple[str, ...]:
         """The `require` guards that no subject violated."""
         return tuple(reason for reason in self.guards if not self.refusals[reason])
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Subjects with a meaning, those reached, firings, values of parameters, guards, and tested guards."""
+        guards = len(self.guards)
+        subjects, tested = self.subjects - self.discarded, guards - len(self.untested)
+        return subjects, self.reached, self.firings, len(self.parameters), guards, tested
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
@@ -235,8 +226,7 @@ def counterexample_text(verdict: RuleVerdict) -> str:
 def pinned_in(text: str) -> dict[str, Any]:
     """Return the parameters that a counterexample was found with."""
     found = re.search(rf"^{PINNED}(.*)$", text, re.MULTILINE)
-    values: dict[str, Any] = json.loads(found[1]) if found else {}
-    return values
+    return json.loads(found[1]) if found else {}  # type: ignore[no-any-return]
 
 
 def detail(verdict: RuleVerdict, path: Path, rule_files: Sequence[Path]) -> str:
@@ -295,15 +285,9 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
     return "\n".join([*lines, "", total, ""])
 
 
-def _sums(verdicts: Sequence[RuleVerdict]) -> list[int]:
-    """Return the numbers of some rules together: subjects, those reached, firings, values, guards, tested guards."""
-    found: list[tuple[int, ...]] = [(0,) * 6]  # of no rule
-    for v in verdicts:
-        guards = len(v.guards)
-        found.append(
-            (v.subjects - v.discarded, v.reached, v.firings, len(v.parameters), guards, guards - len(v.untested))
-        )
-    return list(map(sum, zip(*found, strict=True)))
+def _sums(verdicts: Iterable[RuleVerdict]) -> list[int]:
+    """Return the numbers of some rules together, as in `RuleVerdict.counts`."""
+    return list(map(sum, zip((0,) * 6, *(v.counts for v in verdicts), strict=True)))
 
 
 def survey_text(found: Sequence[Any]) -> str:

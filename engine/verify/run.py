@@ -24,10 +24,11 @@ from ..language import core as s
 from ..language.check import load_facts, require
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every, walk
-from .outcome import ENOUGH, Dice, HypothesisDice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
+from .meaning import baseline
+from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs import rules as proofs
 from .proofs.integers import Proof
-from .statements import KernelChecker, StatementChecker
+from .statements import LEVELS, KernelChecker, StatementChecker
 from .terms import TermChecker
 from .torch_rules import TorchChecker
 
@@ -53,11 +54,8 @@ def available() -> None:
         raise DplcError("checking rules needs Hypothesis", hint="pip install 'dplc[check]'") from None
 
 
-def search(
-    draw: Callable[[Dice], Subject | None], check: Callable[[Subject], None], examples: int, seed: int,
-    named: Sequence[int | float],
-) -> Wrong | None:  # fmt: skip
-    """Draw subjects and check them; return the simplest counterexample, or None. The seed determines the subjects.
+def search(attempt: Callable[[Dice], None], examples: int, seed: int, named: Sequence[int | float]) -> Wrong | None:
+    """Attempt to draw and check subjects; return the simplest counterexample, or None. The seed determines the draws.
 
     named: numbers to draw in addition to others.
     """
@@ -70,28 +68,25 @@ def search(
     found: list[Wrong] = []
     until = math.inf
 
-    def attempt(data: Any) -> None:
+    def once(data: Any) -> None:
         nonlocal until
         if time.monotonic() > until:
             return  # simple enough: Hypothesis sees that nothing fails any more and stops
-        subject = draw(HypothesisDice(data.draw, named))
-        if subject is not None:
-            try:
-                check(subject)
-            except Wrong as wrong:
-                until = min(until, time.monotonic() + SHRINKING)
-                found.append(wrong)
-                raise
+        try:
+            attempt(Dice(lambda low, high: data.draw(strategies.integers(low, high)), named))
+        except Wrong as wrong:
+            until = min(until, time.monotonic() + SHRINKING)
+            found.append(wrong)
+            raise
 
     settings = hypothesis.settings(
-        max_examples=examples, database=None, deadline=None, print_blob=False, report_multiple_bugs=False,
+        max_examples=examples, database=None, deadline=None, report_multiple_bugs=False,
         phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink), suppress_health_check=list(hypothesis.HealthCheck),
     )  # fmt: skip
-    run = hypothesis.seed(seed)(settings(hypothesis.given(strategies.data())(attempt)))
+    run = hypothesis.seed(seed)(settings(hypothesis.given(strategies.data())(once)))
     # Hypothesis would draw constants of all modules of a checkout, too: an edit of any file would change the subjects
     constants = mock.patch.object(providers, "_get_local_constants", lambda: providers._local_constants, create=True)
-    with warnings.catch_warnings(), constants:
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"), constants:
         try:
             run()
         except Exception:
@@ -123,11 +118,10 @@ def named_numbers(rule: Rule) -> tuple[int | float, ...]:
 
     What its guards compare with is where a rule may be wrong.
     """
-    found: dict[int | float, None] = {}
-    for n in map(s.constant_of, walk((rule.match, rule.clauses, rule.parameters))):
-        if type(n) in (int, float) and math.isfinite(n):
-            found |= dict.fromkeys((n, n + 1, n - 1, 2 * n) if type(n) is int else (n,))
-    return tuple(found)
+    written = map(s.constant_of, walk((rule.match, rule.clauses, rule.parameters)))
+    found = (n for n in written if type(n) in (int, float) and math.isfinite(n))
+    near = ((n, n + 1, n - 1, 2 * n) if type(n) is int else (n,) for n in found)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(near)))
 
 
 # ---- One rule, and several.
@@ -141,15 +135,13 @@ class CheckOptions:
     """Options of `dplc check`.
 
     examples: random subjects per rule; borrow: also try the examples of other rules; shrink: reduce counterexamples;
-    prove: also prove its arithmetic of indices, where Z3 is installed; more: subjects that are drawn beyond `examples`
-    while too few were reached.
+    more: subjects that are drawn beyond `examples` while too few were reached.
     """
 
     examples: int = 40
     seed: int = 0
     borrow: bool = True
     shrink: bool = True
-    prove: bool = True
     more: int = 400
 
 
@@ -160,26 +152,22 @@ class Checkers:
         load_facts()
         self.rules, self.like = rules, like or self
         self._made: dict[type, Any] = {}
-        self._meanings: dict[Any, Any] = like._meanings if like else {}
+        self._baseline = functools.cache(baseline)
 
     def of(self, level: str) -> Any:
         """Return the checker of a level."""
         kind = {"tensor": TermChecker, "torch": TorchChecker, "kernel": KernelChecker}.get(level, StatementChecker)
         if kind not in self._made:
             self._made[kind] = kind(self.rules)
-            self._made[kind].meanings = self._meanings
+            self._made[kind].baseline = self.like._baseline
         return self._made[kind]
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
         """Yield examples of other statement rules, different ones for each rule, but the same in every run."""
-        if rule.level in StatementChecker.levels:
-            checker = self.of(rule.level)
-            possible = [subject for subject in self.like._examples if checker.possible(rule, subject)]
-            yield from random.Random(f"{rule.name} {seed}").sample(possible, min(BORROWED, len(possible)))
-
-    @functools.cached_property
-    def _examples(self) -> list[Subject]:
-        return list(self.of("tile").examples(self.rules.rules.values()))
+        if rule.level in LEVELS and "local" not in rule.attributes:
+            possible = self.of(rule.level).engine.rule(rule).possible
+            known = [subject for subject in self.like.of("tile").known if any(map(possible, subject.value))]
+            yield from random.Random(f"{rule.name} {seed}").sample(known, min(BORROWED, len(known)))
 
 
 def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVerdict:
@@ -189,36 +177,35 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
     checker, started = checkers.of(rule.level), time.monotonic()
     tried: dict[str, Outcome | Wrong] = {}
 
-    def attempt(subject: Subject) -> None:
+    def attempt(subject: Subject | None) -> None:
         """Try a subject once: what is the same says nothing new. Raises Wrong, again for one it was raised for."""
-        if subject.key not in tried:
+        if subject is None:
+            return
+        known = tried.get(subject.key)
+        if known is None:
             try:
-                outcome = tried[subject.key] = checker.check(rule, subject)
-                verdict.add(outcome)
+                known = checker.check(rule, subject)
+                verdict.add(known)
             except Wrong as wrong:
-                tried[subject.key] = wrong
-        known = tried[subject.key]
+                known = wrong
+            tried[subject.key] = known
         if isinstance(known, Wrong):
             raise known
 
     try:
         used = users_of(rule)
-        own = list(checker.examples([rule, *(r for r in checkers.rules.rules.values() if r.name in used)]))
+        own = list(checker.examples([rule, *(local for local in checkers.rules.locals if local.name in used)]))
         for subject in itertools.chain(own, checkers.borrowed(rule, options.seed) if options.borrow else ()):
             attempt(subject)
         if "local" not in rule.attributes:
-            draw, seed = functools.partial(checker.draw, rule), options.seed + zlib.crc32(rule.name.encode())
-            named = named_numbers(rule)
-            verdict.wrong = search(functools.partial(draw, own=own), attempt, options.examples, seed, named)
+            seed, named = options.seed + zlib.crc32(rule.name.encode()), named_numbers(rule)
+            verdict.wrong = search(lambda dice: attempt(checker.draw(rule, dice, own)), options.examples, seed, named)
             # then near the examples that the rule fires on: little else may be in reach
             near = [subject for subject in own if getattr(tried[subject.key], "firings", 0)] or own
             for turn in range(options.more if verdict.drawn and verdict.wrong is None else 0):
-                if verdict.reached >= ENOUGH:
-                    break
-                drawn = draw(PlainDice((seed, turn), named), near)
-                if drawn is not None:
-                    attempt(drawn)
-        if options.prove and proofs.available():
+                if verdict.reached < ENOUGH:
+                    attempt(checker.draw(rule, PlainDice((seed, turn), named), near))
+        if proofs.available():
             verdict.proof = proof = proofs.prove(rule)
             if proof.refuted is not None:  # what is wrong on paper is shown on a program, or not believed
                 for subject in checker.refuting(rule, proof.refuted.numbers, own):
@@ -245,21 +232,19 @@ def check_rules(
     """
     available()
     checkers = Checkers(rules)
-    names = [rule.name for rule in chosen]
     local = {rule.name for rule in chosen if "local" in rule.attributes}
-    users = [rule for rule in rules.rules.values() if rule.name not in names and users_of(rule) & local]
+    users = [rule for rule in rules.rules.values() if rule not in chosen and users_of(rule) & local]
     verdicts: dict[str, RuleVerdict] = {}
-    through: dict[str, str] = {}
     for rule in sorted((*chosen, *users), key=lambda rule: rule.name in local):
         if rule.name in local:
-            verdict = RuleVerdict(rule.name, rule.level, rule.location, through=through.get(rule.name))
+            through = next((v.rule for v in reversed(verdicts.values()) if rule.name in v.locals), None)
+            verdict = RuleVerdict(rule.name, rule.level, rule.location, through=through)
         else:
             verdict = check_rule(rule, checkers, options)
-            through |= dict.fromkeys(verdict.locals, rule.name)
         verdicts[rule.name] = verdict
-        if rule.name in names:
+        if rule in chosen:
             report(verdict)
-    return [verdicts[name] for name in names]
+    return [verdicts[rule.name] for rule in chosen]
 
 
 def users_of(rule: Rule) -> set[str]:
@@ -271,8 +256,7 @@ def check_subject(rules: RuleSet, rule: Rule, text: str, name: str, pinned: dict
     """Check one rule on the program in a file. Raises Wrong, or DplcError for a program that cannot be read."""
     checker = Checkers(rules).of(rule.level)
     subject = dataclasses.replace(checker.read(text, name), pinned=pinned or {})
-    outcome: Outcome = checker.check(rule, subject)
-    return outcome
+    return checker.check(rule, subject)  # type: ignore[no-any-return]
 
 
 ALL = None  # the rules that may be thin: every one
@@ -309,7 +293,7 @@ def programs_of(file: str | Path, rule: str) -> SearchStrategy[str]:
 
     @strategies.composite
     def drawn(draw: Any) -> str:
-        subject = checker.draw(chosen, HypothesisDice(draw, named), known)
+        subject = checker.draw(chosen, Dice(lambda low, high: draw(strategies.integers(low, high)), named), known)
         assume(subject is not None)
         return str(subject.text)
 

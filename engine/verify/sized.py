@@ -164,7 +164,7 @@ def _through(a: Any, b: Any, other: int, size: Size) -> Any:
 class Checker:
     """Checker of the rules of one level. A subclass reads, draws, fires and compares the programs of its level.
 
-    levels: of the rules whose examples are subjects; kind: the class of a program that is one graph; settings: returns
+    levels: of the rules that it checks; kind: the class of a program that is one graph; settings: returns
     the parameters of an example; near: returns a program near another one; share: of a hundred draws, those near an
     example; strict: an error of the engine on a program with a size is a fault of the rule, not a refusal.
     """
@@ -179,7 +179,6 @@ class Checker:
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
-        self.meanings: dict[Any, Any] = {}  # of earlier programs; checkers of similar rule sets share them
 
     # ---- subjects
     def subject(self, program: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
@@ -196,7 +195,7 @@ class Checker:
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """Yield the programs in the examples of rules, also those that the rules give."""
         for rule in rules:
-            for example in rule.examples if rule.level in self.levels else ():
+            for example in rule.examples:
                 for block in (example.before, example.gives):
                     program = self.program(rule, block) if isinstance(block, tuple) else None
                     if program is not None:

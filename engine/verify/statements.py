@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -24,37 +23,38 @@ from ..rewrite.statements.compiled import Match
 from ..rewrite.statements.driver import Engine, wellformed
 from ..rewrite.trace import Evidence, show
 from .drawing import Instance
-from .meaning import baseline, compare, work
+from .meaning import Program, baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
 from .sized import NO_PROGRAM, Checker, WithSize, at_numbers, faults, with_a_size
-from .whole_programs import TooLarge, completed, runnable, scoped
+from .whole_programs import TooLarge, completed, scoped
 
-Program = tuple[Kernel, ...]
-LEVELS = ("module", "loop", "tile")
+LEVELS: tuple[str, ...] = ("module", "loop", "tile")
 FIRINGS = 6  # compared per subject; parameters and sites are spread over them
 SIZED_FIRINGS = 2  # compared per program with a size
 SEEN = 400  # ways to fire that are looked at
 STARTS = 100  # of matches that get the numbers of a proof
 BESIDE = 20  # of another rule of the pass
 ORDERS = range(3)  # thread orders that a result is compared under
-MACHINES = ("h200", "sm_80")
+MACHINES: tuple[str, ...] = ("h200", "sm_80")
 
 
 class StatementChecker(Checker):
     """Checker of the rules of one rule set on whole kernels."""
 
-    level: str = "tile"
-    levels: tuple[str, ...] = LEVELS
-    machines: tuple[str, ...] = MACHINES
-    settings = staticmethod(arguments)
-    near = staticmethod(perturbed)
-    scope = staticmethod(scoped)
+    level, levels, machines = "tile", LEVELS, MACHINES
     share, strict = 50, True
+    settings, near, scope = staticmethod(arguments), staticmethod(perturbed), staticmethod(scoped)
 
     def __init__(self, rules: RuleSet):
         super().__init__(rules)
         self.engine = Engine(rules, check=True)
+        self.baseline: Callable[..., Any] = functools.cache(baseline)
+
+    @functools.cached_property
+    def known(self) -> list[Subject]:
+        """The subjects in the examples of all rules."""
+        return list(self.examples(self.rules.at(*LEVELS)))
 
     # ---- subjects
     def read(self, text: str, origin: str) -> Subject:
@@ -63,19 +63,14 @@ class StatementChecker(Checker):
     def program(self, rule: Rule, block: s.Nodes) -> Program | None:
         """Return the whole kernels of a block of an example."""
         with contextlib.suppress(*NO_PROGRAM):
-            whole = completed(read_subject(block), rule.level == "tile")
-            return whole if runnable(whole) else None
+            return completed(read_subject(block), rule.level == "tile")
         return None
 
     def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Program:
         instance = Instance(rule, dice)
         instance.values.update(numbers)
         made = completed(instance.program(), rule.level == "tile", dice.often(20))
-        if not numbers and dice.often(30):
-            made = perturbed(made, dice)
-        if not runnable(made):
-            raise TooLarge
-        return made
+        return made if numbers or not dice.often(30) else perturbed(made, dice)
 
     def refuting(self, rule: Rule, numbers: Mapping[str, int], own: Iterable[Subject]) -> Iterator[Subject]:
         """Yield examples and programs of the pattern, with the numbers of a proof."""
@@ -104,10 +99,6 @@ class StatementChecker(Checker):
         """Return subjects that are a little smaller."""
         return (self.subject(program, subject.origin) for program in smaller_programs(subject.value))
 
-    def possible(self, rule: Rule, subject: Subject) -> bool:
-        """Return whether a subject has the statements that the rule's pattern needs."""
-        return "local" not in rule.attributes and any(map(self.engine.rule(rule).possible, subject.value))
-
     # ---- checking
     def check(self, rule: Rule, subject: Subject) -> Outcome:
         """Compare several ways to fire, on the first machine where there are any. Raises Wrong."""
@@ -121,19 +112,13 @@ class StatementChecker(Checker):
             except ERRORS as error:
                 found, fault = [], error
             if found or fault:
-                outcome.valid = self._baseline(subject.value, subject.seed) is not None
+                outcome.valid = self.baseline(subject.value, ORDERS[:2], subject.seed) is not None
                 if outcome.valid and fault:
                     raise Wrong(subject, f"matching raises {said(fault)}") from fault
                 if outcome.valid:
                     self._check_all(rule, subject, program, machine, found, outcome)
                 break
         return outcome
-
-    def _baseline(self, program: Program, seed: int) -> Any:
-        """Return inputs and the meaning of a program, None for a program without a single meaning."""
-        if program not in self.meanings:
-            self.meanings[program] = baseline(program, ORDERS[:2], seed)
-        return self.meanings[program]
 
     def _ways(
         self, rule: Rule, program: Program, machine: Target, given: dict[str, Any], outcome: Outcome
@@ -178,7 +163,7 @@ class StatementChecker(Checker):
             if made != program and self._same(subject, made, where, program):
                 outcome.firings += 1
                 outcome.parameters |= texts
-                outcome.locals.update((self._changed_by_locals() - before).keys())
+                outcome.locals |= {name for name, _ in self._changed_by_locals() - before}
         with faults(subject, " (as a pass)"):
             if canonical:
                 made = self.engine.normal(program, machine, self.level)
@@ -196,13 +181,13 @@ class StatementChecker(Checker):
 
         self.check_at_a_size(rule, subject, program, fire_some, f"(with a size, for {machine.name})")
 
-    def _changed_by_locals(self) -> Counter[str]:
-        """Return the number of runs that each local rule has changed so far."""
-        return Counter({rule.name: self.engine.rule(rule).changed for rule in self.rules.locals})
+    def _changed_by_locals(self) -> set[tuple[str, int]]:
+        """Return the local rules, each with the number of runs that it has changed so far."""
+        return {(rule.name, self.engine.rule(rule).changed) for rule in self.rules.locals}
 
     def _same(self, subject: Subject, made: Program, where: str, program: Program) -> bool:
         """Raise Wrong if a program does not mean what its subject means. Returns False if it is too large to run."""
-        known = self._baseline(subject.value, subject.seed)
+        known = self.baseline(subject.value, ORDERS[:2], subject.seed)
         try:
             for kernel in made:
                 self.scope(kernel)
@@ -221,15 +206,15 @@ class StatementChecker(Checker):
         raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
 
     def _differs(self, rule: Rule, program: Program, became: Program, seed: int) -> str | None:
-        known = self._baseline(program, seed)
+        known = self.baseline(program, ORDERS[:2], seed)
         return None if known is None else compare(became, known, ORDERS[:1])
 
 
-def _asked_for(rule: Rule) -> tuple[str, ...]:
+def _asked_for(rule: Rule) -> list[str]:
     """Return the devices that a rule is for, or that its clauses name as texts: on others it may not fire."""
     texts = {node.value for node in every(rule.clauses, s.Text)}
     named = [name for name in devices() if texts & {load_device(name).name, load_device(name).arch}]
-    return tuple(named if rule.device is None else [rule.device.text, *named])
+    return named if rule.device is None else [rule.device.text, *named]
 
 
 def _changed(body: Block, change: Mapping[int, int]) -> Any:
@@ -259,11 +244,11 @@ class KernelChecker(StatementChecker):
     @functools.cached_property
     def sources(self) -> list[Subject]:
         """The Tile programs of all examples."""
-        return list(StatementChecker(self.rules).examples(self.rules.rules.values()))
+        return StatementChecker(self.rules).known
 
     def examples(self, rules: Iterable[Rule]) -> Iterator[Subject]:
         """Yield the Tile programs of all examples, materialised, where a rule could match."""
-        chosen = [self.engine.rule(rule) for rule in rules if rule.level == "kernel"]
+        chosen = [self.engine.rule(rule) for rule in rules]
         for source in self.sources:
             with contextlib.suppress(*NO_PROGRAM):
                 made = self._lowered(source.value, source.origin)
