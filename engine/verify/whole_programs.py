@@ -19,8 +19,7 @@ from ...ir.facts.structure import Path, accumulator_scopes, own_names, summary
 from ...ir.functions import FUNCTIONS
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
-from ...ir.monoid_texts import NAMES as MONOIDS
-from ...ir.node import nodes, replace, walk
+from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
 from ..rewrite.statements.driver import wellformed
