@@ -16,7 +16,6 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis, Var, free_names, linear
 from ...ir.facts.layout import params, place_in_source, tile_of
 from ...ir.facts.structure import Path, accumulator_scopes, own_names, summary
-from ...ir.functions import FUNCTIONS
 from ...ir.interp.scalar import ScheduleError, evaluate
 from ...ir.loop import For, If, Let, Load, Store
 from ...ir.node import nodes, replace
@@ -280,9 +279,3 @@ def sized(kernel: Kernel, before: Block | None = None) -> Kernel:
         if extents or before is None:
             (outs if name in stored else ins).append(param)
     return replace(kernel, ins=tuple(ins), outs=tuple(outs))
-
-
-def runnable(program: Module) -> bool:
-    """Return whether everything a program calls has a meaning here."""
-    calls = {x.fn for x in walk(program) if hasattr(x, "fn")}
-    return calls <= {*FUNCTIONS, *MONOIDS}
