@@ -113,8 +113,7 @@ def joined(xs: Tensors, d: int) -> NumberList:
 
 def _with_ones(site: TorchSite, x: View, *places: int) -> View:
     """Insert dimensions of size 1 at some indices of the result's shape, the first of them first."""
-    if x.term is None:
-        site.lowering.own(x)
+    site.lowering.own(x)
     shape, dims = list(x.shape), list(x.dims)
     for place in places:
         shape.insert(place, 1)

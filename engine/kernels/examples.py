@@ -220,8 +220,8 @@ def lower_with(compiled: TorchRule, subject: TorchGraph, rules: RuleSet) -> tupl
     table = dict(compile_rules(rules))
     table[compiled.key] = (compiled, *(r for r in table[compiled.key] if r is not compiled))
     lowering = TorchLowering(subject, table, {}, trace=True)
-    lowering.run()
-    return lowering.finish(), any(fired.rule is compiled.rule for fired in lowering.fired)
+    lowered = lowering.run()
+    return lowered.graph, any(fired.rule is compiled.rule for fired in lowered.firings)
 
 
 def attempts(rule: TorchRule, graph: TorchGraph, others: Any) -> Iterator[Exception | None]:

@@ -13,7 +13,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ from .pattern import (
     views,
 )
 from .resymbolise import resymbolise
-from .template import Bracket, Numbers, Part, StackedRead, TemplateCompiler, TorchSite, entries
+from .template import Bracket, Build, Numbers, Part, TemplateCompiler, TorchSite
 
 # A compiled torch rule: match, clauses, template.
 
@@ -121,16 +121,16 @@ class TorchRule:
         return made
 
     @cached_property
-    def slices(self) -> list[tuple[StackedRead, Bracket]]:
-        """Lines `Stacked(j, xs[os..]) = y[os..]`: the tensors of a list, and the brackets of the result."""
+    def slices(self) -> list[Part]:
+        """Lines `Stacked(j, xs[os..]) = y[os..]`."""
         compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
                 case (
-                    s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))) as listed,
+                    s.StackedTerm() as listed,
                     s.ReadTerm(x=s.NameTerm(name=self.root.dst), places=places),
                 ):
-                    found.append((compiler.stacked(name, listed), compiler.bracket(places)))
+                    found.append(compiler.slices(listed, compiler.bracket(places)))
                 case _:
                     what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
                     raise DplcError(what, line.span)
@@ -151,11 +151,11 @@ class TorchRule:
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
         part = compiler.part(value)
 
-        def define(firing: TorchSite) -> None:
-            firing.locals[name] = made = part.build(firing)
-            firing.lowering.hint(made, name)
+        def local(firing: TorchSite) -> Build:
+            firing.locals[name] = build = cache(part(firing))
+            return build
 
-        return Definition(name, bracket, part if bracket is not None else Part(part.scan, define))
+        return Definition(name, bracket, part if bracket is not None else local)
 
     @staticmethod
     def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Part:
@@ -167,16 +167,14 @@ class TorchRule:
         positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, s.Keyword)))
         kinds = [(numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
 
-        def make(firing: TorchSite) -> None:
+        def make(firing: TorchSite) -> Build:
             env, call, lowering = firing.env, firing.call, firing.lowering
             results = tuple(TensorType(kind(env).name, shape(env)) for kind, shape in kinds)
             fields = positional(env), {name: closure(env) for name, closure in named.items()}
-            if len(results) > 1:
-                env[name] = lowering.several(op.fn, fields, results)
-            else:
-                env[name] = lowering.made(call, name, op.fn, fields, results or call.statement.types)
+            env[name] = lowering.made(call, name, op.fn, fields, results or call.statement.types)
+            return lambda: None
 
-        return Part(make, lambda firing: None)
+        return make
 
     # ---- firing
     def fire(self, lowering: TorchLowering, call: OpCall) -> tuple[View, Mapping[str, Any]]:
@@ -199,11 +197,7 @@ class TorchRule:
                 if statement is None:
                     raise NotApplicable(f"`{pattern.dst}` is no op's result")
                 call = lowering.call(statement)
-            if pattern.op != call.statement.op:
-                raise NotApplicable(f"expected {pattern.op}, found {call.statement.op}")
-            reason = pattern.typed(call.statement.types, env) or pattern.match(call.overload, call.given, env)
-            if reason is not None:
-                raise NotApplicable(reason)
+            pattern.match(call, env)
         env[self.root.dst] = firing.result
         for clause, closure in self.clauses:
             if isinstance(clause, s.LetClause):
@@ -214,28 +208,24 @@ class TorchRule:
 
     def _build(self, firing: TorchSite) -> View:
         """Build the template."""
-        *before, last = self.statements
-        result = firing.result
+        last, result, lowering = self.statements[-1], firing.result, firing.lowering
         if last.bracket is not None:
-            firing.place_result(entries(last.bracket, firing, len(result.shape)))
+            firing.place_result(last.bracket)
             if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
                 raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
-        for statement in self.statements:
-            statement.part.scan(firing)
+        *builds, build = [(name, part(firing)) for name, _, part in self.statements]
         if last.bracket is None:
             return firing.env[last.name]  # type: ignore[no-any-return]
-        for part, _ in self.slices:
-            part.scan(firing)
+        notes = [slices(firing) for slices in self.slices]
         firing.name_axes()
-        for statement in before:
-            statement.part.build(firing)
-        value, of_its_dtype = last.part.build(firing), any(x.dtype == result.dtype for x in views(firing.call.given))
-        term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
-        firing.lowering.hint(term, result.name)
-        for part, bracket in self.slices:
-            part.note_slices(firing, term, bracket)
-        dims = result.along(firing.named, firing.result_entries)
-        return View(result.name, result.dtype, result.shape, term, dims)
+        for name, local in builds:
+            lowering.hint(local(), name)
+        value, of_its_dtype = build[1](), any(x.dtype == result.dtype for x in views(firing.call.given))
+        result.term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
+        lowering.hint(result.term, result.name)
+        for note in notes:
+            note(result.term)
+        return result
 
 
 def _target_name(node: s.Syntax) -> str:
@@ -248,7 +238,6 @@ def _target_name(node: s.Syntax) -> str:
 # The result of lowering a torch graph: the program, the firings and the refusals.
 
 
-Arguments = tuple[tuple[str, Any], ...]  # of an op, as it has them
 Refused = tuple[Rule, TorchOp, NotApplicable]  # a rule for an op that the rule did not take, and why
 
 
@@ -261,8 +250,8 @@ class Lowered:
     """
 
     graph: TensorGraph
-    firings: tuple[RewriteStep, ...]
-    refusals: tuple[Refused, ...]
+    firings: Sequence[RewriteStep]
+    refusals: Sequence[Refused]
     origins: dict[Term, TorchOp]
     bounds: tuple[Bound, ...]
 
@@ -286,49 +275,41 @@ def _how_to_write(op: str, place: Span | None) -> str | None:
     if op not in names() or op == "Getitem":
         return None
     name = aten_name(op)
-    text = place.source.text.strip() if place is not None else ""
+    stem, text = name.strip("_"), place.source.text.strip() if place is not None else ""
     program = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
-    return f"begin its rule: dplc rules new {name.strip('_')} --op {name}{program} -o {name.strip('_')}.rw"
+    return f"begin its rule: dplc rules new {stem} --op {name}{program} -o {stem}.rw"
 
 
 # Names of values for people: unique, deterministic, never the name of an axis.
 
 
-# What a value is called that no rule gave a name.
-_REDUCED = {
-    "add": "sum",
-    "maximum": "top",
-    "minimum": "least",
-    "multiply": "product",
-    "logical_and": "every",
-    "logical_or": "some",
-}
-_COMPUTED = {
-    "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger",
-    "minimum": "smaller",     "negative": "negated", "where": "chosen", "copy": "kept",
+# What a value is called that no rule gave a name: by its function, by its class, and then as its function.
+_CALLED: dict[type[Term], dict[str, str]] = {
+    Reduce: {
+        "add": "sum", "maximum": "top", "minimum": "least", "multiply": "product", "logical_and": "every",
+        "logical_or": "some",
+    },
+    Elementwise: {
+        "add": "added", "subtract": "difference", "multiply": "product", "divide": "ratio", "maximum": "larger",
+        "minimum": "smaller", "negative": "negated", "where": "chosen", "copy": "kept",
+    },
 }  # fmt: skip
+_OTHERWISE = {Reduce: "folded", Fold: "folded", Mat: "stored", Case: "picked"}
 
 
-def complete_names(outs: tuple[Output, ...], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
+def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
     """Return a name for every line between inputs and outputs. fixed: names that are taken."""
     taken = {*fixed, *(out.name for out in outs)}
     stored = {out.value for out in outs}
     named = []
     for term in postorder(out.value for out in outs):
-        if term.__class__ in (Elementwise, Reduce, Fold, Case, Mat) and term not in stored:
-            name = hints.get(term) or _plain_name(term)
+        kind, fn = term.__class__, getattr(term, "fn", "")
+        if kind not in PLAIN and term not in stored:
+            name = hints.get(term) or _CALLED.get(kind, {}).get(fn) or _OTHERWISE.get(kind, f"{fn}_")
             name = unused(name, taken, (name,)) if name.endswith("_") else unused(name, taken, first=2)
             taken.add(name)
             named.append(Named(name, term))
     return tuple(named)
-
-
-def _plain_name(term: Term) -> str:
-    if isinstance(term, Reduce):
-        return _REDUCED.get(term.fn, "folded")
-    if isinstance(term, Elementwise):
-        return _COMPUTED.get(term.fn, f"{term.fn}_")
-    return {Fold: "folded", Mat: "stored", Case: "picked"}[term.__class__]
 
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
@@ -383,9 +364,7 @@ def lower_graph(
     """
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
     lowering.make_formulas(known or {}, policy_of(rules).few_values)
-    lowering.run()
-    made, bounds = lowering.finish(), tuple(dict.fromkeys(lowering.bounds))
-    return Lowered(made, tuple(lowering.fired), tuple(lowering.refused), lowering.origins, bounds)
+    return lowering.run()
 
 
 class TorchLowering:
@@ -417,8 +396,7 @@ class TorchLowering:
         self.references: dict[View, Var] = {}  # what templates call values
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
         # two results of one op (values and indices of a sort) share what both need
-        self.made_before: dict[Any, View] = {}
-        self.unread: dict[Any, TorchOp] = {}  # ops of templates whose results are lowered at each read
+        self.made_before: dict[Any, View | Producer] = {}
 
     # ---- axes and names
     def fresh(self, extent: int) -> Axis:
@@ -429,19 +407,16 @@ class TorchLowering:
 
     def make_formulas(self, known: Mapping[str, Any], few: int) -> None:
         """Replace the inputs of known value that are a formula, and the inputs without elements, by values."""
-        for view in tuple(self.inputs):
-            value = None
+        for view in self.inputs:
             if 0 in view.shape:  # no element of it is ever read: any number represents them
-                value = replace(view, term=const(0, view.dtype), dims=(None,) * len(view.shape))
+                view.term, view.dims = const(0, view.dtype), (None,) * len(view.shape)
             elif view.name in known:
-                value = resymbolise(view.name, view.dtype, known[view.name], self.fresh, few)
-            if value is not None:
-                self.env[view.name] = value
-                self.inputs.remove(view)
+                resymbolise(view, known[view.name], self.fresh, few)
+        self.inputs = [view for view in self.inputs if view.term is None]
 
     def own(self, view: View) -> None:
-        """Name the axes of an input that is not read plainly."""
-        view.own(view.along(self.fresh, view.shape))
+        """Name the axes of an input that is not read plainly, if it has none yet."""
+        view.own(self.fresh, view.shape)
 
     def hint(self, value: Any, name: str) -> None:
         """Note the preferred name of a term in prints; the first one wins."""
@@ -470,11 +445,12 @@ class TorchLowering:
             self.slices.setdefault(part, read)
 
     # ---- ops
-    def run(self) -> None:
-        """Lower every op that something reads as a tensor."""
+    def run(self) -> Lowered:
+        """Lower every op that something reads as a tensor, and return the program."""
         with collected_folds() as self.folded:
             for statement in self.graph.body:
                 self.lower_statement(statement)
+        return Lowered(self._graph(), self.fired, self.refused, self.origins, tuple(dict.fromkeys(self.bounds)))
 
     def lower_statement(self, statement: TorchOp) -> None:
         """Lower an op, if something reads it as a tensor."""
@@ -548,17 +524,24 @@ class TorchLowering:
             return view
         raise self.unsupported(call.origin, statement, refusals)
 
-    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View:
-        """Lower an op that a template made: its tensors get names, so that it is a statement like any other."""
+    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View | Producer:
+        """Lower an op that a template made: its tensors get names, so that it is a statement like any other.
+
+        Several results, and complex numbers, are lowered at each read.
+        """
         if self.depth >= DEPTH:
             raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
         args = self._arguments(op, fields)
-        if types[0].dtype in PARTS:
-            return self._name(self._unread(op, args, types))
-        statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
         key = op, repr(args), types
         known = self.made_before.get(key)
-        if known is not None:
+        if len(types) > 1 or types[0].dtype in PARTS:
+            if known is None:
+                read = TorchOp(f"%{len(self.producers)}_", op, args, types)
+                self.producers[read.dst] = read
+                known = self.made_before[key] = self._value(Var(read.dst))
+            return known
+        statement = TorchOp(call.statement.dst if types is call.statement.types else name, op, args, types)
+        if isinstance(known, View):
             again = replace(known, name=statement.dst)
             self.references[again] = self._reference(known)  # what is computed from it is computed once, too
             return again
@@ -567,17 +550,7 @@ class TorchLowering:
         self.depth -= 1
         return view
 
-    def several(self, op: str, fields: Fields, types: Types) -> Producer:
-        """Return an op of a template with several results: each is lowered where `Getitem` reads it."""
-        return Producer(self._unread(op, self._arguments(op, fields), types))
-
-    def _unread(self, op: str, args: Arguments, types: Types) -> TorchOp:
-        made = TorchOp(f"%{len(self.producers)}_", op, args, types)
-        made = self.unread.setdefault((op, repr(args), types), made)
-        self.producers[made.dst] = made
-        return made
-
-    def _arguments(self, op: str, fields: Fields) -> Arguments:
+    def _arguments(self, op: str, fields: Fields) -> tuple[tuple[str, Any], ...]:
         """Return the fields that a template gives to an op, by their names."""
         if op not in names():
             raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
@@ -625,15 +598,14 @@ class TorchLowering:
         return place if isinstance(place := self.spans.get(origin.dst), Span) else None
 
     # ---- the result
-    def finish(self) -> TensorGraph:
+    def _graph(self) -> TensorGraph:
         """Return the graph: outputs are computed values, each stored once."""
         outs: list[Output] = []
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
         found = [self.env[param.name] for param in self.graph.outs]
         for view in found:
-            if view.term is None:
-                self.own(view)
+            self.own(view)
         now = self.slices
         for term in postorder([view.term for view in found if view.term is not None]) if now else ():
             if term not in now:
@@ -647,13 +619,12 @@ class TorchLowering:
             dims = (a or self.fresh(n) for a, n in zip(view.dims, view.shape, strict=True) if n != 1)
             outs.append(Output(unused(param.name, used, between="_", first=2), tuple(dims), term))
             used.add(outs[-1].name)
-        for view in self.inputs:
-            if view.term is None:  # it has no reader
-                own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
-                view.own(tuple(None if n == 1 else next(own) for n in view.shape))
+        for view in self.inputs:  # those without a reader
+            own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
+            view.own(partial(next, own), view.shape)
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
         fixed = {a.name for a in self.age} | {x.name for x in ins} | _RESERVED
-        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(tuple(outs), self.hints, fixed))
+        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, fixed))
 
 
 _RESERVED = RESERVED | CONSTANTS.keys() | {"and", "or", "not", "in", "if", "else", "for", "load", "mat"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from ....ir.compose import remap
@@ -71,9 +70,11 @@ class View:
         """Return the axes that names give to the entries of its dimensions."""
         return tuple(None if n == 1 else name(entry) for entry, n in zip(entries, self.shape, strict=True))
 
-    def own(self, dims: tuple[Axis | None, ...]) -> None:
-        """Name the axes of an input."""
-        self.dims, self.term = dims, Input(self.name, tuple(filter(None, dims)), self.dtype)
+    def own(self, name: Callable[[Any], Axis], entries: Sequence[Any]) -> None:
+        """Name the axes of an input that has none yet."""
+        if self.term is None:
+            self.dims = self.along(name, entries)
+            self.term = Input(self.name, tuple(filter(None, self.dims)), self.dtype)
 
     def read_at(self, places: Sequence[Expr]) -> Term:
         """Return the value at an index in each dimension."""
@@ -108,9 +109,6 @@ class Exactly:
     """An axis put at a position on purpose: it may be shorter than the dimension (the start of a slice)."""
 
     axis: Axis
-
-    def build(self, firing: Any) -> Any:
-        return firing.resolve(self.axis)
 
 
 @dataclass(frozen=True)
@@ -148,37 +146,34 @@ class StatementPattern:
                 self.dst, self.op, self.reads = dst, op, names_in(call)
             case _:
                 raise DplcError("a pattern on torch is `y = Op(field, ..)`", statement.span)
-        self.types = [(Var(one.dtype), _list(one.dims)) for one in types]
+        self.types = [ListPattern((Var(one.dtype), _list(one.dims)), ()) for one in types]
         self.keywords = {item.name: _pattern(item.value) for item in items if isinstance(item, s.Keyword)}
         self.positional = [_pattern(item) for item in items if not isinstance(item, s.Keyword | s.Run)]
         self.open = any(isinstance(item, s.Run) for item in items)
 
-    def typed(self, types: Types, env: Environment) -> str | None:
-        """Return the reason why the types of the results do not fit, if the pattern has types; else None."""
+    def match(self, call: OpCall, env: Environment) -> None:
+        """Bind the pattern's variables to the types and fields of an op. Raises NotApplicable if it does not fit."""
+        overload, given, types = call.overload, call.given, call.statement.types
+        if self.op != call.statement.op:
+            raise NotApplicable(f"expected {self.op}, found {call.statement.op}")
         if self.types and len(types) != len(self.types):
-            return f"{len(types)} results, not {len(self.types)}"
-        for (kind, shape), found in zip(self.types, types, strict=False):
-            if reason := _misfit(kind, Var(found.dtype), env) or _misfit(shape, found.shape, env):
-                return f"type of the result: {reason}"
-        return None
-
-    def match(self, overload: Overload, given: dict[str, Any], env: Environment) -> str | None:
-        """Bind the pattern's variables to the fields; or say why the op does not fit."""
+            raise NotApplicable(f"{len(types)} results, not {len(self.types)}")
+        for pattern, found in zip(self.types, types, strict=False):
+            _fit("type of the result", pattern, (Var(found.dtype), found.shape), env)
         fields = {name: default for name, _, default in overload.arguments}
         for name in self.keywords:
             if name not in fields:
-                return f"{overload.name} has no field `{name}`"
+                raise NotApplicable(f"{overload.name} has no field `{name}`")
         free = [name for name in fields if name not in self.keywords]
         if len(free) < len(self.positional):
-            return f"{overload.name} has {len(free)} fields for {len(self.positional)} positions"
+            raise NotApplicable(f"{overload.name} has {len(free)} fields for {len(self.positional)} positions")
         patterns = self.keywords | dict(zip(free, self.positional, strict=False))
         for name, default in fields.items():
-            if name in patterns and (reason := _misfit(patterns[name], given.get(name, default), env)):
-                return f"{name}: {reason}"
+            if name in patterns:
+                _fit(name, patterns[name], given.get(name, default), env)
         for name, value in given.items():
             if name not in patterns and not self.open:
-                return f"the rule says nothing about {name}={print_field(value)}"
-        return None
+                raise NotApplicable(f"the rule says nothing about {name}={print_field(value)}")
 
 
 def _pattern(node: s.Syntax) -> Any:
@@ -201,22 +196,22 @@ def _list(items: s.Nodes) -> ListPattern:
     return ListPattern(tuple(map(_pattern, items[: len(items) - len(rest)])), tuple(map(_pattern, rest)))
 
 
-def _misfit(pattern: Any, found: Any, env: Environment) -> str | None:
-    """Return why a value does not fit a pattern; None if it does, with its variables bound."""
+def _fit(what: str, pattern: Any, found: Any, env: Environment) -> None:
+    """Bind the variables of a pattern to a value. Raises NotApplicable, which says what does not fit."""
     if isinstance(pattern, ListPattern):
         if not isinstance(found, tuple):
-            return f"{print_field(found)} is not a list"
+            raise NotApplicable(f"{what}: {print_field(found)} is not a list")
         front, rest = pattern
         count = len(front)
         if len(found) < count or (len(found) > count and not rest):
-            return f"a list of {len(found)}, not of {count}{' or more' if rest else ''}"
-        reasons = map(_misfit, front + rest, (*found[:count], found[count:]), repeat(env))
-        return next(filter(None, reasons), None)
-    if not isinstance(pattern, Var) or pattern.name in RESERVED:
-        return None if _same(found, pattern) else f"{print_field(found)} is not {print_field(pattern)}"
-    if pattern.name == "_" or _same(env.setdefault(pattern.name, found), found):
-        return None
-    return f"two values for `{pattern.name}`"
+            raise NotApplicable(f"{what}: a list of {len(found)}, not of {count}{' or more' if rest else ''}")
+        for inner, value in zip(front + rest, (*found[:count], found[count:]), strict=False):
+            _fit(what, inner, value, env)
+    elif not isinstance(pattern, Var) or pattern.name in RESERVED:
+        if not _same(found, pattern):
+            raise NotApplicable(f"{what}: {print_field(found)} is not {print_field(pattern)}")
+    elif pattern.name != "_" and not _same(env.setdefault(pattern.name, found), found):
+        raise NotApplicable(f"{what}: two values for `{pattern.name}`")
 
 
 def _same(a: Any, b: Any) -> bool:

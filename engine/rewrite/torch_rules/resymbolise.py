@@ -21,19 +21,18 @@ EXACT = 1 << 24  # integers that f32 holds exactly
 LARGEST = 1 << 63  # what index arithmetic cannot reach
 
 
-def resymbolise(name: str, dtype: str, array: Array, fresh: Callable[[int], Axis], few: int) -> View | None:
-    """Return the value of a constant as a formula over its axes; None if no known formula describes it.
+def resymbolise(view: View, array: Array, fresh: Callable[[int], Axis], few: int) -> None:
+    """Make the value of a constant a formula over its axes, if a known formula describes it.
 
     few: the largest number of values that are selected one by one rather than stored.
     """
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not np.all(_same(array, np.take(array, [0], axis=d)))]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
-    if _formula(small, dtype, [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)], few) is None:
-        return None
-    named = list(map(fresh, small.shape))
-    places = dict(zip(varying, named, strict=True))
-    term = _formula(small, dtype, named, few)
-    return View(name, dtype, array.shape, term, tuple(places.get(d) for d in range(array.ndim)))
+    unnamed = [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)]
+    if _formula(small, view.dtype, unnamed, few) is not None:
+        named = list(map(fresh, small.shape))
+        places = dict(zip(varying, named, strict=True))
+        view.term, view.dims = _formula(small, view.dtype, named, few), tuple(map(places.get, range(array.ndim)))
 
 
 def _same(a: Array, b: Any) -> Any:

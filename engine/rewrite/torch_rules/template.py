@@ -1,19 +1,19 @@
 """Templates of torch rules, compiled: `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`.
 
-Every part is compiled to an object with two methods: `scan` aligns its brackets with dimensions, `build` returns its
-term once the axes have names. A number stays a number until it meets a term, whose dtype it gets; so does one of sizes.
+Every part is compiled to a function of a firing that aligns its brackets with dimensions. It returns the function that
+gives its term once the axes have names. A number stays a number until it meets a term, whose dtype it gets; so does one
+of sizes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from ....ir import compose
 from ....ir.compose import remap, remap_expr
-from ....ir.diagnostic import DplcError, Span, did_you_mean
+from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.dtypes import DTYPES
 from ....ir.expr import Axis, Binary, Sum, Var
 from ....ir.functions import FUNCTIONS
@@ -35,6 +35,9 @@ from .pattern import AxisSlot, Entry, Exactly, NotApplicable, OpCall, View
 # firing took. Otherwise it gets a fresh name. Then the terms are built.
 
 
+Build = Callable[[], Any]  # gives a term or a number, once the axes have names
+
+
 class TorchSite:
     """The site that facts of level torch see. lowering: the pass over a program (`TorchLowering`)."""
 
@@ -44,9 +47,8 @@ class TorchSite:
         self.result = View(statement.dst, statement.types[0].dtype, statement.types[0].shape)
         self.env: Environment = {SITE: self}
         self.slots: dict[Axis, AxisSlot] = {}
-        self.placed: dict[Any, tuple[View, tuple[Entry, ...]]] = {}
         self.unowned: dict[View, tuple[Entry, ...]] = {}
-        self.locals: dict[str, Any] = {}
+        self.locals: dict[str, Build] = {}
         self.result_entries: tuple[Entry, ...] = ()
 
     # ---- unnamed axes
@@ -61,12 +63,14 @@ class TorchSite:
         return self.slots[entry].extent
 
     # ---- placing
-    def place(self, key: Any, view: View, entries: Sequence[Entry], short: bool = False) -> None:
-        """Align a bracket with the dimensions of a value. short: it may be shorter than its axis, as under a Case."""
+    def place(self, view: View, bracket: Bracket, short: bool = False) -> tuple[Entry, ...]:
+        """Return the entries of a bracket, one per dimension of a value.
+
+        short: it may be shorter than its axis, as under a Case.
+        """
         if view.dtype in PARTS:
             raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
-        aligned = self.align(entries, view, short)
-        self.placed[key] = view, aligned
+        aligned = self.align(bracket, view, short)
         if view.term is None and view not in self.unowned:
             read = [(entry, n) for entry, n in zip(aligned, view.shape, strict=True) if n != 1]
             distinct = len(dict(read)) == len(read)
@@ -79,9 +83,11 @@ class TorchSite:
                 slot = self.slots.get(entry)
                 if slot is not None and dim is not None and dim.extent == slot.extent:
                     slot.candidates[dim] = slot.candidates.get(dim, False) or view.computed
+        return aligned
 
-    def align(self, entries: Sequence[Entry], view: View, short: bool = False) -> tuple[Entry, ...]:
+    def align(self, bracket: Bracket, view: View, short: bool = False) -> tuple[Entry, ...]:
         """Return one entry per dimension, from the right; extents of free axes are settled."""
+        entries = self.entries(bracket, len(view.shape))
         spare = len(entries) - len(view.shape)
         if spare < 0:
             raise NotApplicable(f"{len(entries)} indices for {view.name} of rank {len(view.shape)}")
@@ -99,16 +105,31 @@ class TorchSite:
                 raise NotApplicable(f"extent {n} of {view.name} meets {slot.extent}")
         return tuple(aligned)
 
-    def place_result(self, entries: Sequence[Entry]) -> None:
+    def entries(self, bracket: Bracket, rank: int = 0) -> list[Entry]:
+        """Return one entry per position of a bracket. An unbound run gets the positions that the rank leaves."""
+        env, found, unbound = self.env, list[Entry](), list[tuple[str, int]]()
+        for name, run, closure in bracket:
+            if name is not None and name not in env:
+                if run:
+                    unbound.append((name, len(found)))
+                    continue
+                env[name] = self.axis(1, free=True)
+            found += closure(env) if run else (closure(env),)
+        for name, place in unbound:
+            env[name] = tuple(self.axis(1, free=True) for _ in range(rank - len(found)))
+            found[place:place] = env[name]
+        return found
+
+    def place_result(self, bracket: Bracket) -> None:
         """Align the brackets of the result: torch gives its shape, so these extents are final."""
-        self.result_entries = self.align(entries, self.result)
+        self.result_entries = self.align(bracket, self.result)
         for entry in self.result_entries:
             if entry in self.slots:
                 self.slots[entry].free = False
 
     # ---- naming
     def name_axes(self) -> None:
-        """Give every axis its name, and inputs that were not read before their axes."""
+        """Give every axis its name, and the result and inputs that were not read before their axes."""
         taken: set[Axis | None] = set()
         # axes of computed values are first, then axes that are not reduced, then those with few candidates
         for slot in sorted(
@@ -118,10 +139,9 @@ class TorchSite:
             newest = sorted(found, key=lambda name: (found[name], age[name]), reverse=True)
             slot.axis = next((name for name in newest if name not in taken and slot.extent == name.extent), None)
             taken.add(slot.axis)
-        self.result.along(self.named, self.result_entries)
-        for view, entries in self.unowned.items():
-            if view.term is None:  # not owned meanwhile by an op that the template made
-                view.own(view.along(self.named, entries))
+        self.result.dims = self.result.along(self.named, self.result_entries)
+        for view, entries in self.unowned.items():  # unless an op that the template made owns it meanwhile
+            view.own(self.named, entries)
 
     def named(self, leaf: Axis) -> Axis:
         """Return the named axis that an unnamed one became."""
@@ -132,10 +152,12 @@ class TorchSite:
 
     def resolve(self, entry: Entry) -> Expr:
         """Return an index expression over named axes."""
+        if isinstance(entry, Exactly):
+            entry = entry.axis
         if entry.__class__ is Axis:
             return 0 if self.extent(entry) == 1 else self.named(entry)
         if not isinstance(entry, Node):
-            return entry.build(self) if hasattr(entry, "build") else entry
+            return entry() if callable(entry) else entry
         return remap_expr(entry, {leaf: self.resolve(leaf) for leaf in nodes(entry, Axis)})
 
     # ---- reading
@@ -148,91 +170,20 @@ class TorchSite:
         made: View = self.lowering.made(self.call, name, "Stack", ((), {"tensors": views, "dim": 0}), types)
         return made.read_at((axis, *lanes))
 
-    def read(self, key: Any) -> Term:
+    def read(self, view: View, entries: Sequence[Entry]) -> Term:
         """Return the operand that a bracket reads."""
-        view, entries = self.placed[key]
         return view.read_at(tuple(map(self.resolve, entries)))
 
 
-class Part(NamedTuple):
-    """A piece of a template.
-
-    scan: aligns its brackets with dimensions. build: gives its term, or a number, once the axes have names.
-    """
-
-    scan: Callable[[TorchSite], None]
-    build: Callable[[TorchSite], Any]
+Part = Callable[[TorchSite], Any]  # a piece of a template: it aligns its brackets, and returns what gives its term
 
 
-def computed(parts: Sequence[Part], make: Callable[..., Any]) -> Part:
-    """Return a piece whose term is made of those of others: `make(firing, *terms)`."""
-
-    def scan(firing: TorchSite) -> None:
-        for part in parts:
-            part.scan(firing)
-
-    return Part(scan, lambda firing: make(firing, *[part.build(firing) for part in parts]))
+def combined(make: Callable[..., Any], *parts: Part) -> Part:
+    """Return a piece made of others: `make(firing, *what these return)` gives its term, once the axes have names."""
+    return lambda firing: partial(make, firing, *[part(firing) for part in parts])
 
 
-def read(node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | None = None, short: bool = False) -> Part:
-    """Return a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, which is a tensor.
-
-    A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
-    """
-    key = object()
-
-    def scan(firing: TorchSite) -> None:
-        value = firing.env.get(name)
-        if isinstance(value, View) and (bracket is not None or not value.shape):
-            firing.place(key, value, entries(bracket or (), firing, len(value.shape)), short)
-
-    def build(firing: TorchSite) -> Any:
-        if bracket is None and name in firing.locals:
-            return firing.locals[name]
-        if key in firing.placed:
-            return firing.read(key)
-        value = closure(firing.env)
-        if isinstance(value, int | float) or known_at_launch(value):
-            return value
-        if bracket is not None:
-            raise NotApplicable(f"`{name}` is not a tensor")
-        what = f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
-        raise DplcError(what, node.span)
-
-    return Part(scan, build)
-
-
-@dataclass(eq=False)
-class StackedRead:
-    """`Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op of their own."""
-
-    name: str
-    place: Closure
-    bracket: Bracket
-
-    def scan(self, firing: TorchSite) -> None:
-        for number, view in enumerate(firing.env[self.name]):
-            firing.place((self, number), view, entries(self.bracket, firing, len(view.shape)))
-
-    def build(self, firing: TorchSite) -> Any:
-        terms = tuple(firing.read((self, number)) for number in range(len(firing.env[self.name])))
-        place = firing.resolve(self.place(firing.env))
-        axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
-        made = stacked(axis, terms, lambda others: firing.stack(axis, others))
-        if made is None:
-            raise NotApplicable(f"the tensors of `{self.name}` are not computed alike")
-        return remap(made, {axis: place})
-
-    def note_slices(self, firing: TorchSite, whole: Any, bracket: Bracket) -> None:
-        """Note each tensor of the list as a slice of the whole (with this bracket), at its number on the list axis."""
-        place, own = self.place(firing.env), firing.result_entries
-        for number in range(len(firing.env[self.name])):
-            view, read = firing.placed[(self, number)]
-            assert view.term is not None
-            at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
-            aligned = zip(own, entries(bracket, firing, len(own)), view.shape, strict=True)
-            where = {firing.named(to): at[entry] or 0 for to, entry, n in aligned if entry is place or n != 1}
-            firing.lowering.slice_of(view.term, whole, remap(whole, where))
+Reads = list[tuple[View, tuple[Entry, ...]]]  # of the tensors of a list
 
 
 class Item(NamedTuple):
@@ -241,26 +192,9 @@ class Item(NamedTuple):
     name: str | None
     run: bool
     closure: Closure
-    span: Span
 
 
 Bracket = tuple[Item, ...]  # axes, runs of axes, index expressions, terms
-
-
-def entries(bracket: Bracket, firing: TorchSite, rank: int = 0) -> list[Entry]:
-    """Return one entry per position of a bracket. An unbound run gets the positions that the rank leaves."""
-    env, found, unbound = firing.env, list[Entry](), list[tuple[str, int]]()
-    for name, run, closure, _ in bracket:
-        if name is not None and name not in env:
-            if run:
-                unbound.append((name, len(found)))
-                continue
-            env[name] = firing.axis(1, free=True)
-        found += closure(env) if run else (closure(env),)
-    for name, place in unbound:
-        env[name] = tuple(firing.axis(1, free=True) for _ in range(rank - len(found)))
-        found[place:place] = env[name]
-    return found
 
 
 # Templates of torch rules: syntax compiled to the parts above.
@@ -291,102 +225,149 @@ class TemplateCompiler:
         """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
             case s.ReadTerm(x=s.NameTerm(name=name)):
-                return read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
+                return self._read(term.node, lambda env: env.get(name), name, self.bracket(term.places), short)
             case s.EitherTerm():
-                a, b = self.of(term.a, short), self.of(term.b, short)
-                return self._either(self.numbers.compile(term.condition), a, b)
+                condition, a, b = self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
+                return lambda firing: (a if condition(firing.env) else b)(firing)
             case s.NameTerm():
-                return read(term.node, self.numbers.compile(term.node), term.name)
+                return self._read(term.node, self.numbers.compile(term.node), term.name)
             case s.ReduceTerm(fn=fn):
                 able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
                 if fn not in able:
                     raise DplcError(f"`{fn}` cannot reduce: it has no identity", term.span, (), did_you_mean(fn, able))
-                return self._reduction(term, (term.x,), short, lambda over, x: compose.reduce(fn, over, x))
+                return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm(part=part):
-                return self._reduction(term, term.args, short, lambda over, *xs: compose.fold(part, over, xs))
-            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
-                stack = self.stacked(name, term)
-                return Part(stack.scan, stack.build)
+                return self._reduction(term, term.args, short, partial(compose.fold, part))
+            case s.StackedTerm():
+                return self._stacked(term)
             case s.IndexTerm():
                 e = self.index(term.expr)
-                return computed((), lambda firing: compose.index(firing.resolve(e(firing.env))))
+                return combined(lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
                 return self._case(self.index(term.cond), self.of(term.a, True), self.of(term.b, True))
-            case s.CastTerm():
-                return self._cast(self.of(term.x, short), self.numbers.compile(term.dtype), term.dtype.span)
+            case s.CastTerm(dtype=written):
+                to = self.numbers.compile(written)
+
+                def cast(firing: TorchSite, x: Build) -> Any:
+                    dtype = to(firing.env)
+                    if not isinstance(dtype, Var) or dtype.name not in DTYPES:
+                        raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", written.span)
+                    return compose.asked_cast(x(), dtype.name)
+
+                return combined(cast, self.of(term.x, short))
             case s.PlaceTerm():
-                x, low, end = self.of(term.x, short), self.numbers.compile(term.low), self.numbers.compile(term.end)
+                low, end = self.numbers.compile(term.low), self.numbers.compile(term.end)
 
-                def place(firing: TorchSite, x: Any) -> Any:
-                    return firing.lowering.bound(firing.call.origin, x, low(firing.env), end(firing.env))
+                def place(firing: TorchSite, x: Build) -> Any:
+                    return firing.lowering.bound(firing.call.origin, x(), low(firing.env), end(firing.env))
 
-                return computed((x,), place)
+                return combined(place, self.of(term.x, short))
             case s.FunctionTerm(known=True, fn=fn):
                 if len(term.operands) != (arity := FUNCTIONS[fn].arity):
                     raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term.span)
-                parts = [self.of(operand, short) for operand in term.operands]
-                return computed(parts, lambda _, *terms: compose.elementwise(fn, *terms))
-        return read(term.node, self.numbers.compile(term.node))
+                parts = (self.of(operand, short) for operand in term.operands)
+                return combined(lambda _, *xs: compose.elementwise(fn, *[x() for x in xs]), *parts)
+        return self._read(term.node, self.numbers.compile(term.node))
+
+    @staticmethod
+    def _read(
+        node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | None = None, short: bool = False
+    ) -> Part:
+        """Compile a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor.
+
+        A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
+        """
+
+        def number(firing: TorchSite) -> Any:
+            value = closure(firing.env)
+            if isinstance(value, int | float) or known_at_launch(value):
+                return value
+            if bracket is not None:
+                raise NotApplicable(f"`{name}` is not a tensor")
+            what = f"`{name or 'this'}` is neither a number nor a local value: a tensor is read with brackets"
+            raise DplcError(what, node.span)
+
+        def part(firing: TorchSite) -> Any:
+            if bracket is None and name in firing.locals:
+                return firing.locals[name]
+            view = firing.env.get(name)
+            if isinstance(view, View) and (bracket is not None or not view.shape):
+                return partial(firing.read, view, firing.place(view, bracket or (), short))
+            return partial(number, firing)
+
+        return part
 
     def _reduction(
         self, term: s.ValueTerm, operands: Sequence[s.ValueTerm], short: bool, fold: Callable[..., Any]
     ) -> Part:
-        """Compile `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`: `fold(axes, *terms)`."""
-        over = self.bracket(term.node.items[1:-1])  # type: ignore[attr-defined]
-        every = computed([self.of(operand, short) for operand in operands], lambda _, *terms: terms)
+        """Compile `Reduce(fn, k, x)` or `Fold(linear.h, k, (a, b))`: `fold(axes, terms)`."""
+        items: s.Nodes = term.node.items[1:-1]  # type: ignore[attr-defined]
+        over = self.bracket(items)
 
-        def reduced(firing: TorchSite) -> list[Axis]:
-            found = [(entry, item.span) for item in over for entry in entries((item,), firing)]
-            for entry, span in found:
-                if entry not in firing.slots:
-                    raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", span)
-            return [entry for entry, _ in found]
+        def leaves(firing: TorchSite) -> list[Axis]:
+            found = list[Axis]()
+            for node, item in zip(items, over, strict=True):
+                for entry in firing.entries((item,)):
+                    if entry not in firing.slots:
+                        raise DplcError("a fold goes over axes, and over lists of them with dots: `k..`", node.span)
+                    firing.slots[entry].bound = True
+                    found.append(entry)
+            return found
 
-        def scan(firing: TorchSite) -> None:
-            every.scan(firing)
-            for leaf in reduced(firing):
-                firing.slots[leaf].bound = True
+        def folded(firing: TorchSite, *given: Any) -> Any:
+            *terms, swept = given
+            named = [place for place in map(firing.resolve, swept) if isinstance(place, Axis)]
+            return fold(named, [term() for term in terms])
 
-        def build(firing: TorchSite) -> Any:
-            named = [place for place in map(firing.resolve, reduced(firing)) if isinstance(place, Axis)]
-            return fold(named, *every.build(firing))
+        return combined(folded, *(self.of(operand, short) for operand in operands), leaves)
 
-        return Part(scan, build)
+    def _tensors(self, term: s.StackedTerm) -> Part:
+        """Return what aligns a bracket with each tensor of a list: it gives these, each with its entries."""
+        listed, bracket = self.numbers.compile(term.x.x.node), self.bracket(term.x.places)
+        return lambda firing: [(view, firing.place(view, bracket)) for view in listed(firing.env)]
 
-    def stacked(self, name: str, term: s.StackedTerm) -> StackedRead:
-        """Return the part of a list of tensors."""
-        return StackedRead(name, self.index(term.place), self.bracket(term.x.places))
+    def _stacked(self, term: s.StackedTerm) -> Part:
+        """Compile `Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op."""
+        index = self.index(term.place)
 
-    @staticmethod
-    def _either(condition: Closure, a: Part, b: Part) -> Part:
-        """Return `a if condition else b`: the condition is decided when the rule fires."""
+        def one(firing: TorchSite, tensors: Reads) -> Any:
+            terms = tuple(firing.read(*read) for read in tensors)
+            place = firing.resolve(index(firing.env))
+            axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
+            made = stacked(axis, terms, lambda others: firing.stack(axis, others))
+            if made is None:
+                raise NotApplicable(f"the tensors of `{term.x.x.node.text}` are not computed alike")  # type: ignore[attr-defined]
+            return remap(made, {axis: place})
 
-        def chosen(firing: TorchSite) -> Part:
-            return a if condition(firing.env) else b
+        return combined(one, self._tensors(term))
 
-        return Part(lambda firing: chosen(firing).scan(firing), lambda firing: chosen(firing).build(firing))
+    def slices(self, term: s.StackedTerm, result: Bracket) -> Part:
+        """Compile `Stacked(k, xs[os..]) = y[..]`: the result, at the number of a tensor on its axis, has that tensor.
+
+        result: the bracket of y. The piece returns what notes this, given the term of y.
+        """
+        index = self.index(term.place)
+
+        def note(firing: TorchSite, tensors: Reads, whole: Term) -> None:
+            place, own = index(firing.env), firing.result_entries
+            for number, (view, read) in enumerate(tensors):
+                assert view.term is not None
+                at: dict[Any, Any] = dict(zip(read, view.dims, strict=True)) | {place: number}
+                aligned = zip(own, firing.entries(result, len(own)), view.shape, strict=True)
+                where = {firing.named(to): at[entry] or 0 for to, entry, n in aligned if entry is place or n != 1}
+                firing.lowering.slice_of(view.term, whole, remap(whole, where))
+
+        return combined(note, self._tensors(term))
 
     @staticmethod
     def _case(condition: Closure, a: Part, b: Part) -> Part:
-        def build(firing: TorchSite) -> Any:
+        def chosen(firing: TorchSite, first: Build, second: Build) -> Any:
             found = firing.resolve(condition(firing.env))
             if isinstance(found, bool):
-                return (a if found else b).build(firing)
-            return compose.case(found, a.build(firing), b.build(firing))
+                return (first if found else second)()
+            return compose.case(found, first(), second())
 
-        return Part(computed((a, b), tuple).scan, build)
-
-    @staticmethod
-    def _cast(x: Part, to: Closure, span: Span) -> Part:
-        """Compile `cast(x, dtype)`: the dtype is calculated."""
-
-        def cast(firing: TorchSite, x: Any) -> Any:
-            dtype = to(firing.env)
-            if not isinstance(dtype, Var) or dtype.name not in DTYPES:
-                raise DplcError("`cast` goes to a dtype: `f32`, `dtype(y)`", span)
-            return compose.asked_cast(x, dtype.name)
-
-        return computed((x,), cast)
+        return combined(chosen, a, b)
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
@@ -419,11 +400,6 @@ class TemplateCompiler:
         name = inner.text if isinstance(inner, s.NameOf) else None
         function = isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
         if not (function or isinstance(item, s.Subscript) or (name in self.locals and not run)):
-            return Item(name, run, self.index(inner), item.span)
+            return Item(name, run, self.index(inner))
         part = self.part(item)
-
-        def deferred(env: Environment) -> Part:
-            part.scan(env[SITE])
-            return part
-
-        return Item(None, False, deferred, item.span)
+        return Item(None, False, lambda env: part(env[SITE]))
