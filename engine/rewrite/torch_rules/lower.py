@@ -9,12 +9,11 @@ An op that no rule accounts for is an error at its location in the user's text, 
 from __future__ import annotations
 
 import shlex
-import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from itertools import count
+from functools import cache, cached_property, lru_cache, partial
+from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
 from ....ir import compose
@@ -86,27 +85,24 @@ class Definition(NamedTuple):
 class TorchRule:
     """Rule that fires on an op or says why not.
 
-    later: its clauses and its template are compiled when an op first needs them, which never happens for most rules.
-    Their errors are raised then.
+    Its clauses and its template are compiled when an op first needs them, which never happens for most rules. Their
+    errors are raised then.
     """
 
-    def __init__(self, rule: Rule, later: bool = False):
+    def __init__(self, rule: Rule):
         self.rule = rule
         self.patterns = tuple(map(StatementPattern, rule.match))
         self.root = self.patterns[-1]
-        if not later:
-            _ = self.clauses, self.statements
 
     @cached_property
     def clauses(self) -> list[tuple[s.LetClause | s.Guard, Closure]]:
         """The `let`s and guards, each with what computes it."""
-        numbers, found = Numbers(), []
+        numbers, found = Numbers(), list[tuple[s.LetClause | s.Guard, Closure]]()
         for clause in self.rule.clauses:
-            match clause:
-                case s.LetClause(value=computed) | s.Guard(condition=computed):
-                    found.append((clause, numbers.compile(computed)))
-                case _:
-                    raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
+            if isinstance(clause, s.PickClause):
+                raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
+            computed = clause.value if isinstance(clause, s.LetClause) else clause.condition
+            found.append((clause, numbers.compile(computed)))
         return found
 
     @cached_property
@@ -204,7 +200,7 @@ class TorchRule:
                 env[clause.name] = closure(env)
             elif not holds(closure, env):
                 undecided = env.pop(UNDECIDED, None)
-                raise NotApplicable(clause.reason, partial(what_it_saw, clause, dict(env), Numbers(), undecided))
+                raise NotApplicable(clause.reason, partial(what_it_saw, clause, env, Numbers(), undecided))
 
     def _build(self, firing: TorchSite) -> View:
         """Build the template."""
@@ -219,10 +215,10 @@ class TorchRule:
         notes = [slices(firing) for slices in self.slices]
         firing.name_axes()
         for name, local in builds:
-            lowering.hint(local(), name)
-        value, of_its_dtype = build[1](), any(x.dtype == result.dtype for x in views(firing.call.given))
+            lowering.hints.setdefault(local(), name)
+        value, of_its_dtype = build[1](), any(x.dtype == result.dtype for x in views(tuple(firing.call.given.values())))
         result.term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
-        lowering.hint(result.term, result.name)
+        lowering.hints.setdefault(result.term, result.name)
         for note in notes:
             note(result.term)
         return result
@@ -314,27 +310,25 @@ def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], fixed: Set
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made
+MOST_SETS = 16  # of rules, whose tables are kept
 
 
+@lru_cache(MOST_SETS)
 def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
     """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
 
-    A rule is compiled once for all sets. Built-in rules (which the tests check) are compiled no further than their
-    patterns until an op needs one.
+    A rule is compiled once for all sets. Only built-in rules (which the tests check) are compiled no further than their
+    patterns: the errors of others are raised now.
     """
-    found = _COMPILED.get(rules)
-    if found is None:
-        load_facts()
-        found, ours = defaultdict(tuple), {id(file.source) for file in built_in_files()}
-        for step in pipelines(rules).get("torch", ()):
-            for rule in step.rules:
-                made = rule.compiled("torch", partial(TorchRule, rule, later=id(rule.span.source) in ours))
-                found[made.key] += (made,)
-        _COMPILED[rules] = found
+    load_facts()
+    found, ours = defaultdict[str, tuple[TorchRule, ...]](tuple), {id(file.source) for file in built_in_files()}
+    for step in pipelines(rules).get("torch", ()):
+        for rule in step.rules:
+            made = rule.compiled("torch", partial(TorchRule, rule))
+            found[made.key] += (made,)
+            if id(rule.span.source) not in ours:
+                _ = made.clauses, made.statements
     return found
-
-
-_COMPILED: weakref.WeakKeyDictionary[RuleSet, dict[str, tuple[TorchRule, ...]]] = weakref.WeakKeyDictionary()
 
 
 def lower(captured: Any, rules: RuleSet, trace: bool = False) -> Lowered:
@@ -381,11 +375,10 @@ class TorchLowering:
         self.inputs = [View(p.name, p.dtype, p.shape) for p in graph.ins]
         self.env: dict[str, View] = {view.name: view for view in self.inputs}
         self.producers = {statement.dst: statement for statement in graph.body}
-        taken = {*self.env, *self.producers, *(out.name for out in graph.outs), *_RESERVED}
-        taken |= sizes_in((graph.ins, graph.body)).keys()
+        taken = {*self.env, *self.producers, *_RESERVED, *sizes_in((graph.ins, graph.body))}
         every = (f"{letter}{round_ or ''}" for round_ in count() for letter in AXIS_LETTERS)
-        self.axis_names = (name for name in every if name not in taken)
-        self.hints: dict[Term, str] = {}
+        self.axis_names = filterfalse(taken.__contains__, every)
+        self.hints: dict[Any, str] = {}  # the preferred names of terms in prints
         self.age: dict[Axis, int] = {}
         self.fired: list[RewriteStep] = []
         self.folded: list[Folded] = []  # what canonical forms took away since the last firing
@@ -417,11 +410,6 @@ class TorchLowering:
     def own(self, view: View) -> None:
         """Name the axes of an input that is not read plainly, if it has none yet."""
         view.own(self.fresh, view.shape)
-
-    def hint(self, value: Any, name: str) -> None:
-        """Note the preferred name of a term in prints; the first one wins."""
-        if isinstance(value, Term):
-            self.hints.setdefault(value, name)
 
     def bound(self, origin: TorchOp, x: Any, low: int, end: int) -> Any:
         """Return x; its values are indices from low to end-1, and torch raises an error of `origin` for any other."""
@@ -463,11 +451,6 @@ class TorchLowering:
                     self.origins[new] = statement
                     waiting.extend(operands(new))
 
-    def _name(self, statement: TorchOp) -> View:
-        """Return a view without a term for complex numbers; its parts are lowered at each read."""
-        kind = statement.types[0]
-        return self.env.setdefault(statement.dst, View(statement.dst, kind.dtype, kind.shape))
-
     @cached_property
     def wanted(self) -> set[str]:
         """The statements whose value is read, by anything but Getitem: those are read through it."""
@@ -492,7 +475,11 @@ class TorchLowering:
         made = self.producers.get(value.name)
         if made is None:
             return value
-        return self._name(made) if made.types[0].dtype in PARTS else Producer(made)
+        kind = made.types[0]
+        if kind.dtype not in PARTS:
+            return Producer(made)
+        view = self.env[made.dst] = View(made.dst, kind.dtype, kind.shape)  # its parts are lowered at each read
+        return view
 
     def made_by(self, value: Any) -> TorchOp | None:
         """Return the user's op whose result a value is."""
@@ -515,7 +502,7 @@ class TorchLowering:
                 refusals.append((rule.rule, statement, refusal))
                 continue
             if self.trace:
-                given = tuple(v.term for v in views(call.given) if v.term)
+                given = tuple(v.term for v in views(tuple(call.given.values())) if v.term)
                 folded, origin = tuple(self.folded[mark:]), call.origin.dst
                 self.fired.append(RewriteStep(rule.rule, statement, view, bound, folded, given, origin))
                 del self.folded[mark:]

@@ -62,10 +62,6 @@ class View:
     term: Term | None = None
     dims: tuple[Axis | None, ...] = ()
 
-    @property
-    def computed(self) -> bool:
-        return not isinstance(self.term, Input | None)
-
     def along(self, name: Callable[[Any], Axis], entries: Sequence[Any]) -> tuple[Axis | None, ...]:
         """Return the axes that names give to the entries of its dimensions."""
         return tuple(None if n == 1 else name(entry) for entry, n in zip(entries, self.shape, strict=True))
@@ -85,9 +81,9 @@ class View:
         return self.name
 
 
-def views(given: Mapping[str, Any]) -> list[View]:
-    """Return the tensors in the fields of an op, in order."""
-    return [value for value in walk(tuple(given.values())) if isinstance(value, View)]
+def views(value: Any) -> list[View]:
+    """Return the tensors in a value, the elements of lists and the operands of index expressions, in order."""
+    return [part for part in walk(value) if isinstance(part, View)]
 
 
 @dataclass

@@ -6,17 +6,19 @@ A transformer's whole attention mask (arange, cumsum, compare, and) folds to one
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ....ir import compose
-from ....ir.expr import COMPARISONS, Axis
+from ....ir.expr import COMPARISONS, Axis, add, total
 from ....ir.facts.index import operate
 from ....ir.tensor import Term
 from .pattern import View
 
 Array = np.ndarray[Any, Any]
+Over = Callable[[], list[Axis]]  # the axes of an array, which are named when a formula needs them
 EXACT = 1 << 24  # integers that f32 holds exactly
 LARGEST = 1 << 63  # what index arithmetic cannot reach
 
@@ -28,11 +30,10 @@ def resymbolise(view: View, array: Array, fresh: Callable[[int], Axis], few: int
     """
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not np.all(_same(array, np.take(array, [0], axis=d)))]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
-    unnamed = [Axis(f"?{n}", extent) for n, extent in enumerate(small.shape)]
-    if _formula(small, view.dtype, unnamed, few) is not None:
-        named = list(map(fresh, small.shape))
-        places = dict(zip(varying, named, strict=True))
-        view.term, view.dims = _formula(small, view.dtype, named, few), tuple(map(places.get, range(array.ndim)))
+    over = cache(lambda: list(map(fresh, small.shape)))
+    view.term = _formula(small, view.dtype, over, few)
+    if view.term is not None:
+        view.dims = tuple(map(dict(zip(varying, over(), strict=True)).get, range(array.ndim)))
 
 
 def _same(a: Array, b: Any) -> Any:
@@ -40,8 +41,8 @@ def _same(a: Array, b: Any) -> Any:
     return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
 
 
-def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
-    if not over:
+def _formula(array: Array, dtype: str, over: Over, few: int) -> Term | None:
+    if not array.ndim:
         value = array.item()
         return compose.const(value, dtype) if value == value else None  # not for nan
     if dtype == "b8":
@@ -52,7 +53,7 @@ def _formula(array: Array, dtype: str, over: list[Axis], few: int) -> Term | Non
     return _two_values(array, dtype, over) or _few(array, dtype, over, few)
 
 
-def _affine(array: Array, over: list[Axis]) -> Term | None:
+def _affine(array: Array, over: Over) -> Term | None:
     """Return `origin + sum of step * axis`, in integers, or None."""
     if array.dtype.kind == "f" and not np.all((np.abs(array) < EXACT) & (array == np.round(array))):
         return None
@@ -60,28 +61,25 @@ def _affine(array: Array, over: list[Axis]) -> Term | None:
     steps = [int(np.take(array, 1, axis=d).flat[0]) - origin for d in range(array.ndim)]
     if abs(origin) + sum(abs(step) * n for step, n in zip(steps, array.shape, strict=True)) >= LARGEST:
         return None
-    ramp, e = np.full(array.shape, origin, np.int64), origin
-    for axis, step, places in zip(over, steps, np.ix_(*map(np.arange, array.shape)), strict=True):
-        ramp += step * places
-        e = operate("+", e, operate("*", axis, step))
-    return compose.index(e) if np.array_equal(ramp, array) else None
+    ramp = sum(map(np.multiply, steps, np.ix_(*map(np.arange, array.shape))), np.int64(origin))
+    return compose.index(add(origin, total(over(), steps))) if np.array_equal(ramp, array) else None
 
 
-def _condition(array: Array, over: list[Axis]) -> Term | None:
+def _condition(array: Array, over: Over) -> Term | None:
     """Return a step along one axis, or a triangle or diagonal over two."""
     edges: list[tuple[str, Any]] = []
-    axis, start = over[-1], over[0] if len(over) == 2 else 0
-    if len(over) == 1:
+    if array.ndim == 1:
         gap = np.arange(array.size)
         edges = [("<" if array[0] else ">=", np.argmax(array != array[0]))]
-    elif len(over) == 2:
+    elif array.ndim == 2:
         gap = -np.subtract.outer(*map(np.arange, array.shape))
         true, false = gap[array], gap[~array]
         # `<=` up to the largest gap that is true, and so on
         edges = [("<=", true.max()), (">", false.max()), ("==", true.flat[0]), ("!=", false.flat[0])]
     for op, edge in edges:
         if np.array_equal(COMPARISONS[op](gap, edge), array):
-            return compose.index(operate(op, axis, operate("+", start, int(edge))))
+            *start, axis = over()
+            return compose.index(operate(op, axis, total((*start, int(edge)))))
     return None
 
 
@@ -89,17 +87,17 @@ def _where(condition: Term, value: Any, otherwise: Term, dtype: str) -> Term:
     return compose.as_term(compose.elementwise("where", condition, compose.const(value.item(), dtype), otherwise))
 
 
-def _few(array: Array, dtype: str, over: list[Axis], few: int) -> Term | None:
+def _few(array: Array, dtype: str, over: Over, few: int) -> Term | None:
     """Return a chain of selections for at most `few` values along one axis, or None."""
-    if len(over) != 1 or array.size > few:
+    if array.ndim != 1 or array.size > few:
         return None
     chain: Term = compose.const(array[-1].item(), dtype)
     for n in reversed(range(array.size - 1)):
-        chain = _where(compose.index(operate("<", over[0], n + 1)), array[n], chain, dtype)
+        chain = _where(compose.index(operate("<", over()[0], n + 1)), array[n], chain, dtype)
     return chain
 
 
-def _two_values(array: Array, dtype: str, over: list[Axis]) -> Term | None:
+def _two_values(array: Array, dtype: str, over: Over) -> Term | None:
     """Return `where(condition, a, b)` for an array that holds two values, or None."""
     low, high = array.min(), array.max()
     if not np.all(_same(array, low) | _same(array, high)):

@@ -22,11 +22,11 @@ from ....ir.program import TensorType
 from ....ir.schemas import PARTS
 from ....ir.sizes import known_at_launch
 from ....ir.stacked import stacked
-from ....ir.tensor import Term, axes, dtype
+from ....ir.tensor import Input, Term, axes, dtype
 from ...language import core as s
 from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
 from ...language.typed_slots import names_in
-from .pattern import AxisSlot, Entry, Exactly, NotApplicable, OpCall, View
+from .pattern import AxisSlot, Entry, Exactly, NotApplicable, OpCall, View, views
 
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
 #
@@ -72,9 +72,8 @@ class TorchSite:
             raise NotApplicable(f"`{view.name}` holds complex numbers: a rule reads their parts, by Real and Imag")
         aligned = self.align(bracket, view, short)
         if view.term is None and view not in self.unowned:
-            read = [(entry, n) for entry, n in zip(aligned, view.shape, strict=True) if n != 1]
-            distinct = len(dict(read)) == len(read)
-            if distinct and all(entry in self.slots and self.extent(entry) == n for entry, n in read):
+            pairs = [(entry, n) for entry, n in zip(aligned, view.shape, strict=True) if n != 1]
+            if len({entry for entry, n in pairs if entry in self.slots and self.extent(entry) == n}) == len(pairs):
                 self.unowned[view] = aligned
             else:
                 self.lowering.own(view)
@@ -82,7 +81,7 @@ class TorchSite:
             for entry, dim in zip(aligned, view.dims, strict=True):
                 slot = self.slots.get(entry)
                 if slot is not None and dim is not None and dim.extent == slot.extent:
-                    slot.candidates[dim] = slot.candidates.get(dim, False) or view.computed
+                    slot.candidates[dim] = slot.candidates.get(dim, False) or view.term.__class__ is not Input
         return aligned
 
     def align(self, bracket: Bracket, view: View, short: bool = False) -> tuple[Entry, ...]:
@@ -136,8 +135,8 @@ class TorchSite:
             self.slots.values(), key=lambda x: (not any(x.candidates.values()), x.bound, len(x.candidates))
         ):
             found, age = slot.candidates, self.lowering.age
-            newest = sorted(found, key=lambda name: (found[name], age[name]), reverse=True)
-            slot.axis = next((name for name in newest if name not in taken and slot.extent == name.extent), None)
+            free = {(found[axis], age[axis]): axis for axis in found if axis not in taken}
+            slot.axis = free[max(free)] if free else None
             taken.add(slot.axis)
         self.result.dims = self.result.along(self.named, self.result_entries)
         for view, entries in self.unowned.items():  # unless an op that the template made owns it meanwhile
@@ -165,9 +164,9 @@ class TorchSite:
         """Return the values of an op that stacks tensors, along an axis of our own."""
         lanes = tuple(dict.fromkeys(lane for term in terms for lane in axes(term)))
         kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
-        views = tuple(View(name, kind, shape, term, lanes) for term in terms)
+        tensors = tuple(View(name, kind, shape, term, lanes) for term in terms)
         types = (TensorType(kind, (len(terms), *shape)),)
-        made: View = self.lowering.made(self.call, name, "Stack", ((), {"tensors": views, "dim": 0}), types)
+        made: View = self.lowering.made(self.call, name, "Stack", ((), {"tensors": tensors, "dim": 0}), types)
         return made.read_at((axis, *lanes))
 
     def read(self, view: View, entries: Sequence[Entry]) -> Term:
@@ -384,7 +383,7 @@ class TemplateCompiler:
             if found.__class__ not in (Axis, int):
                 calculated = [x for pair in nodes(found, Binary) for x in (pair.a, pair.b)]
                 calculated += [atom for total in nodes(found, Sum) for atom, _ in total.terms]
-                if any(isinstance(x, View) for x in (*calculated, *(found if isinstance(found, tuple) else (found,)))):
+                if views(found):
                     raise refused()
                 if not all(isinstance(part, Node | int | float) for part in calculated):
                     raise DplcError("an index is calculated of axes and numbers, not of lists or `none`", node.span)
