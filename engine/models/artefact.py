@@ -409,7 +409,9 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
 
     whole = part("")
     rows = tuple(part(f"rows/{place}/") for place in range(len(whole.plan.rows)))
-    _raise_first(_problems_of_rows(whole.plan, [row.plan for row in rows]), folder / PLAN)
+    table = enumerate(zip(whole.plan.rows, rows, strict=True))
+    problems = (f"row {n}: {what}" for n, (when, row) in table for what in _row(whole.plan, when, row.plan))
+    _raise_first(problems, folder / PLAN)
     return replace(whole, rows=rows)
 
 
@@ -475,15 +477,6 @@ def _problems(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str,
         yield from _results(plan, ends)
 
 
-def _problems_of_rows(whole: PlanFile, rows: Iterable[PlanFile]) -> Iterator[str]:
-    """Yield why rows cannot serve the calls that the table gives them, as `_problems` does.
-
-    Their tokens, results and weights must be those of the plan of the whole range.
-    """
-    for number, (when, row) in enumerate(zip(whole.rows, rows, strict=True)):
-        yield from (f"row {number}: {problem}" for problem in _row(whole, when, row))
-
-
 def _results(plan: PlanFile, sizes: Binding) -> Iterator[str]:
     if len(plan.results) != len(plan.outputs):
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
@@ -531,6 +524,10 @@ def _inputs(plan: PlanFile) -> Iterator[str]:
 
 
 def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]:
+    """Yield why a row cannot serve the calls that the table gives it, as `_problems` does.
+
+    Its tokens, results and weights must be those of the plan of the whole range.
+    """
     own, sizes, conditions = row.symbols, whole.symbols, {n.name: n.size() for n in when}
     if row.rows or len(conditions) != len(when) or not own.keys() | conditions.keys() <= sizes.keys():
         yield "rows within rows, or sizes that the whole has not"
