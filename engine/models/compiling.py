@@ -160,7 +160,7 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
     """
     part = called(model)
     kinds = part.input_modalities  # one of them, or several
-    images = "image" in kinds and IMAGES in _parameters(part)  # a class may say its parent's
+    images = "image" in kinds and IMAGES in inspect.signature(part.forward).parameters  # a class may say its parent's
     tokens: dict[str, Extents] = {TOKENS: (batch, length)}
     if part.main_input_name == TOKENS and not images:
         return tokens
@@ -180,10 +180,6 @@ def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extent
     if TOKENS not in found and isinstance(length, Dim):
         raise DplcError("--seq-len is a range, and this model takes no tokens", hint="--batch takes a range, too")
     return found
-
-
-def _parameters(part: Any) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(part.forward).parameters
 
 
 def _said(model: Any, field: str) -> Any:
@@ -244,7 +240,7 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
 
 def plain(part: Any) -> dict[str, bool]:
     """Return the arguments with which a model returns tensors and no cache."""
-    cached = ("use_cache",) if "use_cache" in _parameters(part) else ()
+    cached = ("use_cache",) if "use_cache" in inspect.signature(part.forward).parameters else ()
     return dict.fromkeys(("return_dict", *cached), False)
 
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -142,6 +142,7 @@ def _outputs(model: Any, cache: _Cache, input_ids: Any, positions: Any) -> tuple
     return token, *(tensor[0].transpose(0, 1) for tensor in tensors)  # attention has f[1, heads, positions, width]
 
 
+@dataclass(eq=False)
 class _Cache:
     """Cache that transformers uses while a call runs.
 
@@ -150,15 +151,11 @@ class _Cache:
     mask for one token, too, as for its own static cache.
     """
 
-    def __init__(
-        self,
-        length: int,
-        position: Any = 0,
-        written: Callable[[Sequence[Any], int], Sequence[Any]] = lambda new, layer: new,
-        is_compileable: bool = False,
-    ) -> None:
-        self.length, self.position, self.written, self.is_compileable = length, position, written, is_compileable
-        self.layers: dict[int, Sequence[Any]] = {}
+    length: int
+    position: Any = 0
+    written: Callable[[Sequence[Any], int], Sequence[Any]] = lambda new, layer: new
+    is_compileable: bool = False
+    layers: dict[int, Sequence[Any]] = field(default_factory=dict)
 
     def update(self, keys: Any, values: Any, layer: int, *_: Any, **__: Any) -> Sequence[Any]:
         """Return the keys and values that this layer's attention reads."""
@@ -309,11 +306,9 @@ def compile_generation(
         raise DplcError(f"{source.name}: {type(model).__name__} is not a causal language model: it cannot generate")
     check_attention(model, maximum)
     lengths = length if isinstance(length, Dim) else Dim("s", low, high)
-    if maximum > step:
-        most = _rounded_up(maximum, step)
-        reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
-    else:
-        reach = Dim("n", maximum, maximum, maximum)
+    step = min(step, maximum)
+    most = _rounded_up(maximum, step)
+    reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
 
     def compiled(
         tokens: int, capture: Callable[[], CapturedModel], rows: Any, then: Callable[[Compilation], Compilation]

@@ -208,7 +208,7 @@ SHIPPED_IDS = {
     "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": "tinyllama-1.1b",
     "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "tinyllama-1.1b",
 }
-_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_ID = re.compile(r"[\w.-]+/[\w.-]+(?<!\.json)")
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _shown(path: Path) -> Path:
 
 def is_id(path_or_id: str) -> bool:
     """Return whether a text has the form of an id of the hub, OWNER/NAME."""
-    return bool(_ID.fullmatch(path_or_id)) and not path_or_id.endswith(".json")
+    return bool(_ID.fullmatch(path_or_id))
 
 
 def folder_of(path_or_id: str) -> Path | None:
