@@ -123,7 +123,7 @@ class TorchRule:
         for line in filter(s.says_slices, self.rule.rewrite):
             match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
                 case (
-                    s.StackedTerm() as listed,
+                    s.StackedTerm(x=s.ReadTerm(x=s.NameTerm())) as listed,
                     s.ReadTerm(x=s.NameTerm(name=self.root.dst), places=places),
                 ):
                     found.append(compiler.slices(listed, compiler.bracket(places)))
@@ -145,7 +145,7 @@ class TorchRule:
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
-        part = compiler.part(value)
+        part = compiler.of(s.term_of(value, torch=True))
 
         def local(firing: TorchSite) -> Build:
             firing.locals[name] = build = cache(part(firing))
@@ -310,7 +310,7 @@ def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], fixed: Set
 
 AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made
-MOST_SETS = 16  # of rules, whose tables are kept
+MOST_SETS = 8  # of rules, whose tables are kept
 
 
 @lru_cache(MOST_SETS)
@@ -338,10 +338,11 @@ def lower(captured: Any, rules: RuleSet, trace: bool = False) -> Lowered:
     rule accounts for.
     """
     known = {}
-    for name in (param.name for param in captured.graph.ins if captured.kinds[param.name] == "constant"):
-        tensor = captured.tensors[name].detach().cpu()
-        # numpy has no bf16: 16-bit floats are given as f32
-        known[name] = (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
+    for name, kind in captured.kinds.items():
+        if kind == "constant":
+            tensor = captured.tensors[name].detach().cpu()
+            # numpy has no bf16: 16-bit floats are given as f32
+            known[name] = (tensor.float() if tensor.is_floating_point() and tensor.itemsize == 2 else tensor).numpy()
     return lower_graph(captured.graph, rules, known, captured.spans, trace)
 
 

@@ -216,10 +216,6 @@ class TemplateCompiler:
         self.locals = locals_
         self.numbers, self.symbolic = Numbers(), Numbers(symbolic=True)
 
-    def part(self, node: s.Syntax) -> Part:
-        """Return the part of a value as it is written."""
-        return self.of(s.term_of(node, torch=True))
-
     def of(self, term: s.ValueTerm, short: bool = False) -> Part:
         """Compile a term. short: an operand of a Case, which may be shorter than the axis that indexes it."""
         match term:
@@ -237,8 +233,8 @@ class TemplateCompiler:
                 return self._reduction(term, (term.x,), short, lambda over, xs: compose.reduce(fn, over, *xs))
             case s.FoldTerm(part=part):
                 return self._reduction(term, term.args, short, partial(compose.fold, part))
-            case s.StackedTerm():
-                return self._stacked(term)
+            case s.StackedTerm(x=s.ReadTerm(x=s.NameTerm(name=name))):
+                return self._stacked(term, name)
             case s.IndexTerm():
                 e = self.index(term.expr)
                 return combined(lambda firing: compose.index(firing.resolve(e(firing.env))))
@@ -325,7 +321,7 @@ class TemplateCompiler:
         listed, bracket = self.numbers.compile(term.x.x.node), self.bracket(term.x.places)
         return lambda firing: [(view, firing.place(view, bracket)) for view in listed(firing.env)]
 
-    def _stacked(self, term: s.StackedTerm) -> Part:
+    def _stacked(self, term: s.StackedTerm, name: str) -> Part:
         """Compile `Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op."""
         index = self.index(term.place)
 
@@ -335,7 +331,7 @@ class TemplateCompiler:
             axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
             made = stacked(axis, terms, lambda others: firing.stack(axis, others))
             if made is None:
-                raise NotApplicable(f"the tensors of `{term.x.x.node.text}` are not computed alike")  # type: ignore[attr-defined]
+                raise NotApplicable(f"the tensors of `{name}` are not computed alike")
             return remap(made, {axis: place})
 
         return combined(one, self._tensors(term))
@@ -400,5 +396,5 @@ class TemplateCompiler:
         function = isinstance(item, s.Apply) and (item.fn in FUNCTIONS or item.fn == "place")
         if not (function or isinstance(item, s.Subscript) or (name in self.locals and not run)):
             return Item(name, run, self.index(inner))
-        part = self.part(item)
+        part = self.of(s.term_of(item, torch=True))
         return Item(None, False, lambda env: part(env[SITE]))
