@@ -12,9 +12,11 @@ with the same label. A pass that no pipeline names runs where rules of its level
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
@@ -45,8 +47,8 @@ class PassStep:
 
     name: str  # the pass: the stem of a file without its number, or the name of one rule
     rules: tuple[Rule, ...]
-    parameters: dict[str, Any] = field(default_factory=dict)
-    label: str = ""  # the name it runs under: the alias, or `name`
+    parameters: dict[str, Any]
+    label: str  # the name it runs under: the alias, or `name`
     span: Span | None = None
     group: str | None = None
     reason: str | None = None
@@ -60,8 +62,7 @@ class PassStep:
 
         This is its number and name, or the stem of the file, unless it runs under a name of its own.
         """
-        label = self.label or self.name
-        return self.numbered or (rule.file if pass_name(rule.file) == label else label)
+        return self.numbered or (rule.file if pass_name(rule.file) == self.label else self.label)
 
     @property
     def location(self) -> str:
@@ -75,23 +76,26 @@ class PassStep:
 
 Pipelines = dict[str, tuple[PassStep, ...]]
 _Lines = dict[str, dict[str, PassStep]]  # by pipeline and label, in the order of files
-_Dropped = dict[tuple[str, str | None], int]  # by label, pass or rule and pipeline: the index of the file that says so
+_Dropped = list[tuple[int, s.Without]]  # what is removed, with the index of the file that says so
 
 
 def pipelines(rules: RuleSet) -> Pipelines:
     """Return every pipeline, in the order of PIPELINES, ordered and checked. Raises DplcError with both lines."""
     lines = _lines(rules)
     dropped = _dropped(rules, lines)
-    return {name: tuple(_asked_first(list(_steps(name, found, dropped)))) for name, found in lines.items()}
+    return {name: tuple(_asked_first([*_steps(name, found, dropped)])) for name, found in lines.items()}
 
 
 def taken_out(rules: RuleSet) -> dict[str, tuple[s.Without, ...]]:
     """Return the entries that files remove from each pipeline and that no later file restores."""
-    left, lines = pipelines(rules), _lines(rules)
-    written = [written for file in rules.files for written in file.without]
+    left, written = pipelines(rules), [written for file in rules.files for written in file.without]
     return {
-        name: tuple(w for w in written if w.pipeline in (None, name) and _named(w, found) and not _named(w, left[name]))
-        for name, found in {name: tuple(found.values()) for name, found in lines.items()}.items()
+        name: tuple(
+            one
+            for one in written
+            if one.pipeline in (None, name) and _named(one, found.values()) and not _named(one, left[name])
+        )
+        for name, found in _lines(rules).items()
     }
 
 
@@ -108,19 +112,20 @@ def _lines(rules: RuleSet) -> _Lines:
                 raise DplcError(what, declared.span, notes, did_you_mean(declared.name, PIPELINES))
             found = lines[declared.name]
             laid_over = any(step.layer != layer for step in found.values())
+            step_of = partial(_step, rules, declared.name, layer, laid_over)
             for written in declared.entries:
                 if isinstance(written, s.OneOf):
                     names = [_numberless(name, written.span, rules) for name in written.names]
                     alone = [s.PassEntry(written.span, name, (), None, (), written.reason) for name in names]
-                    added = [found.get(one.rule) or _step(one, declared.name, rules, layer, laid_over) for one in alone]
+                    added = [found.get(one.rule) or step_of(one) for one in alone]
                     found |= {step.label: replace(step, group=" | ".join(names)) for step in added}
                 elif isinstance(written, s.PassEntry):
-                    _lay_over(found, written, declared.name, rules, layer, laid_over)
+                    _lay_over(found, written, rules, declared.name, step_of)
     named = {step.name for found in lines.values() for step in found.values()}
     for file in rules.files:  # the passes that no pipeline names: a rule in ten lines fires without a line here
         name = pass_name(file.stem)
         left = [rule for rule in rules.passes.get(name, ()) if not named & {name, rule.name}]
-        for pipeline in dict.fromkeys(map(default_pipeline, left)):
+        for pipeline in map(default_pipeline, left):
             own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
             reason = "in no pipeline: runs after the passes that are"
             lines[pipeline][name] = PassStep(name, own, {}, name, own[0].span, None, reason)
@@ -128,8 +133,9 @@ def _lines(rules: RuleSet) -> _Lines:
 
 
 def _lay_over(
-    found: dict[str, PassStep], written: s.PassEntry, pipeline: str, rules: RuleSet, layer: int, laid_over: bool
-) -> None:
+    found: dict[str, PassStep], written: s.PassEntry, rules: RuleSet, pipeline: str,
+    step_of: Callable[[s.PassEntry], PassStep],
+) -> None:  # fmt: skip
     """Add a line to those of its pipeline, in the place of an earlier file's line with its label.
 
     Such a line gives new parameters, and keeps the old position unless it gives another.
@@ -138,14 +144,14 @@ def _lay_over(
     written = replace(written, rule=name, places=tuple((kind, at and rules.plain(at)) for kind, at in written.places))
     if written.alias is None and name in found:  # by its label: `pass spread_rows(V=2)`
         written = replace(written, rule=found[name].name, alias=name)
-    step = _step(written, pipeline, rules, layer, laid_over)
+    step = step_of(written)
     earlier = found.get(step.label)
-    if earlier is not None and earlier.layer == layer:
-        raise DplcError(
-            f"pass `{step.label}` stands twice in pipeline `{pipeline}`", written.span,
-            (f"first at {earlier.location}",), f"give one of them another name: `pass {step.name} as NAME`",
-        )  # fmt: skip
     if earlier is not None:
+        if earlier.layer == step.layer:
+            raise DplcError(
+                f"pass `{step.label}` stands twice in pipeline `{pipeline}`", written.span,
+                (f"first at {earlier.location}",), f"give one of them another name: `pass {step.name} as NAME`",
+            )  # fmt: skip
         step = replace(step, group=earlier.group)
         if step.places:
             del found[step.label]
@@ -156,56 +162,53 @@ def _lay_over(
 
 def _numberless(name: str, span: Span, rules: RuleSet) -> str:
     """Return a name in a pipeline without its number. Raises DplcError for the number of another pass."""
-    known = rules.numbered.get(pass_name(name), name)
-    if name not in (known, pass_name(name)):
-        raise DplcError(f"`{name}`: another number is that of `{pass_name(name)}`", span, (), f"write `{known}`")
-    return pass_name(name)
+    plain = pass_name(name)
+    known = rules.numbered.get(plain, name)
+    if name not in (known, plain):
+        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), f"write `{known}`")
+    return plain
 
 
-def _step(written: s.PassEntry, pipeline: str, rules: RuleSet, layer: int, laid_over: bool) -> PassStep:
-    members = _members(written.rule, rules)
+def _step(rules: RuleSet, pipeline: str, layer: int, laid_over: bool, written: s.PassEntry) -> PassStep:
+    name, rule = written.rule, rules.rules.get(written.rule)
+    alone = (rule,) if rule is not None and not rule.attributes & {"local", "canonical"} else ()
+    members = rules.passes.get(name, alone)
     if not members:
-        options = (*rules.passes, *rules.rules)
-        what = f"pipeline `{pipeline}`: there is no pass or rule `{written.rule}`"
-        raise DplcError(what, written.span, (), did_you_mean(written.rule, options))
+        what = f"pipeline `{pipeline}`: there is no pass or rule `{name}`"
+        raise DplcError(what, written.span, (), did_you_mean(name, (*rules.passes, *rules.rules)))
     for rule in members:
         if rule.level not in PIPELINES[pipeline]:
             levels = " and ".join(PIPELINES[pipeline])
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
             raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
     return PassStep(
-        written.rule, members, {argument.name: _argument(argument, members) for argument in written.arguments},
-        written.alias or written.rule, written.span, None, written.reason,
-        "" if written.alias else rules.numbered.get(written.rule, ""), written.places, layer, laid_over,
+        name, members, {argument.name: _argument(argument, members) for argument in written.arguments},
+        written.alias or name, written.span, None, written.reason,
+        "" if written.alias else rules.numbered.get(name, ""), written.places, layer, laid_over,
     )  # fmt: skip
 
 
-def _members(name: str, rules: RuleSet) -> tuple[Rule, ...]:
-    if name in rules.passes:
-        return rules.passes[name]
-    rule = rules.rules.get(name)
-    return (rule,) if rule is not None and not rule.attributes & {"local", "canonical"} else ()
-
-
 def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
-    name = written.name
+    """Return the value of a parameter. Raises DplcError unless a rule of the pass can have it."""
+    name, first = written.name, members[0]
     having = [rule for rule in members if any(parameter.name == name for parameter in rule.parameters)]
     if not having:
         known = {parameter.name for rule in members for parameter in rule.parameters}
-        what = f"`{members[0].name}` has no parameter `{name}`"
+        what = f"`{first.name}` has no parameter `{name}`"
         raise DplcError(what, written.span, (), did_you_mean(name, known))
+    at = written.value.span
     try:
-        value = Expressions(members[0].level).compile(written.value)({})
+        value = Expressions(first.level).compile(written.value)({})
     except DplcError:
         raise
     except Exception:
-        raise DplcError(f"the value of `{name}` is not a constant", written.value.span) from None
+        raise DplcError(f"the value of `{name}` is not a constant", at) from None
     for rule in having:
         if wrong := wrong_kind(rule, name, value):
-            raise DplcError(wrong[0], written.value.span, (), wrong[1])
+            raise DplcError(wrong[0], at, (), wrong[1])
     if not any(admits(rule, name, value) for rule in having):
-        what = f"{value} is not in the domain of `{name}`: no rule of `{members[0].name}` would ever fire"
-        raise DplcError(what, written.value.span, (f"the domain is {shown(having[0], name)}",))
+        what = f"{value} is not in the domain of `{name}`: no rule of `{first.name}` would ever fire"
+        raise DplcError(what, at, (f"the domain is {shown(having[0], name)}",))
     return value
 
 
@@ -237,7 +240,7 @@ def _arranged(pipeline: str, lines: list[PassStep], known: set[str]) -> list[Pas
     known: further names that a constraint may mention without effect (passes that were dropped).
     Raises DplcError if the constraints contradict each other.
     """
-    edges = list(_edges(pipeline, lines, known))
+    edges = [*_edges(pipeline, lines, known)]
     later = _closure(lines, edges)  # of all lines: finds the circles
     written = [line for line in lines if not line.laid_over]
     labels = {line.label for line in written}
@@ -245,14 +248,13 @@ def _arranged(pipeline: str, lines: list[PassStep], known: set[str]) -> list[Pas
     order = [line for line in written if not line.places]
     for n, line in enumerate(written):
         if line.places:
-            before = [order.index(other) for other in written[:n] if other in order]
             low, high = _bounds(line, order, own)
-            order.insert(min(max(before[-1] + 1 if before else 0, low), high), line)
+            order.insert(min(max(order.index(written[n - 1]) + 1 if n else 0, low), high), line)
     for line in lines:
         if line.laid_over:  # after the pass that it names, and the lines already inserted there; else as late as it can
             low, high = _bounds(line, order, later)
             wishes = {wish for wish in line.places if wish[0] == "after"}
-            while wishes and low < high and order[low].laid_over and not wishes.isdisjoint(order[low].places):
+            while low < high and order[low].laid_over and not wishes.isdisjoint(order[low].places):
                 low += 1
             order.insert(low if wishes else high, line)
     return order
@@ -291,34 +293,28 @@ def _edges(pipeline: str, lines: list[PassStep], known: set[str]) -> Iterator[_E
 
 def _closure(lines: list[PassStep], edges: list[_Edge]) -> dict[str, set[str]]:
     """Return, for each label, everything that must run later. Raises DplcError for a cycle, with its lines."""
-    follows: dict[str, list[_Edge]] = defaultdict(list)
-    for edge in edges:
-        follows[edge[0]].append(edge)
+    sorter = TopologicalSorter[str]({line.label: () for line in lines})
+    for early, late, _ in edges:
+        sorter.add(late, early)
     later: dict[str, set[str]] = {}
-
-    def visit(label: str, path: tuple[_Edge, ...]) -> set[str]:
-        if label not in later:
-            found: set[str] = set()
-            for edge in follows[label]:
-                step = (*path, edge)
-                start = next((n for n, old in enumerate(step) if old[0] == edge[1]), None)
-                if start is not None:
-                    raise _circle(step[start:])
-                found |= {edge[1]} | visit(edge[1], step)
-            later[label] = found
-        return later[label]
-
-    return {line.label: visit(line.label, ()) for line in lines}
+    try:
+        for label in reversed([*sorter.static_order()]):
+            direct = {late for early, late, _ in edges if early == label}
+            later[label] = direct.union(*(later[late] for late in direct))
+    except CycleError as error:
+        raise _contradiction(error.args[1], edges) from None
+    return later
 
 
-def _circle(edges: tuple[_Edge, ...]) -> DplcError:
-    said = list(dict.fromkeys(line for _, _, line in edges))
-    circle = " before ".join([*(early for early, _, _ in edges), edges[0][0]])
+def _contradiction(circle: list[str], edges: list[_Edge]) -> DplcError:
+    first = {(early, late): line for early, late, line in reversed(edges)}
+    said = [*dict.fromkeys(first[pair] for pair in pairwise(circle))]
     notes = []
     for line in said:
         wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
         notes.append(f"`{line.label}` wants to be {wishes}: {_place(line)}")
-    return DplcError(f"these lines contradict each other: {circle}", said[-1].span, notes, "take one of them back")
+    what = f"these lines contradict each other: {' before '.join(circle)}"
+    return DplcError(what, said[-1].span, notes, "take one of them back")
 
 
 def _place(line: PassStep) -> str:
@@ -329,11 +325,8 @@ def _place(line: PassStep) -> str:
 
 
 def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
-    """Return the targets of `without` with the index of the file that says so; a later file may undo it.
-
-    A target is a label, a pass or a rule, with its pipeline (None for all pipelines).
-    """
-    dropped: _Dropped = {}
+    """Return the entries that remove a label, a pass or a rule. Raises DplcError for one that removes nothing."""
+    dropped: _Dropped = []
     known = {label for found in lines.values() for label in found} | rules.passes.keys() | rules.rules.keys()
     for layer, file in enumerate(rules.files):
         for written in file.without:
@@ -344,7 +337,7 @@ def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
             if written.pipeline not in (None, *stands):
                 note = f"it stands in {', '.join(stands)}" if stands else "it stands in no pipeline"
                 raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
-            dropped[written.name, written.pipeline] = layer
+            dropped.append((layer, written))
     return dropped
 
 
@@ -353,9 +346,10 @@ def _named(written: s.Without, steps: Iterable[PassStep]) -> bool:
 
 
 def _steps(pipeline: str, found: dict[str, PassStep], dropped: _Dropped) -> Iterator[PassStep]:
-    here = [(name, layer) for (name, of), layer in dropped.items() if of in (None, pipeline)]
-    for step in _arranged(pipeline, list(found.values()), {name for name, _ in here}):
-        gone = {name for name, layer in here if step.layer <= layer}
+    """Yield the lines of a pipeline in order, without what is removed; a later file may put it back."""
+    here = [(layer, written.name) for layer, written in dropped if written.pipeline in (None, pipeline)]
+    for step in _arranged(pipeline, [*found.values()], {name for _, name in here}):
+        gone = {name for layer, name in here if step.layer <= layer}
         kept = tuple(rule for rule in step.rules if rule.name not in gone)
         if kept and gone.isdisjoint((step.label, step.name)):
             yield replace(step, rules=kept)
@@ -363,11 +357,8 @@ def _steps(pipeline: str, found: dict[str, PassStep], dropped: _Dropped) -> Iter
 
 def _asked_first(steps: list[PassStep]) -> list[PassStep]:
     """Move the requested passes (`--prefer`) of a `one of` ahead of its other passes."""
-
-    def late(step: PassStep) -> bool:
-        return not any(rule.wherever_legal for rule in step.rules)
-
-    groups = {step.group: iter(sorted((o for o in steps if o.group == step.group), key=late)) for step in steps}
+    ahead = sorted(steps, key=lambda step: not any(rule.wherever_legal for rule in step.rules))
+    groups = {step.group: iter([other for other in ahead if other.group == step.group]) for step in steps}
     return [step if step.group is None else next(groups[step.group]) for step in steps]
 
 
