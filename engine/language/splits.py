@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.loop import LOOP_ROLES
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import ROLES
+from ...ir.tile import AXIS_ROLES
 from .spelling import expression
-from .typed_slots import children, names, names_in, rebuilt, substituted, walk
+from .typed_slots import calls, children, every, names, names_in, rebuilt, substituted, walk
 
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #
@@ -22,9 +24,12 @@ from .typed_slots import children, names, names_in, rebuilt, substituted, walk
 # `//` among the sizes says that the digits divide the extent. Otherwise a guard (`< M`) marks the end.
 
 
-AXES = ("BLOCK", "THREAD", "REG", "VEC")
-LOOPS = ("serial", "reduce", "free", "VEC")
 WITHIN, SPLIT = "within", "split"
+# How a part is placed: what else it may be, its usual role, and all of its roles.
+PLACES = {
+    "an axis": ("a loop", "THREAD", "axes", AXIS_ROLES),
+    "a loop": ("an axis", "serial", "loops", (*LOOP_ROLES, "VEC")),
+}
 Held = frozenset[str]  # names that a loop of the template binds: they are not replaced
 
 
@@ -42,22 +47,17 @@ class Digit:
     @property
     def count(self) -> s.Syntax:
         """The number of its values. Without a size, the outermost digit covers what the others leave."""
-        if self.size is not None:
-            return self.size
-        assert self.home.size is not None
-        rest = [d.size for d in self.home.digits[1:] if d.size is not None]
-        return s.Apply(self.span, "ceildiv", (self.home.size, product(rest))) if rest else self.home.size
+        return self.home.outermost(self.span) if self.size is None else self.size
 
 
 @dataclass(eq=False)
 class MixedRadix:
     """Axes or loops, or one sum, replaced by digits, the outermost first.
 
-    what: the names, or the sum. size: the number of values of the whole, None if it is not given. joined: for a join,
-    the sizes of the names, of which the first is the outermost. used: whether the template reads it.
+    what: the names, or the sum. size: the number of values of what is split, if that is known. joined: for a join, the
+    sizes of the names, of which the first is the outermost. used: whether the template reads it.
     """
 
-    span: Span
     what: s.Nodes
     size: s.Syntax | None
     joined: s.Nodes = ()
@@ -65,42 +65,47 @@ class MixedRadix:
     used: bool = False
 
     @property
-    def guarded(self) -> bool:
-        """Return whether the digits may run beyond the split index."""
-        sizes = [digit.size for digit in self.digits if digit.size]
-        divides = any(isinstance(node, s.Operation) and node.op == "//" for size in sizes for node in walk(size))
-        return self.size is not None and not self.joined and not divides
+    def span(self) -> Span:
+        return self.what[0].span
+
+    @property
+    def ragged(self) -> s.Syntax | None:
+        """The end of the split index, if the digits may run beyond it."""
+        sizes = tuple(digit.size for digit in self.digits)
+        return None if any(node.op == "//" for node in every(sizes, s.Operation)) else self.size
+
+    def outermost(self, at: Span) -> s.Syntax:
+        """Return the number of values that the digits after the first one leave to it."""
+        assert self.size is not None
+        rest = self.sizes_from(1)
+        return s.Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
+
+    def sizes_from(self, place: int) -> s.Nodes:
+        """Return the sizes of the digits from a place on."""
+        return tuple(digit.size for digit in self.digits[place:] if digit.size is not None)
 
     def terms(self, held: Held, at: Span) -> Iterator[s.Syntax]:
         """Yield the summands of the index over all values. held: digits that are not split further here."""
-        for n, digit in enumerate(self.digits):
-            sizes = [d.size for d in self.digits[n + 1 :] if d.size is not None]
-            whole = digit.cut is None or digit.name in held
-            value = (s.NameOf(at, digit.name),) if whole else tuple(digit.cut.terms(held, at))  # type: ignore[union-attr]
+        for place, digit in enumerate(self.digits, 1):
+            cut, sizes = digit.cut, self.sizes_from(place)
+            value = [s.NameOf(at, digit.name)] if cut is None or digit.name in held else cut.terms(held, at)
             yield from (s.Operation(at, "*", total(value), product(sizes)),) if sizes else value
 
     def value(self, name: str, held: Held, at: Span) -> s.Syntax:
         """Return what an old axis or loop is, computed from the digits."""
         found = total(self.terms(held, at))
         if self.joined:
-            place = [node.text for node in self.what].index(name)  # type: ignore[attr-defined]
-            if self.joined[place + 1 :]:
-                found = s.Operation(at, "//", found, product(self.joined[place + 1 :]))
+            place = [*map(expression, self.what)].index(name)
+            if inner := self.joined[place + 1 :]:
+                found = s.Operation(at, "//", found, product(inner))
             found = s.Operation(at, "%", found, self.joined[place]) if place else found
         return found
 
-    def every(self) -> Iterator[Digit]:
+    def all_digits(self) -> Iterator[Digit]:
         """Yield the digits, and the digits of those that are split further."""
         for digit in self.digits:
             yield digit
-            yield from digit.cut.every() if digit.cut is not None else ()
-
-    def use(self) -> None:
-        """Note that the template reads it."""
-        self.used = True
-        for digit in self.every():
-            if digit.cut is not None:
-                digit.cut.used = True
+            yield from digit.cut.all_digits() if digit.cut is not None else ()
 
 
 def total(terms: Iterable[s.Syntax], op: str = "+") -> s.Syntax:
@@ -114,36 +119,44 @@ def product(sizes: Iterable[s.Syntax]) -> s.Syntax:
 class Splits:
     """All splits and joins of a rule. Pass the clauses to `clause`, the template to `block`, then call `finish`.
 
-    wholes: by the axis or loop of the pattern; digits: by name, the last of each.
+    sizes: of the axes and loops of the pattern. under: those that enclose each run of the pattern, and the values that
+    `let` and `pick` compute from such runs. wholes: by the axis or loop of the pattern; digits: by name, the last of
+    each.
     """
 
     def __init__(self, rule: s.Rule):
-        self.sizes = dict(axes_and_loops(next((c.body for c in rule.clauses if isinstance(c, s.Match)), ())))
-        bound = {clause.name for clause in rule.clauses if isinstance(clause, s.LetClause | s.PickClause)}
-        self.given = {parameter.name for parameter in rule.parameters} | bound
+        pattern = tuple(clause.body for clause in rule.clauses if isinstance(clause, s.Match))
+        self.sizes = dict(axes_and_loops(pattern))
+        self.under = dict(scopes(pattern))
+        bound = (*rule.parameters, *rule.clauses)
+        self.given = {one.name for one in bound if isinstance(one, s.Parameter | s.LetClause | s.PickClause)}
         self.fresh: set[str] = set()  # parts that are called after what is split
         self.wholes: dict[str, MixedRadix] = {}
         self.digits: dict[str, Digit] = {}
         self.all: list[MixedRadix] = []
-        self.under = scopes(rule)
         self.placed: set[str] = set()
         asked: set[str] = set()
         for clause in rule.clauses:
-            if isinstance(clause, eq.SplitClause):
-                self._split(clause)
-            elif isinstance(clause, eq.JoinClause):
-                self._join(clause)
-            for call in walk(clause if isinstance(clause, s.Rewrite) else ()):
-                if isinstance(call, s.Apply) and call.fn == WITHIN:
-                    asked |= {name.text for name in names(call.items)}
-        self.guarded = [name for name, whole in self.wholes.items() if whole.guarded and name not in asked]
+            match clause:
+                case eq.SplitClause():
+                    self._split(clause)
+                case eq.JoinClause():
+                    self._join(clause)
+                case s.LetClause() | s.PickClause():
+                    found = [self.under[name.text] for name in names(clause) if name.text in self.under]
+                    if found and all(call.fn != SPLIT for call in calls(clause)):
+                        self.under[clause.name] = frozenset().union(*found)
+                case s.Rewrite():
+                    within = (call.items for call in calls(clause) if call.fn == WITHIN)
+                    asked |= {name.text for items in within for name in names(items)}
+        self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
         """Yield lets that name a part such as `i_o` after the name of `i` in the program."""
-        said = names_in(clause.what)
+        said = names_in(clause.what) & self.sizes.keys()
         for part in clause.parts:
             base, _, suffix = part.name.rpartition("_")
-            if base in said & self.sizes.keys() and suffix and part.name not in self.given | self.fresh:
+            if base in said and suffix and part.name not in self.given | self.fresh:
                 self.fresh.add(part.name)
                 call = s.Apply(part.span, "fresh", (s.NameOf(part.span, base), s.Text(part.span, suffix)))
                 yield s.LetClause(part.span, part.name, call)
@@ -151,97 +164,96 @@ class Splits:
     def covers(self) -> Iterator[s.Cover]:
         """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
-            if not split.joined and split.size is not None:
-                counts = tuple(digit.count for digit in split.digits)
-                rounded = Digit("", split.span, None, None, split).count
-                if not split.guarded or expression(counts[0]) != expression(rounded):
-                    named = ", ".join(map(expression, split.what))
-                    yield s.Cover(split.span, named, split.size, counts, not split.guarded)
+            if split.size is not None:
+                counts, divide = tuple(digit.count for digit in split.digits), split.ragged is None
+                if divide or expression(counts[0]) != expression(split.outermost(split.span)):
+                    yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
 
     # ---- splits
+    @property
+    def uncut(self) -> dict[str, Digit]:
+        """The digits that are not split further, by name."""
+        return {name: digit for name, digit in self.digits.items() if digit.cut is None}
+
     def _split(self, clause: eq.SplitClause) -> None:
-        named = [node for node in clause.what if isinstance(node, s.NameOf)]
-        odd = next((node for node in clause.what if not isinstance(node, s.NameOf)), None)
-        if odd is not None and len(clause.what) > 1:
-            raise DplcError("several names are split at once, or one sum", odd.span)
-        cut = [digit for n in named if (digit := self.digits.get(n.text)) is not None and digit.cut is None]
-        if cut and len(named) > 1:
-            raise DplcError("one part is split further at a time", clause.what[0].span)
-        split = MixedRadix(clause.what[0].span, clause.what, clause.size)
-        for node in named:
-            if not cut:
-                self._whole(node, split)
-            known = cut[0].count if cut else self.sizes[node.text]
-            if clause.size is not None and expression(clause.size) != expression(known):
-                what = f"`{node.text}` has {expression(known)} values, not {expression(clause.size)}"
-                raise DplcError(what, clause.size.span)
-            split.size = clause.size or known
+        what, size, uncut = clause.what, clause.size, self.uncut
+        odd = [node for node in what if not isinstance(node, s.NameOf)]
+        if odd and len(what) > 1:
+            raise DplcError("several names are split at once, or one sum", odd[0].span)
+        if len(what) > 1 and names_in(what) & uncut.keys():
+            raise DplcError("one part is split further at a time", what[0].span)
+        split = MixedRadix(what, size)
+        for node in what:
+            if isinstance(node, s.NameOf):
+                if digit := uncut.get(node.text):
+                    digit.cut, known = split, digit.count
+                else:
+                    known = self._whole(node, split)
+                if size is not None and expression(size) != expression(known):
+                    told = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
+                    raise DplcError(told, size.span)
+                split.size = size or known
         split.digits += self._parts(clause.parts, split)
-        for digit in cut:
-            digit.cut = split
         self.digits |= {digit.name: digit for digit in split.digits}
         self.all.append(split)
 
-    def _whole(self, node: s.NameOf, split: MixedRadix) -> None:
-        """Record the split of an axis or a loop of the pattern."""
+    def _whole(self, node: s.NameOf, split: MixedRadix) -> s.Syntax:
+        """Record the split of an axis or a loop of the pattern, and return its size."""
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
             raise DplcError(f"`{node.text}` is split twice", node.span, (f"first in line {line}",))
         if node.text not in self.sizes:
-            known = [*self.sizes, *(name for name, digit in self.digits.items() if digit.cut is None)]
-            what = f"the pattern binds no axis or loop `{node.text}`"
-            raise DplcError(what, node.span, (), did_you_mean(node.text, known))
+            hint = did_you_mean(node.text, (*self.sizes, *self.uncut))
+            raise DplcError(f"the pattern binds no axis or loop `{node.text}`", node.span, (), hint)
         self.wholes[node.text] = split
+        return self.sizes[node.text]
 
     def _parts(self, parts: tuple[eq.SplitPart, ...], split: MixedRadix) -> Iterator[Digit]:
-        seen: set[str] = set()
         own = names_in(split.what)
+        shared = {name: digit for name, digit in self.uncut.items() if name not in own}
         for n, part in enumerate(parts):
-            if part.name in seen:
-                raise DplcError(f"the part `{part.name}` stands twice in one split", part.span)
-            seen.add(part.name)
-            digit = self.digits.get(part.name)
-            if digit is not None and digit.cut is None and part.name not in own:
-                _refuse_another(digit, part)
-                yield digit
+            name, size = part.name, part.size
+            if any(name == other.name for other in parts[:n]):
+                raise DplcError(f"the part `{name}` stands twice in one split", part.span)
+            if name in shared:
+                _refuse_another(shared[name], part)
+                yield shared[name]
                 continue
-            if part.size is None and n:
-                what = f"the part `{part.name}` has no size: only the outermost may leave it out"
-                raise DplcError(what, part.span, (), f"write `{part.name}:SIZE`")
-            if part.size is None and split.size is None:
-                raise DplcError(f"the part `{part.name}` has no size, and nobody says that of what is split", part.span)
-            if part.role is not None and part.name in self.sizes.keys() - self.wholes.keys() - own:
-                what = f"`{part.name}` is an axis or loop of the pattern: it has its role"
-                raise DplcError(what, part.span)
+            if size is None and n:
+                what = f"the part `{name}` has no size: only the outermost may leave it out"
+                raise DplcError(what, part.span, (), f"write `{name}:SIZE`")
+            if size is None and split.size is None:
+                raise DplcError(f"the part `{name}` has no size, and nobody says that of what is split", part.span)
+            if part.role is not None and name in self.sizes.keys() - self.wholes.keys() - own:
+                raise DplcError(f"`{name}` is an axis or loop of the pattern: it has its role", part.span)
             if part.role is not None and part.role not in ROLES:
                 raise DplcError(f"`{part.role}` is not a role", part.span, (), did_you_mean(part.role, ROLES))
-            size = part.size
             written = size.value if isinstance(size, s.Number) else 1
             if size is not None and (isinstance(size, s.Text | s.Group | s.Prefix) or written < 1 or written % 1):
-                what = f"the part `{part.name}` has {expression(size)} values"
+                what = f"the part `{name}` has {expression(size)} values"
                 raise DplcError(what, size.span, (), "its size is a whole number of 1 or more")
-            yield Digit(part.name, part.span, size, part.role, split)
+            yield Digit(name, part.span, size, part.role, split)
 
     # ---- joins
     def _join(self, clause: eq.JoinClause) -> None:
-        at = clause.what[0].span
         if len(clause.what) < 2:
-            raise DplcError("a join is of two axes or loops, or more", at)
-        sizes, (part,) = tuple(self.sizes.get(name.text, name) for name in clause.what), clause.parts
-        join = MixedRadix(at, clause.what, product(sizes), sizes)
-        for name in clause.what:
-            self._whole(name, join)
-        join.digits.append(Digit(part.name, part.span, part.size, part.role, join))
+            raise DplcError("a join is of two axes or loops, or more", clause.what[0].span)
+        join = MixedRadix(clause.what, None)
+        join.joined = tuple(self._whole(name, join) for name in clause.what)
+        (part,) = clause.parts
+        join.digits.append(Digit(part.name, part.span, part.size or product(join.joined), part.role, join))
         self.digits[part.name] = join.digits[0]
         self.all.append(join)
 
     # ---- the template with splits and joins written out: axes and loops of parts, substitutions, guards
     def finish(self) -> None:
         """Raise DplcError for a part that is neither an axis nor a loop, or a split that the template does not use."""
-        bound = self.given | (self.sizes.keys() - self.wholes.keys())  # without the template
+        bound = self.given | (self.sizes.keys() - self.wholes.keys()) | self.placed
         for split in self.all:
             for digit in split.digits:
-                if digit.cut is None and digit.name not in self.placed | bound:
+                if digit.cut is not None:  # it stands below in the list
+                    digit.cut.used |= split.used
+                elif digit.name not in bound:
                     hint = f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`"
                     raise DplcError(f"the part `{digit.name}` is neither an axis nor a loop", digit.span, (), hint)
             if not split.used:
@@ -250,26 +262,30 @@ class Splits:
     # ---- clauses
     def clause(self, node: Any) -> Any:
         """Rewrite a clause: `split(body)` is the body as the template emits it, `last[row := 7]` fixes one part."""
-        if isinstance(node, s.Match):
-            return node
-        if isinstance(node, s.Apply) and node.fn == SPLIT and len(node.items) == 1:
-            return self._run(s.Run(node.span, node.items[0]), frozenset()).base
-        if isinstance(node, s.Subscript):
-            items = tuple(made for item in node.items for made in self._placed_part(node.base, item))
-            return replace(node, items=items)
+        match node:
+            case s.Match():
+                return node
+            case s.Apply(fn=fn, items=(run,)) if fn == SPLIT:
+                return self._run(s.Run(node.span, run), frozenset()).base
+            case s.Subscript(base=base, items=items):
+                return replace(node, items=tuple(made for item in items for made in self._placed_part(base, item)))
         return rebuilt(node, self.clause)
 
-    def _placed_part(self, base: s.Syntax, item: s.Syntax) -> Iterator[s.Syntax]:
-        """Rewrite `row := 7` to a substitution of the axis or loop that contains the part, with 7 for the part."""
-        part = item.left.text if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf) else ""
-        homes = self._substituted(base, frozenset()) if part and part not in self.wholes else {}
-        found = [(name, home) for name, home in homes.items() if any(part == digit.name for digit in home.every())]
-        for name, home in found:
-            whole = home.value(name, frozenset({part}), item.span)
-            value = substituted(whole, {part: item.right}, words=False)  # type: ignore[attr-defined]
-            yield s.Substitution(item.span, s.NameOf(item.left.span, name), value)  # type: ignore[attr-defined]
-        if not found:
-            yield item
+    def _placed_part(self, base: s.Syntax, item: s.Syntax) -> s.Nodes:
+        """Rewrite `row := 7` to substitutions of the axes or loops that contain the part, with 7 for the part."""
+        match item:
+            case s.Substitution(span=at, left=s.NameOf(text=part), right=right) if part not in self.wholes:
+                made = tuple(
+                    s.Substitution(
+                        at,
+                        s.NameOf(item.left.span, name),
+                        substituted(home.value(name, frozenset({part}), at), {part: right}, words=False),
+                    )
+                    for name, home in self._substituted(base, frozenset()).items()
+                    if any(part == digit.name for digit in home.all_digits())
+                )
+                return made or (item,)
+        return (item,)
 
     # ---- statements
     def block(self, statements: s.Nodes, held: Held = frozenset()) -> s.Nodes:
@@ -280,10 +296,10 @@ class Splits:
             found += self._within([s.NameOf(body[0].span, name) for name in ends], body, body[0].span, held)
         return tuple(found)
 
-    def _ends(self, statement: s.Syntax, held: Held) -> tuple[str, ...]:
+    def _ends(self, statement: s.Syntax, held: Held) -> list[str]:
         """Return the axes and loops whose end a run must respect."""
         under = self._substituted(statement.run.base, held) if isinstance(statement, s.RunStatement) else {}
-        return tuple(name for name in self.guarded if name in under)
+        return [name for name in self.guarded if name in under]
 
     def _within(self, items: Iterable[s.Syntax], body: s.Nodes, at: Span, held: Held) -> s.Nodes:
         """Put statements under the guards that digits are not beyond the end of some axes and loops."""
@@ -291,98 +307,102 @@ class Splits:
             body = (s.IfBlock(at, self._end(item, held), body),)
         return body
 
-    def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
-        digit = self.digits.get(node.var)
-        if digit is None:
-            hint = did_you_mean(node.var, self.digits) or f"write its bounds: `for {node.var} in 0..N:`"
-            raise DplcError(f"no split has a part `{node.var}`", node.span, (), hint)
-        if digit.role not in LOOPS:
-            raise _no_such_role(digit, node.span, "a loop", "an axis", f"serial`; loops are {', '.join(LOOPS)}")
-        self.placed.add(node.var)
-        stop = self.node(digit.count, held)
-        attributes = (s.NameOf(digit.span, digit.role), *self.node(node.attributes, held))
-        body = self.block(node.body, held | {node.var})
-        return s.ForLoop(node.span, node.var, s.Number(node.span, 0), stop, None, attributes, body)
-
     def node(self, node: Any, held: Held) -> Any:
         """Return a piece of a template with the split names written out."""
+        bound: Iterable[str] = ()
         match node:
-            case tuple():
-                return tuple(self.node(item, held) for item in node)
-            case s.NameOf():
-                digit = self.digits.get(node.text)
-                home = digit.cut if digit is not None else self.wholes.get(node.text)
-                if node.text in held or home is None:
+            case s.NameOf(text=name):
+                digit = self.digits.get(name)
+                home = digit.cut if digit is not None else self.wholes.get(name)
+                if name in held or home is None:
                     return node
-                home.use()
-                return home.value(node.text, held, node.span)
-            case s.Apply() if node.fn == WITHIN and node.items:
-                conditions = [self._end(item, held) for item in node.items]
+                home.used = True
+                return home.value(name, held, node.span)
+            case s.Apply(fn=fn, items=(_, *_) as items) if fn == WITHIN:
+                conditions = [self._end(item, held) for item in items]
                 return functools.reduce(lambda a, b: s.Operation(node.span, "and", a, b), conditions)
-            case s.Apply(fn="Tile" | "SharedTile"):
-                return replace(node, items=tuple(one for item in node.items for one in self._axes(node.fn, item, held)))
+            case s.Apply(fn="Tile" | "SharedTile" as op):
+                return replace(node, items=tuple(one for item in node.items for one in self._axes(op, item, held)))
             case s.Subscript():
-                items = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
-                return replace(node, base=self.node(node.base, held), items=tuple(items))
+                inner = (self._run(i, held) if isinstance(i, s.Run) else self.node(i, held) for i in node.items)
+                return replace(node, base=self.node(node.base, held), items=tuple(inner))
             case s.Substitution():
                 return replace(node, right=self.node(node.right, held))
             case eq.PartLoop():
                 return self._loop(node, held)
-            case s.IfBlock(condition=s.Apply() as asked) if asked.fn == WITHIN:
-                return self._within(asked.items, self.block(node.body, held), node.span, held)[0]
+            case s.IfBlock(condition=s.Apply(fn=fn, items=items)) if fn == WITHIN:
+                return self._within(items, self.block(node.body, held), node.span, held)[0]
             case s.RunStatement():
                 return replace(node, run=self._run(node.run, held), changes=self.node(node.changes, held))
             case s.Comprehension():
-                held = held | {node.variable}
+                held |= {node.variable}
+            case s.AxisItem():
+                self.placed.add(node.name)
             case s.ForLoop():
                 self.placed.add(node.var)
-        if not isinstance(node, s.Syntax):
-            return node
-        bound = {node.var} if isinstance(node, s.ForLoop) else node.names if isinstance(node, s.EachBlock) else ()
-        body: Any = getattr(node, "body", None)
-        made = rebuilt(replace(node, body=None) if body else node, lambda part: self.node(part, held))  # type: ignore[call-arg]
-        return replace(made, body=self.block(body, held | {*bound})) if body else made
+                bound = {node.var}
+            case s.EachBlock():
+                bound = node.names
+        body = getattr(node, "body", None)
 
-    def _axes(self, op: str, item: s.Syntax, held: Held) -> Iterator[s.Syntax]:
-        """Yield an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
-        base = item.base if isinstance(item, s.Run) else item
-        known: Any = self.wholes if isinstance(item, s.Run) else self.digits
-        home = known.get(base.text) if isinstance(base, s.NameOf) else None
-        if isinstance(item, s.AxisItem):
-            self.placed.add(item.name)
-        if home is not None:
-            for digit in home.every() if isinstance(item, s.Run) else (home,):
-                if digit.cut is None or digit is home:
-                    yield self._axis(op, digit, base, held)
-        else:
-            yield item if isinstance(item, s.Run | s.NameOf) else self.node(item, held)
+        def part(value: Any) -> Any:
+            return self.block(value, held.union(bound)) if body and value is body else self.node(value, held)
 
-    def _axis(self, op: str, digit: Digit, at: s.Syntax, held: Held) -> s.AxisItem:
-        size = self.node(digit.count, held)
-        if op == "SharedTile":  # its axes are labels
-            return s.AxisItem(at.span, digit.name, size, None, None, None)
-        if digit.role not in AXES:
-            raise _no_such_role(digit, at.span, "an axis", "a loop", f"THREAD`; axes are {', '.join(AXES)}")
+        return rebuilt(node, part)
+
+    def _loop(self, node: eq.PartLoop, held: Held) -> s.ForLoop:
+        name, at = node.var, node.span
+        digit = self.digits.get(name)
+        if digit is None:
+            hint = did_you_mean(name, self.digits) or f"write its bounds: `for {name} in 0..N:`"
+            raise DplcError(f"no split has a part `{name}`", at, (), hint)
+        role = s.NameOf(digit.span, self._place(digit, at, "a loop"))
+        stop = self.node(digit.count, held)
+        attributes = (role, *self.node(node.attributes, held))
+        return s.ForLoop(at, name, s.Number(at, 0), stop, None, attributes, self.block(node.body, held | {name}))
+
+    def _axes(self, op: str, item: s.Syntax, held: Held) -> s.Nodes:
+        """Return an item of a tile: a part, `i..` for all parts of what is split, or what any template may say."""
+        match item:
+            case s.Run(base=s.NameOf(text=name) as base) if name in self.wholes:
+                digits = [digit for digit in self.wholes[name].all_digits() if digit.cut is None]
+            case s.NameOf(text=name) as base if name in self.digits:
+                digits = [self.digits[name]]
+            case s.Run() | s.NameOf():
+                return (item,)
+            case _:
+                return (self.node(item, held),)
+        found = []
+        for digit in digits:
+            size = self.node(digit.count, held)
+            role = self._place(digit, base.span, "an axis") if op == "Tile" else None  # the axes of others are labels
+            found.append(s.AxisItem(base.span, digit.name, size, role, None, None))
+        return tuple(found)
+
+    def _place(self, digit: Digit, at: Span, kind: str) -> str:
+        """Note that a part is a loop or an axis, and return its role. Raises DplcError if it is neither."""
+        other, usual, those, roles = PLACES[kind]
+        if digit.role is None or digit.role not in roles:
+            role = "" if digit.role is None else f"{other}, {digit.role}, "
+            hint = f"give it a role where it is split: `{digit.name}:N={usual}`; {those} are {', '.join(roles)}"
+            raise DplcError(f"`{digit.name}` is {role}not {kind}", at, (), hint)
         self.placed.add(digit.name)
-        return s.AxisItem(at.span, digit.name, size, digit.role, None, None)
+        return digit.role
 
     # ---- runs and guards
     def _run(self, run: s.Run, held: Held) -> s.Run:
         """Rewrite a run from inside of a split loop or axis, with the digits as its index."""
-        said, inner = (run.base.items, run.base.base) if isinstance(run.base, s.Subscript) else ((), run.base)
-        own = {item.left.text for item in said if isinstance(item, s.Substitution) and isinstance(item.left, s.NameOf)}
+        base, at = run.base, run.base.span
+        said, inner = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
+        own = {expression(item.left) for item in said if isinstance(item, s.Substitution)}
         items = tuple(self.node(item, held) for item in said)
-        at = run.base.span
-        moved = [
-            (home, name, s.NameOf(at, name))
-            for name, home in self._substituted(run.base, held).items()
-            if name not in own
+        moved: list[tuple[MixedRadix, str, s.Syntax]] = [
+            (home, name, s.NameOf(at, name)) for name, home in self._substituted(base, held).items() if name not in own
         ]
-        if isinstance(inner, s.NameOf) and inner.text in self.under:
-            sums = (split for split in self.all if not isinstance(split.what[0], s.NameOf))  # `split j*F + r => ..`
-            moved += [(split, "", split.what[0]) for split in sums]  # type: ignore[misc]
+        if isinstance(inner, s.NameOf) and inner.text in self.under:  # `split j*F + r => ..`
+            moved += [(split, "", split.what[0]) for split in self.all if not isinstance(split.what[0], s.NameOf)]
         for home, name, left in moved:
-            home.use()
+            home.used = True
             items += (s.Substitution(at, left, home.value(name, held, at)),)
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
@@ -390,7 +410,7 @@ class Splits:
         """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
         while isinstance(base, s.Subscript | s.Member):
             base = base.base
-        under = self.under.get(base.text, frozenset()) if isinstance(base, s.NameOf) else frozenset()
+        under = self.under.get(base.text, ()) if isinstance(base, s.NameOf) else ()
         return {
             name: home
             for name, home in self.wholes.items()
@@ -404,22 +424,23 @@ class Splits:
         if home is None or home.joined:
             hint = did_you_mean(name, self.wholes)
             raise DplcError("`within` asks of an axis or loop that this rule splits", item.span, (), hint)
-        if not home.guarded or home.size is None:
+        if home.ragged is None:
             notes = ("a `//` among the sizes of its parts says that they divide it",)
             raise DplcError(f"`{name}` has no ragged end", item.span, notes)
-        home.use()
-        return s.Operation(item.span, "<", home.value(name, held, item.span), home.size)
+        home.used = True
+        return s.Operation(item.span, "<", home.value(name, held, item.span), home.ragged)
 
 
 def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
     """Raise DplcError if two splits that share a part disagree about it."""
-    line = f"in line {digit.span.line}"
-    if part.size is not None and expression(part.size) != expression(digit.count):
-        notes = (f"it has {expression(digit.count)} values {line}",)
-        raise DplcError(f"the part `{part.name}` of two splits has two sizes", part.span, notes)
-    if part.role is not None and part.role != digit.role:
-        notes = (f"it is {digit.role or 'without a role'} {line}",)
-        raise DplcError(f"the part `{part.name}` of two splits has two roles", part.span, notes)
+    count = expression(digit.count)
+    for kind, given, known, told in (
+        ("sizes", part.size and expression(part.size), count, f"has {count} values"),
+        ("roles", part.role, digit.role, f"is {digit.role or 'without a role'}"),
+    ):
+        if given is not None and given != known:
+            notes = (f"it {told} in line {digit.span.line}",)
+            raise DplcError(f"the part `{part.name}` of two splits has two {kind}", part.span, notes)
 
 
 def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
@@ -434,7 +455,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
         last = following[-1]
 
 
-def axes_and_loops(statements: s.Nodes | s.Syntax) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:
     """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
@@ -443,37 +464,13 @@ def axes_and_loops(statements: s.Nodes | s.Syntax) -> Iterator[tuple[str, s.Synt
             yield node.var, node.stop
 
 
-def _no_such_role(digit: Digit, at: Span, kind: str, other: str, options: str) -> DplcError:
-    """Return the error for a part that is placed as a loop or an axis, and is the other or neither."""
-    role = "" if digit.role is None else f"{other}, {digit.role}, "
-    hint = f"give it a role where it is split: `{digit.name}:N={options}"
-    return DplcError(f"`{digit.name}` is {role}not {kind}", at, (), hint)
-
-
-def scopes(rule: s.Rule) -> dict[str, frozenset[str]]:
-    """Return the axes and loops that enclose each run of the pattern, by the name of the run.
-
-    The same axes and loops enclose the values that `let` and `pick` compute from such runs.
-    """
-    under: dict[str, frozenset[str]] = {}
-
-    def visit(node: Any, above: frozenset[str]) -> None:
-        for item in node if isinstance(node, tuple) else ():
-            visit(item, above)
-        if isinstance(node, s.Run) and isinstance(node.base, s.NameOf):
-            under[node.base.text] = above
-        elif isinstance(node, s.CaptureStatement | s.InsideBlock):
-            under[node.name] = above
-        if isinstance(node, s.Statement | s.ForLoop) and node.body is not None:
-            visit(node.body, above | dict(axes_and_loops(replace(node, body=()))).keys())
-        elif isinstance(node, s.Syntax):
-            visit(children(node), above)
-
-    for clause in rule.clauses:
-        if isinstance(clause, s.Match):
-            visit(clause.body, frozenset())
-        elif isinstance(clause, s.LetClause | s.PickClause):
-            found = [under[name.text] for name in names(clause) if name.text in under]
-            if found and not any(isinstance(call, s.Apply) and call.fn == SPLIT for call in walk(clause)):
-                under[clause.name] = frozenset().union(*found)
-    return under
+def scopes(node: Any, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
+    """Yield the runs and the captured statements of a pattern, each with the axes and loops that enclose it."""
+    match node:
+        case s.Run(base=s.NameOf(text=name)) | s.CaptureStatement(name=name) | s.InsideBlock(name=name):
+            yield name, above
+        case s.Statement(body=tuple(body)) | s.ForLoop(body=body):
+            above |= dict(axes_and_loops(replace(node, body=()))).keys()
+            node = body
+    for part in node if isinstance(node, tuple) else children(node) if isinstance(node, s.Syntax) else ():
+        yield from scopes(part, above)
