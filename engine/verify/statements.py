@@ -12,7 +12,7 @@ from typing import Any
 from ...codegen.materialise import materialise
 from ...codegen.target import Target, devices, load_device, target
 from ...ir.diagnostic import DplcError
-from ...ir.program import Block, Kernel
+from ...ir.program import Block, Kernel, Module
 from ...ir.text.programs import print_program, read_program
 from ...ir.verify.kernel import problems
 from ..kernels.examples import arguments, read_subject
@@ -23,7 +23,7 @@ from ..rewrite.statements.compiled import Match
 from ..rewrite.statements.driver import Engine, wellformed
 from ..rewrite.trace import Evidence, show
 from .drawing import Instance
-from .meaning import Program, baseline, compare, work
+from .meaning import baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
 from .sized import NO_PROGRAM, Checker, WithSize, at_numbers, faults, with_a_size
@@ -60,13 +60,13 @@ class StatementChecker(Checker):
     def read(self, text: str, origin: str) -> Subject:
         return self.subject(completed(read_program(text, origin)[1]), origin)  # type: ignore[arg-type]
 
-    def program(self, rule: Rule, block: s.Nodes) -> Program | None:
+    def program(self, rule: Rule, block: s.Nodes) -> Module | None:
         """Return the whole kernels of a block of an example."""
         with contextlib.suppress(*NO_PROGRAM):
             return completed(read_subject(block), rule.level == "tile")
         return None
 
-    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Program:
+    def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> Module:
         instance = Instance(rule, dice)
         instance.values.update(numbers)
         made = completed(instance.program(), rule.level == "tile", dice.often(20))
@@ -82,9 +82,9 @@ class StatementChecker(Checker):
         free = {name: n for name, n in numbers.items() if name not in pinned}
         yield from (replace(subject, pinned=pinned) for subject in super().refuting(rule, free, own))
 
-    def _renumbered(self, rule: Rule, numbers: Mapping[str, int], program: Program) -> Iterator[Program]:
+    def _renumbered(self, rule: Rule, numbers: Mapping[str, int], program: Module) -> Iterator[Module]:
         """Yield a program with the extents of a proof instead of its own, and with undeclared buffers."""
-        compiled, seen = self.engine.rule(rule), set[Program]()
+        compiled, seen = self.engine.rule(rule), set[Module]()
         starts = compiled.starts(compiled.pattern, program, range(len(program)), True)
         for path, block, start in islice(starts, STARTS):
             site = (program, path, target(self.machines[0]))
@@ -121,7 +121,7 @@ class StatementChecker(Checker):
         return outcome
 
     def _ways(
-        self, rule: Rule, program: Program, machine: Target, given: dict[str, Any], outcome: Outcome
+        self, rule: Rule, program: Module, machine: Target, given: dict[str, Any], outcome: Outcome
     ) -> list[Match]:
         """Return some of the ways to fire, with as many parameter values among them as possible."""
         sites, evidence = functools.partial(self.engine.sites, rule, program, machine), Evidence()
@@ -136,7 +136,7 @@ class StatementChecker(Checker):
         return [*islice(named, 1), *(found[n * len(found) // FIRINGS] for n in range(FIRINGS))]
 
     def _check_all(
-        self, rule: Rule, subject: Subject, program: Program, machine: Target, found: list[Match], outcome: Outcome
+        self, rule: Rule, subject: Subject, program: Module, machine: Target, found: list[Match], outcome: Outcome
     ) -> None:
         """Check some ways to fire, the whole pass, and a program with a size; count rules that match as well."""
         places, beside = {(match.path, match.start) for match in found}, self.beside(rule)
@@ -145,7 +145,7 @@ class StatementChecker(Checker):
             outcome.overlaps[other.name] += any((match.path, match.start) in places for match in matches)
         canonical, compiled = "canonical" in rule.attributes, self.engine.rule(rule)
 
-        def fire(program: Program, match: Match) -> Program:
+        def fire(program: Module, match: Match) -> Module:
             """Return the program after one firing, canonical again unless the rule itself is canonical."""
             if canonical:
                 return compiled.rewrite(program, match)
@@ -175,7 +175,7 @@ class StatementChecker(Checker):
             with faults(subject, " (beside the others of its pass)", rule):
                 self.engine.fire(pass_name(rule.file), program, machine)
 
-        def fire_some(sized: Program) -> list[Program]:
+        def fire_some(sized: Module) -> list[Module]:
             matches = islice(self.engine.sites(rule, sized, machine, search=True), SIZED_FIRINGS)
             return [fire(sized, match) for match in matches]
 
@@ -185,7 +185,7 @@ class StatementChecker(Checker):
         """Return the local rules, each with the number of runs that it has changed so far."""
         return {(rule.name, self.engine.rule(rule).changed) for rule in self.rules.locals}
 
-    def _same(self, subject: Subject, made: Program, where: str, program: Program) -> bool:
+    def _same(self, subject: Subject, made: Module, where: str, program: Module) -> bool:
         """Raise Wrong if a program does not mean what its subject means. Returns False if it is too large to run."""
         known = self.baseline(subject.value, ORDERS[:2], subject.seed)
         try:
@@ -205,7 +205,7 @@ class StatementChecker(Checker):
             return False  # a canonical rule broke it before: its own check says so
         raise Wrong(subject, f"{problem} ({where})", ("it becomes", *text.splitlines()))
 
-    def _differs(self, rule: Rule, program: Program, became: Program, seed: int) -> str | None:
+    def _differs(self, rule: Rule, program: Module, became: Module, seed: int) -> str | None:
         known = self.baseline(program, ORDERS[:2], seed)
         return None if known is None else compare(became, known, ORDERS[:1])
 
@@ -236,7 +236,7 @@ class KernelChecker(StatementChecker):
     def __init__(self, rules: RuleSet):
         super().__init__(rules)
         self.machine = target(MACHINES[0])
-        self._tile_program: dict[Program, Program] = {}  # {Kernel IR: the Tile IR that it was lowered from}
+        self._tile_program: dict[Module, Module] = {}  # {Kernel IR: the Tile IR that it was lowered from}
 
     def read(self, text: str, origin: str) -> Subject:
         return self.subject(read_program(text, origin)[1], origin)
@@ -269,7 +269,7 @@ class KernelChecker(StatementChecker):
         """Return subjects with one kernel of several."""
         return (self.subject((kernel,), subject.origin) for kernel in subject.value if len(subject.value) > 1)
 
-    def _lowered(self, program: Program, origin: str) -> Subject:
+    def _lowered(self, program: Module, origin: str) -> Subject:
         """Return a Tile program, materialised. Raises TooLarge, also for a program that does nothing."""
         if work(program) == 0:
             raise TooLarge
@@ -277,10 +277,10 @@ class KernelChecker(StatementChecker):
         self._tile_program[made] = program
         return self.subject(made, origin)
 
-    def _materialised(self, program: Program) -> Program:
+    def _materialised(self, program: Module) -> Module:
         return tuple(materialise(kernel, self.machine) for kernel in program)
 
-    def with_a_size(self, program: Program, seed: int) -> WithSize | None:
+    def with_a_size(self, program: Module, seed: int) -> WithSize | None:
         """Return the program materialised again from Tile IR with a size."""
         found = with_a_size(self._tile_program.get(program, ()), seed)
         if found is None:

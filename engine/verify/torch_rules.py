@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from types import NoneType
 from typing import Any
 
 from ...ir.diagnostic import DplcError
@@ -105,7 +104,7 @@ class TorchChecker(Checker):
             except DplcError:  # refused, by it or by another
                 return []
             except ERRORS:
-                known = NotApplicable | DplcError | NoneType
+                known = NotApplicable | DplcError | None
                 if all(isinstance(error, known) for error in attempts(compiled, program, {})):
                     return []
                 raise
