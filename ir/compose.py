@@ -113,7 +113,7 @@ _FOLDABLE = frozenset(
     ]
 )
 _LINEAR = {"add": "+", "subtract": "-", "multiply": "*"}
-_COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
+COMPARED = {"less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!="}
 
 
 def const(value: Any, as_dtype: str | None = None) -> Const:
@@ -278,8 +278,8 @@ def _simplify_two(fn: str, a: Any, b: Any) -> Term | None:
         if fn in _LINEAR and not any(conditions):
             made = operate(_LINEAR[fn], left, right)
             return index(made) if _is_i64(made) else None  # values wrap around, index arithmetic does not
-        if fn in _COMPARED and not any(conditions):
-            return index(operate(_COMPARED[fn], left, right))
+        if fn in COMPARED and not any(conditions):
+            return index(operate(COMPARED[fn], left, right))
         if fn in ("logical_and", "logical_or") and all(conditions):
             return index(operate(fn.removeprefix("logical_"), left, right))
         if fn in ("floor_divide", "remainder") and right.__class__ is int and right > 0:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....ir.expr import COMPARISONS
 from ...language import core as s
 from ...language.evaluate import facts_of
 from ...language.rule import Rule
@@ -43,8 +44,8 @@ def solver_module() -> Any:
 
 def quotient(a: Any, b: Any) -> Any:
     """Return a // b; 0 for two numbers of which the second is 0."""
-    if isinstance(b, int) and (b > 0 or isinstance(a, int)):
-        return (a // b if b else 0) if isinstance(a, int) else a / b
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b else 0
     return either(b > 0, a / b, (-a) / (-b))  # Z3 rounds so that remainders are not negative
 
 
@@ -63,7 +64,7 @@ def negated(value: Any) -> Any:
     return not value if isinstance(value, bool) else solver_module().Not(value)
 
 
-def joined(op: str, values: Sequence[Any]) -> Any:
+def joined(op: str, *values: Any) -> Any:
     """Return whether all truth values hold for `and`, whether one holds for `or`."""
     z3 = None if all(isinstance(value, bool) for value in values) else solver_module()
     if op == "and":
@@ -72,17 +73,12 @@ def joined(op: str, values: Sequence[Any]) -> Any:
 
 
 Meaning = Callable[..., Any]
-ARITHMETIC: dict[str, Meaning] = {
+ARITHMETIC: dict[str, Meaning] = {  # operators, and facts of two numbers
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": quotient, "%": remainder,
-}  # fmt: skip
-COMPARED: dict[str, Meaning] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-OF_TWO: dict[str, Meaning] = {  # facts of two numbers that are arithmetic
     "ceildiv": lambda a, b: -quotient(-a, b),
     "min": lambda a, b: either(a <= b, a, b),
     "max": lambda a, b: either(a >= b, a, b),
-}
+}  # fmt: skip
 
 
 class Integers:
@@ -105,10 +101,8 @@ class Integers:
     def premises(self) -> list[Any]:
         """Constraints of the domains of parameters and of the guards, as far as integers express them."""
         found = []
-        for name, domain in self.domains.items():
-            with contextlib.suppress(Unknown):
-                found.append(self.member(self.unknown(name), domain, {}))
-        for condition in required(self.rule):
+        domains = (s.Operation(d.span, "in", s.NameOf(d.span, name), d) for name, d in self.domains.items())
+        for condition in (*domains, *required(self.rule)):
             with contextlib.suppress(Unknown):
                 found.append(self.truth(condition, {}))
         return found
@@ -133,12 +127,10 @@ class Integers:
                 return self.unknown(name)
             case s.Prefix(op="-", a=a):
                 return -self.number(a, scope)
-            case s.Operation(op=op, a=a, b=b) if op in ARITHMETIC:
+            case s.Operation(op=op, a=a, b=b) | s.Apply(fn=op, items=(a, b)) if op in ARITHMETIC:
                 return ARITHMETIC[op](self.number(a, scope), self.number(b, scope))
             case s.Choice(condition=condition, a=a, b=b):
                 return either(self.truth(condition, scope), self.number(a, scope), self.number(b, scope))
-            case s.Apply(fn=name, items=(a, b)) if name in OF_TWO:
-                return OF_TWO[name](self.number(a, scope), self.number(b, scope))
             case s.Apply(fn=name) as query if name in self.facts and self.facts[name].result in ("int", "any", "num"):
                 return self.unknown(expression(query))  # one for each query
             case s.Member() | s.Subscript() as part:
@@ -154,9 +146,9 @@ class Integers:
             case s.Prefix(op="not", a=a):
                 return negated(self.truth(a, scope))
             case s.Operation(op="and" | "or" as op, a=a, b=b):
-                return joined(op, [self.truth(a, scope), self.truth(b, scope)])
-            case s.Operation(op=op, a=a, b=b) if op in COMPARED:
-                return COMPARED[op](self.number(a, scope), self.number(b, scope))
+                return joined(op, self.truth(a, scope), self.truth(b, scope))
+            case s.Operation(op=op, a=a, b=b) if op in COMPARISONS:
+                return COMPARISONS[op](self.number(a, scope), self.number(b, scope))
             case s.Operation(op="in", a=a, b=b):
                 return self.member(self.number(a, scope), b, scope)
             case other:
@@ -177,10 +169,10 @@ class Integers:
         """Return whether a number is in a domain of the rule language. Raises Unknown."""
         match domain:
             case s.Apply(fn="divisors", items=(whole,)):
-                return joined("and", [value >= 1, remainder(self.number(whole, scope), value) == 0])
+                return joined("and", value >= 1, remainder(self.number(whole, scope), value) == 0)
             case s.NameOf(text=name) if name in self.lets:
                 return self.member(value, self.lets[name], scope)
-        return joined("or", [value == element for element in self.elements(domain, scope)])
+        return joined("or", *(value == element for element in self.elements(domain, scope)))
 
     def elements(self, domain: s.Syntax, scope: Scope) -> list[Any]:
         """Return the numbers of a domain, in order. Raises Unknown where they cannot be listed."""
@@ -188,11 +180,13 @@ class Integers:
             case s.NameOf(text=name) if name in self.lets:
                 return self.elements(self.lets[name], scope)
             case s.Group(items=items):
-                parts = (
-                    self.elements(item.base, scope) if isinstance(item, s.Run) else [self.number(item, scope)]
+                return [
+                    number
                     for item in items
-                )
-                return list(itertools.chain.from_iterable(parts))
+                    for number in (
+                        self.elements(item.base, scope) if isinstance(item, s.Run) else [self.number(item, scope)]
+                    )
+                ]
             case s.Apply(fn="pow2", items=ends):
                 low, high = (self.number(end, scope) for end in ends)
                 if isinstance(low, int) and isinstance(high, int):
@@ -211,20 +205,22 @@ class Integers:
 def required(rule: Rule) -> Iterator[s.Syntax]:
     """Yield what the guards of a rule require: of a conjunction, each part."""
 
-    def parts(node: s.Syntax) -> Iterator[s.Syntax]:
-        if isinstance(node, s.Operation) and node.op == "and":
-            yield from parts(node.a)
-            yield from parts(node.b)
-        else:
-            yield node
-
-    return (part for guard in rule.guards if guard.kind == "require" for part in parts(guard.condition))
+    waiting = [guard.condition for guard in reversed(rule.guards) if guard.kind == "require"]
+    while waiting:
+        match waiting.pop():
+            case s.Operation(op="and", a=a, b=b):
+                waiting += (b, a)
+            case part:
+                yield part
 
 
 def asked(rule: Rule, fact: str) -> list[list[str]]:
     """Return the arguments of each requirement of a fact, by name; what is not a name is empty."""
-    queries = (part for part in required(rule) if isinstance(part, s.Apply) and part.fn == fact)
-    return [[getattr(item, "text", "") for item in query.items] for query in queries]
+    return [
+        [getattr(item, "text", "") for item in part.items]
+        for part in required(rule)
+        if isinstance(part, s.Apply) and part.fn == fact
+    ]
 
 
 # ---- Asking Z3. Its effort is limited by what it does, not by the clock: a question has the same answer anywhere.
@@ -253,25 +249,23 @@ class Solver:
         broken = self.z3.Or([negated(conclusion) for conclusion in wanted if conclusion is not True])
         asked = [*(part for part in (*integers.premises, *given) if part is not True), *chosen, broken]
         with contextlib.suppress(Unknown):
-            return self._numbers(asked, unknowns.values(), FIRST)
+            return self._numbers(asked, unknowns, FIRST)
         used = {str(x) for part in asked for x in self.z3.z3util.get_vars(part)}
-        few = {name: values for name, values in few.items() if name in used}
-        choices = [
-            [(unknowns[name], self.z3.IntVal(value)) for name, value in zip(few, values, strict=True)]
-            for values in itertools.product(*few.values())
-        ]
-        for choice in choices:
-            found = self._numbers([self.z3.substitute(part, *choice) for part in asked], unknowns.values(), EACH)
+        names = [name for name in few if name in used]
+        for values in itertools.product(*(few[name] for name in names)):
+            choice = dict(zip(names, values, strict=True))
+            pairs = [(unknowns[name], self.z3.IntVal(value)) for name, value in choice.items()]
+            found = self._numbers([self.z3.substitute(part, *pairs) for part in asked], unknowns, EACH)
             if found is not None:
-                return found | {str(name): value.as_long() for name, value in choice}
+                return found | choice
         return None
 
-    def _numbers(self, asked: Sequence[Any], unknowns: Iterable[Any], units: int) -> dict[str, int] | None:
+    def _numbers(self, asked: Sequence[Any], unknowns: Mapping[str, Any], units: int) -> dict[str, int] | None:
         """Return numbers that satisfy the whole query, small ones if there are any; None if it is unsatisfiable."""
         model = self._model(asked, units)
         if model is None:
             return None
-        small = [self.z3.And(x <= SMALL, x >= -SMALL) for x in unknowns]
+        small = [self.z3.And(x <= SMALL, x >= -SMALL) for x in unknowns.values()]
         with contextlib.suppress(Unknown):
             model = self._model([*asked, *small], units) or model
         return {str(d): model[d].as_long() for d in model.decls() if self.z3.is_int_value(model[d])}
@@ -341,7 +335,7 @@ def told(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
     lines = [f"index arithmetic, over all integers: {results}"]
     for rule, proof in known:
         if each or proof.refuted is not None:
-            lines += [f"  {rule}: proved: {text}" for text in proof.proved]
-            lines += [f"  {rule}: not provable: {text}" for text in proof.open]
-            lines += [f"  {rule}: refuted: {proof.refuted.problem}"] if proof.refuted is not None else []
+            wrong = [proof.refuted.problem] if proof.refuted is not None else []
+            said = {"proved": proof.proved, "not provable": proof.open, "refuted": wrong}
+            lines += [f"  {rule}: {kind}: {text}" for kind, texts in said.items() for text in texts]
     return lines

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import combinations_with_replacement, islice, permutations, product
 from typing import Any
 
+from ....ir.compose import COMPARED
+from ....ir.expr import COMPARISONS
 from ....ir.functions import FUNCTIONS, LOGICAL, SELECT
 from ...language import core as s
 from ...language.core import FunctionTerm, NameTerm, NumberTerm, ValueTerm, terms
@@ -18,8 +20,9 @@ from ...language.spelling import expression
 from ...language.typed_slots import names_in
 from ...rewrite.terms.rewriter import mentions_mat
 from .integers import (
-    OF_TWO,
+    ARITHMETIC,
     Integers,
+    Meaning,
     Proof,
     Refuted,
     Scope,
@@ -47,26 +50,15 @@ from .integers import (
 class LoopRange:
     """A loop or an axis: `name` takes start, start + step, .. below the product of the extents.
 
-    Two loops of a pattern that are read as one, `j*F + r`, are one of two extents. form: how a template refers to it.
+    form: how a template refers to it. Two loops of a pattern that are read as one, `j*F + r`, are one of two extents.
+    start: 0 if it is None; step: 1.
     """
 
     name: str
     form: s.Syntax
-    start: s.Syntax
     extents: s.Nodes
-    step: s.Syntax
-
-
-def _loop(
-    name: str,
-    at: s.Syntax,
-    *extents: s.Syntax,
-    start: s.Syntax | None = None,
-    step: s.Syntax | None = None,
-    form: s.Syntax | None = None,
-) -> LoopRange:
-    zero, one = s.Number(at.span, 0), s.Number(at.span, 1)
-    return LoopRange(name, form or s.NameOf(at.span, name), start or zero, extents, step or one)
+    start: s.Syntax | None = None
+    step: s.Syntax | None = None
 
 
 @dataclass(frozen=True)
@@ -80,24 +72,21 @@ class RunOccurrence:
     run: str = ""
     loops: tuple[LoopRange, ...] = ()
     conditions: s.Nodes = ()
-    moves: tuple[tuple[s.Syntax, s.Syntax], ...] = ()
+    moves: tuple[s.Substitution, ...] = ()
     changed: bool = False
     listed: bool = False
 
     @property
     def shape(self) -> Any:
         """Loops and conditions in words: where they are the same, there is nothing to prove."""
-        loops = [(loop.name, *map(expression, (*loop.extents, loop.step))) for loop in self.loops]
-        return loops, [*map(expression, self.conditions)]
+        steps = [expression(loop.step) if loop.step else "1" for loop in self.loops]
+        loops = [(loop.name, *map(expression, loop.extents)) for loop in self.loops]
+        return loops, steps, [*map(expression, self.conditions)]
 
     def image(self, old: LoopRange) -> s.Syntax:
         """Return the expression for an old index here: by default, the index itself."""
         text = expression(old.form)
-        return next((right for left, right in self.moves if expression(left) == text), old.form)
-
-    def reads(self, old: LoopRange) -> set[str]:
-        """Return the loops that an old index is computed from."""
-        return names_in(self.image(old)) & {loop.name for loop in self.loops}
+        return next((move.right for move in self.moves if expression(move.left) == text), old.form)
 
 
 def occurrences(
@@ -109,16 +98,25 @@ def occurrences(
         match node:
             case s.CaptureStatement(name=name):
                 yield replace(around, run=name)
-                continue
-            case s.RunStatement():
-                yield _run(node, around, lets)
-                continue
+            case s.RunStatement(run=s.Run(base=base), changes=changes):
+                if isinstance(base, s.NameOf) and isinstance(lets.get(base.text), s.Subscript):
+                    base = lets[base.text]
+                items, base = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
+                when = (change.value for change in changes if isinstance(change, s.Keyword) and change.name == "when")
+                yield replace(
+                    around,
+                    run=getattr(base, "text", ""),
+                    moves=tuple(item for item in items if isinstance(item, s.Substitution)),
+                    conditions=(*around.conditions, *when),
+                    changed=any(isinstance(change, s.UseRule) for change in changes),
+                )
             case s.Statement(call=s.Apply(fn="Tile", items=items)):
-                loops = [_loop(item.name, item, item.extent) for item in items if isinstance(item, s.AxisItem)]
-            case s.ForLoop():
-                loops = [_loop(node.var, node, node.stop, start=node.start, step=node.step)]
+                axes = [item for item in items if isinstance(item, s.AxisItem)]
+                loops = [LoopRange(axis.name, s.NameOf(axis.span, axis.name), (axis.extent,)) for axis in axes]
+            case s.ForLoop(var=name):
+                loops = [LoopRange(name, s.NameOf(node.span, name), (node.stop,), node.start, node.step)]
             case s.EachBlock(names=(name,), domain=s.Between(a=start, b=stop)):
-                loops = [_loop(name, node, stop, start=start)]
+                loops = [LoopRange(name, s.NameOf(node.span, name), (stop,), start)]
             case s.EachBlock():
                 inner = replace(around, listed=True)
             case s.IfBlock(condition=condition):
@@ -127,55 +125,18 @@ def occurrences(
         yield from occurrences(getattr(node, "body", None) or (), lets, inner)
 
 
-def _run(node: s.RunStatement, around: RunOccurrence, lets: Mapping[str, s.Syntax]) -> RunOccurrence:
-    base = node.run.base
-    if isinstance(base, s.NameOf) and isinstance(lets.get(base.text), s.Subscript):
-        base = lets[base.text]
-    items, base = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
-    return replace(
-        around,
-        run=getattr(base, "text", ""),
-        moves=tuple((item.left, item.right) for item in items if isinstance(item, s.Substitution)),
-        conditions=(
-            *around.conditions,
-            *(c.value for c in node.changes if isinstance(c, s.Keyword) and c.name == "when"),
-        ),
-        changed=any(isinstance(change, s.UseRule) for change in node.changes),
-    )
-
-
-@dataclass(frozen=True)
-class Claim:
-    """Some of the indices around one run, and the occurrences in the template that set them.
-
-    before: with the loops of these indices, and after: with those that matter here. once: no iteration may be repeated
-    (a run of pure values may repeat).
-    """
-
-    before: RunOccurrence
-    after: tuple[RunOccurrence, ...]
-    once: bool = True
-
-    @property
-    def text(self) -> str:
-        """The claim in words."""
-        moved = [f"{expression(a)} := {expression(b)}" for place in self.after for a, b in place.moves]
-        return f"`{self.before.run}`" + (f" under {', '.join(dict.fromkeys(moved))}" if moved else "")
-
-
 def claims(rule: Rule) -> Iterator[Claim]:
     """Yield the claims of a rule to prove. Raises Unknown if a run occurs in a way that the proof does not cover."""
     lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
     before = {place.run: place for place in occurrences(rule.match, lets)}
     after = tuple(occurrences(rule.rewrite, lets))
-    pure = {name for name, *_ in asked(rule, "plain")}
     for run, old in before.items():
         found = tuple(place for place in after if place.run == run)
         moved = any(place.moves or place.shape != old.shape for place in found)
         if moved and any(place.moves or not place.changed for place in found):
             if any(place.listed for place in (old, *found)):
                 raise Unknown(f"`{run}` stands once for every item of a list")
-            whole = Claim(replace(old, loops=_read_as_one(rule, old, found)), found, run not in pure)
+            whole = Claim(rule, replace(old, loops=_read_as_one(rule, old, found)), found)
             yield from [whole] if len(found) > 1 else _parts(whole)
 
 
@@ -184,35 +145,37 @@ def _read_as_one(rule: Rule, old: RunOccurrence, found: Sequence[RunOccurrence])
     loops = {loop.name: loop for loop in old.loops}
     pairs = [names[1:3] for names in asked(rule, "strided") if names[0] == old.run]
     one: dict[str, LoopRange] = {}
-    for left in (left for place in found for left, _ in place.moves if not isinstance(left, s.NameOf)):
+    for left in (move.left for place in found for move in place.moves if not isinstance(move.left, s.NameOf)):
         names = [name for name in loops if name in names_in(left)]
         if names in pairs:
-            extents = (extent for name in names for extent in loops[name].extents)
-            one[" ".join(names)] = _loop(" ".join(names), left, *extents, form=left)
-    within = {name for pair in one for name in pair.split()}
+            extents = tuple(extent for name in names for extent in loops[name].extents)
+            one[" ".join(names)] = LoopRange(" ".join(names), left, extents)
+    within = " ".join(one).split()
     return (*one.values(), *(loop for name, loop in loops.items() if name not in within))
 
 
 def _parts(whole: Claim) -> Iterator[Claim]:
     """Yield a claim about one occurrence by its indices, those together that a new loop or a condition links."""
     (place,) = whole.after
+    own = {loop.name for loop in place.loops}
     conditions = [names_in(condition) for condition in place.conditions]
     groups: list[tuple[set[str], tuple[LoopRange, ...]]] = []
     for old in whole.before.loops:
-        if place.image(old) is old.form and all(loop.name != old.name for loop in place.loops):
+        image = place.image(old)
+        if image is old.form and old.name not in own:
             raise Unknown(f"`{place.run}` no longer stands under `{old.name}`")
-        names = place.reads(old).union(*(c for c in conditions if c & place.reads(old)))
+        read = names_in(image) & own
+        names = read.union(*(condition for condition in conditions if condition & read))
         # what a condition of the pattern is, is unknown: it may link all
         linked = [group for group in groups if group[0] & names or whole.before.conditions]
         groups = [group for group in groups if group not in linked]
         groups.append((names.union(*(n for n, _ in linked)), (*(old for _, olds in linked for old in olds), old)))
-    loose = place.loops
+    loose = own.difference(*(names for names, _ in groups))
+    if loose and whole.once and not place.changed:
+        groups.append((loose, ()))
     for names, olds in groups:
         loops = tuple(loop for loop in place.loops if loop.name in names)
-        loose = tuple(loop for loop in loose if loop not in loops)
-        yield Claim(replace(whole.before, loops=olds), (replace(place, loops=loops),), whole.once)
-    if loose and whole.once and not place.changed:
-        yield Claim(replace(whole.before, loops=()), (replace(place, loops=loose),))
+        yield Claim(whole.rule, replace(whole.before, loops=olds), (replace(place, loops=loops),))
 
 
 # ---- The claims about loops and axes, decided; what Z3 refutes is counted by iteration before a report.
@@ -222,112 +185,119 @@ CELLS = 4096  # iterations of a counterexample that are counted one by one
 GUESSES = 48  # inverses that are tried for one claim
 
 
-def of_loops(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
-    """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
-    for claim in claims(rule):
-        yield claim.text, _decided(rule, claim, solver)
+class Claim(Integers):
+    """Some of the indices around one run, and the occurrences in the template that set them.
 
+    before: with the loops of these indices, and after: with those that matter here. once: no iteration may be repeated
+    (a run of pure values may repeat).
+    """
 
-def _decided(rule: Rule, claim: Claim, solver: Solver) -> Refuted | None:
-    """Return a counterexample, or None if the claim holds. Raises Unknown."""
-    iterations = Iterations(rule, claim)
-    integers = iterations.integers
-    integers.premises += iterations.sizes()
-    places = [(place, iterations.unknown(place, f"!{n}0")) for n, place in enumerate(claim.after)]
-    within = [iterations.inside(place, scope) for place, scope in places]
-    images = [iterations.images(place, scope) for place, scope in places]
-    missing = Unknown(f"{claim.text}: no inverse was found")
+    def __init__(
+        self,
+        rule: Rule,
+        before: RunOccurrence,
+        after: Sequence[RunOccurrence],
+        known: Mapping[str, int] | None = None,
+    ):
+        super().__init__(rule, known)
+        self.before, self.after = before, after
+        self.once = before.run not in {name for name, *_ in asked(rule, "plain")}
+        opaque = (condition.text for condition in before.conditions if isinstance(condition, s.NameOf))
+        self.conditions = dict.fromkeys(opaque, tuple(loop.name for loop in before.loops))
 
-    def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
-        found = solver.counterexample(integers, given, wanted)
-        if found is None:
+    @property
+    def text(self) -> str:
+        """The claim in words."""
+        moved = [expression(move) for place in self.after for move in place.moves]
+        return f"`{self.before.run}`" + (f" under {', '.join(dict.fromkeys(moved))}" if moved else "")
+
+    def decided(self, solver: Solver) -> Refuted | None:
+        """Return a counterexample, or None if the claim holds. Raises Unknown."""
+        old = {loop.name for loop in self.before.loops}
+        extents = (extent for loop in self.before.loops for extent in loop.extents if not names_in(extent) & old)
+        self.premises += [size >= 1 for size in [self.number(extent, {}) for extent in extents]]
+        places = [(place, self.iteration(place, f"!{n}0")) for n, place in enumerate(self.after)]
+        within = [self.inside(*place) for place in places]
+        images = [self.images(*place) for place in places]
+        missing = Unknown(f"{self.text}: no inverse was found")
+
+        def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
+            found = solver.counterexample(self, given, wanted)
+            if found is None:
+                return None
+            problem, numbers = Claim(self.rule, self.before, self.after, found).miscounted(), shown(found)
+            if problem is None:
+                raise missing
+            return Refuted(f"with {_values(sorted(numbers.items()))}, {problem}", numbers)
+
+        if solver.counterexample(self, [], [False]) is None:
+            raise Unknown("no extents satisfy its guards")
+        for inside, image in zip(within, images, strict=True):  # every new iteration maps to an old one
+            if wrong := refutation(inside, self.old_inside(image)):
+                return wrong
+        for n, m in combinations_with_replacement(range(len(places) if self.once else 0), 2):  # no two map to the same
+            place, scope = places[m]
+            other = self.iteration(place, f"!{m}1")
+            equal = map(operator.eq, images[n], self.images(place, other))
+            same = [scope[name] == other[name] for name in other] if n == m else [False]
+            if wrong := refutation([*within[n], *self.inside(place, other), *equal], same):
+                return wrong
+        if not self.before.loops:
             return None
-        problem, numbers = Iterations(rule, claim, found).miscounted(), shown(found)
-        if problem is None:
-            raise missing
-        return Refuted(f"with {_values(sorted(numbers.items()))}, {problem}", numbers)
+        olds = [*self.iteration(self.before, "!old").values()]
+        given, last = self.old_inside(olds), missing
 
-    if solver.counterexample(integers, [], [False]) is None:
-        raise Unknown("no extents satisfy its guards")
-    for inside, image in zip(within, images, strict=True):  # every new iteration maps to an old one
-        if wrong := refutation(inside, iterations.old_inside(image)):
-            return wrong
-    for n, m in combinations_with_replacement(range(len(places) if claim.once else 0), 2):  # no two map to the same
-        place, scope = places[m]
-        other = iterations.unknown(place, f"!{m}1")
-        equal = [*map(operator.eq, images[n], iterations.images(place, other))]
-        same = [scope[name] == other[name] for name in other] if n == m else [False]
-        if wrong := refutation([*within[n], *iterations.inside(place, other), *equal], same):
-            return wrong
-    if not claim.before.loops:
-        return None
-    olds = [*iterations.unknown(claim.before, "!old").values()]
-    given, last = iterations.old_inside(olds), missing
+        def leads(place: RunOccurrence, guess: Scope) -> Any:
+            equal = [*map(operator.eq, self.images(place, guess), olds)]
+            return joined("and", *self.inside(place, guess), *equal)
 
-    def leads(place: RunOccurrence, guess: Scope) -> Any:
-        equal = [*map(operator.eq, iterations.images(place, guess), olds)]
-        return joined("and", [*iterations.inside(place, guess), *equal])
+        guesses = [islice(self.inverses(place, olds), 24) for place in self.after]
+        for chosen in islice(product(*guesses), GUESSES):  # an iteration maps to every old one
+            ways = [*map(leads, self.after, chosen)]
+            try:
+                return refutation(given, [joined("or", *ways)])
+            except Unknown as unknown:
+                last = unknown
+        raise last
 
-    guesses = [islice(iterations.inverses(place, olds), 24) for place in claim.after]
-    for chosen in islice(product(*guesses), GUESSES):  # an iteration maps to every old one
-        ways = [*map(leads, claim.after, chosen)]
-        try:
-            return refutation(given, [joined("or", ways)])
-        except Unknown as unknown:
-            last = unknown
-    raise last
-
-
-class Iterations:
-    """Iterations of a claim over integers: those of the pattern, and their images."""
-
-    def __init__(self, rule: Rule, claim: Claim, known: Mapping[str, int] | None = None):
-        self.claim, self.integers = claim, Integers(rule, known)
-        loops = tuple(loop.name for loop in claim.before.loops)
-        opaque = (condition.text for condition in claim.before.conditions if isinstance(condition, s.NameOf))
-        self.integers.conditions = dict.fromkeys(opaque, loops)
-
-    def unknown(self, place: RunOccurrence, suffix: str) -> dict[str, Any]:
+    def iteration(self, place: RunOccurrence, suffix: str) -> dict[str, Any]:
         """Return an unknown iteration."""
-        return {loop.name: self.integers.z3.Int(f"{loop.name}{suffix}") for loop in place.loops}
+        return {loop.name: self.z3.Int(f"{loop.name}{suffix}") for loop in place.loops}
 
-    def stop(self, loop: LoopRange, scope: Scope) -> Any:
-        """Return where a loop stops."""
-        return reduce(operator.mul, [self.integers.number(extent, scope) for extent in loop.extents])
+    def bounds(self, loop: LoopRange, scope: Scope) -> tuple[Any, Any, Any]:
+        """Return where a loop starts, its step, and where it stops."""
+        start, step = (n if e is None else self.number(e, scope) for n, e in ((0, loop.start), (1, loop.step)))
+        return start, step, reduce(operator.mul, [self.number(extent, scope) for extent in loop.extents])
 
     def inside(self, place: RunOccurrence, scope: Scope) -> list[Any]:
         """Return the constraints that loops are within their bounds, and that conditions hold."""
         found = []
         for loop in place.loops:
-            value, start, step = scope[loop.name], *(self.integers.number(e, scope) for e in (loop.start, loop.step))
-            found += [value >= start, value < self.stop(loop, scope)]
+            value, (start, step, stop) = scope[loop.name], self.bounds(loop, scope)
+            found += [value >= start, value < stop]
             if not (isinstance(step, int) and step == 1):
                 found.append(remainder(value - start, step) == 0)
         for condition in place.conditions:
             if isinstance(condition, s.NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
-                found.append(self.integers.truth(condition, scope))
+                found.append(self.truth(condition, scope))
         return found
 
     def old_inside(self, values: Iterable[Any]) -> list[Any]:
         """Return the constraints that old indices have these values in an old iteration."""
-        before = self.claim.before
-        return self.inside(before, {loop.name: value for loop, value in zip(before.loops, values, strict=True)})
+        return self.inside(self.before, self.old_scope(values))
+
+    def old_scope(self, values: Iterable[Any]) -> dict[str, Any]:
+        """Return the values of old indices by name."""
+        return {loop.name: value for loop, value in zip(self.before.loops, values, strict=True)}
 
     def images(self, place: RunOccurrence, scope: Scope) -> list[Any]:
         """Return the old indices to which an iteration of an occurrence maps."""
-        return [self.integers.number(place.image(old), scope) for old in self.claim.before.loops]
-
-    def sizes(self) -> list[Any]:
-        """Return the constraints that all extents are at least one."""
-        loops = self.claim.before.loops
-        extents = (extent for loop in loops for extent in loop.extents)
-        free = (extent for extent in extents if not names_in(extent) & {loop.name for loop in loops})
-        return [size >= 1 for size in [self.integers.number(extent, {}) for extent in free]]
+        return [self.number(place.image(old), scope) for old in self.before.loops]
 
     def inverses(self, place: RunOccurrence, olds: Sequence[Any]) -> Iterator[Scope]:
         """Yield guesses of the iteration of an occurrence that maps to some old indices."""
         names = [loop.name for loop in place.loops]
-        known = {loop.name: value for loop, value in zip(self.claim.before.loops, olds, strict=True)}
+        known = self.old_scope(olds)
         if len(olds) == 1:  # the digits of a number whose digits weigh what the new indices do
             zero = dict.fromkeys(names, 0)
             (base,) = self.images(place, zero)
@@ -339,12 +309,9 @@ class Iterations:
                     rest = rest - digits[name] * weights[name]
                 yield digits
         elif len(names) == 1:  # several old indices from one: its digits put together
-            stops = [self.stop(loop, {}) for loop in self.claim.before.loops]
+            stops = [self.bounds(loop, {})[2] for loop in self.before.loops]
             for digits_order in permutations(zip(stops, olds, strict=True)):
-                whole: Any = 0
-                for stop, old in digits_order:
-                    whole = whole * stop + old
-                yield {names[0]: whole}
+                yield {names[0]: reduce(lambda whole, digit: whole * digit[0] + digit[1], digits_order, 0)}
         elif known.keys() >= set(names):
             yield {name: known[name] for name in names}
 
@@ -355,35 +322,34 @@ class Iterations:
             grown = (
                 {**point, loop.name: value}
                 for point in points
-                for start, step in [[self.integers.number(e, point) for e in (loop.start, loop.step)]]
-                for value in range(start, self.stop(loop, point), max(step, 1))
+                for start, step, stop in [self.bounds(loop, point)]
+                for value in range(start, stop, max(step, 1))
             )
             points = list(islice(grown, CELLS + 1))
         return points
 
     def miscounted(self) -> str | None:
         """Return the failure of the claim, in words, by counting its iterations; None if it holds or has too many."""
-        claim, before = self.claim, self.points(self.claim.before)
+        before = self.points(self.before)
         if len(before) > CELLS:
             return None
-        names = [loop.name for loop in claim.before.loops]
-        wanted = {tuple(point.values()) for point in before if all(self.inside(claim.before, point))}
+        wanted = {tuple(point.values()) for point in before if all(self.inside(self.before, point))}
         made = Counter(
             tuple(self.images(place, point))
-            for place in claim.after
+            for place in self.after
             for point in self.points(place)
             if all(self.inside(place, point))
         )
 
         def where(image: Sequence[int]) -> str:
-            return f" for {_values(zip(names, image, strict=True))}" if names else ""
+            return f" for {_values(self.old_scope(image).items())}" if image else ""
 
         for image, count in sorted(made.items()):
             if image not in wanted:
-                return f"{claim.text} runs{where(image)}, which no loop of the pattern has"
-            if claim.once and count > 1:
-                return f"{claim.text} runs {count} times{where(image)}"
-        return next((f"{claim.text} never runs{where(image)}" for image in sorted(wanted - made.keys())), None)
+                return f"{self.text} runs{where(image)}, which no loop of the pattern has"
+            if self.once and count > 1:
+                return f"{self.text} runs {count} times{where(image)}"
+        return next((f"{self.text} never runs{where(image)}" for image in sorted(wanted - made.keys())), None)
 
 
 def _values(numbers: Iterable[tuple[str, int]]) -> str:
@@ -396,28 +362,19 @@ def _values(numbers: Iterable[tuple[str, int]]) -> str:
 
 
 DIVISIONS = ("floor_divide", "remainder")  # what has one is about indices
-MEANINGS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "subtract": operator.sub,
-    "multiply": operator.mul,
+MEANINGS: dict[str, Meaning] = {
+    **{name: ARITHMETIC[op] for op, name in s.WRITTEN_OUT.items()},
+    **{name: COMPARISONS[op] for name, op in COMPARED.items()},
     "negative": operator.neg,
     "copy": lambda a: a,
-    "floor_divide": quotient,
-    "remainder": remainder,
-    "maximum": OF_TWO["max"],
-    "minimum": OF_TWO["min"],
+    "maximum": ARITHMETIC["max"],
+    "minimum": ARITHMETIC["min"],
     "abs": lambda a: either(a >= 0, a, -a),
     "relu": lambda a: either(a >= 0, a, 0),
     "where": either,
-    "less": operator.lt,
-    "less_equal": operator.le,
-    "greater": operator.gt,
-    "greater_equal": operator.ge,
-    "equal": operator.eq,
-    "not_equal": operator.ne,
     "logical_not": negated,
-    "logical_and": lambda a, b: joined("and", [a, b]),
-    "logical_or": lambda a, b: joined("or", [a, b]),
+    "logical_and": partial(joined, "and"),
+    "logical_or": partial(joined, "or"),
 }
 
 
@@ -460,19 +417,22 @@ def of_terms(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]
         raise Unknown(f"`{expression(term.node)}` is not a function of integers")
 
     old = value(before[root], before)
-    nonzero = [*divisors]
-    new = value(after[root], after)
-    integers.premises += [divisor != 0 for divisor in nonzero]
-    found = solver.counterexample(integers, [], [old == new])
-    text = f"`{root}` of integers"
-    if found is None:
-        yield text, None
-        return
-    numbers = {name: found.get(name, 0) for name in leaves}
-    yield text, Refuted(f"with {_values(numbers.items())}, {text} is another one", shown(found) | numbers)
+    integers.premises += [divisor != 0 for divisor in divisors]
+    found = solver.counterexample(integers, [], [old == value(after[root], after)])
+    text, wrong = f"`{root}` of integers", None
+    if found is not None:
+        numbers = {name: found.get(name, 0) for name in leaves}
+        wrong = Refuted(f"with {_values(numbers.items())}, {text} is another one", shown(found) | numbers)
+    yield text, wrong
 
 
 STATEMENTS = ("module", "loop", "tile")
+
+
+def of_loops(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]:
+    """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
+    for claim in claims(rule):
+        yield claim.text, claim.decided(solver)
 
 
 def available() -> bool:
