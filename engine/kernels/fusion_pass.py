@@ -185,8 +185,7 @@ class Siblings:
             self.names += name, value.x.name
         if len(rule.left) != 2:
             raise DplcError(f"rule `{rule.name}`: a rule of two kernels matches two stored values", rule.span)
-        executor, self.pinned = executor_of(rule, parameters)
-        self.decide = executor.first()
+        self.decide, self.pinned = executor_of(rule, parameters)
 
     def joined(self, first: Any, second: Any, site: Any) -> Fused | None:
         """Return the record of the rule if it lets two stored values share a kernel.

@@ -5,7 +5,6 @@ A name that a line of the pattern defines is matched where it first occurs; the 
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
 from ...language.typed_slots import names
 from ..matcher import Matcher, Symbol
-from ..statements.compiled import PlanExecutor, plan
+from ..statements.compiled import NO_PINS, Pinned, PlanExecutor, plan
 from ..trace import CHANGES_NOTHING, Evidence
 
 # Fields of a term that name something known, if they do not hold a variable.
@@ -35,34 +34,41 @@ _NODES: dict[type, tuple[type, str]] = {
 }  # fmt: skip
 
 
-class ValueMatcher(Matcher):
-    """Writer of the matcher of one rule. deciding: a `mat` is a decision of fusion still open, not a node.
+class TermRuleWriter(Matcher):
+    """Writer of the functions of one rule: the tests of its pattern, its guards, its template.
 
-    Without near misses to report, the caller has checked the class of the root, and its function if that is
-    elementwise.
+    evidence: note refusals, also every failed guard at the site. bind: return the bindings, not a replacement; a `mat`
+    is a decision of fusion still open then, not a node. near: report near misses. Without them, the caller has checked
+    the class of the root, and its function if that is elementwise.
     """
 
-    def __init__(self, rule: Rule, deciding: bool = False, told: str = ""):
+    def __init__(
+        self, rule: Rule, parameters: Pinned = NO_PINS, evidence: bool = False, bind: bool = False, near: bool = False
+    ):
         super().__init__({
             "Axis": Axis, "Const": Const, "Not": Not, "Remap": Remap, "axes": axes, "leaf": is_leaf,
-            "orders": orders_of,
-        }, told)  # fmt: skip
-        self.rule, self.deciding = rule, deciding
+            "orders": orders_of, "Index": Index, "Mat": Mat, "typed": _typed, "elementwise": compose.elementwise,
+            "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
+            "fold": compose.fold,
+        }, "parts" if near else "")  # fmt: skip
+        self.rule, self.parameters, self.noted, self.deciding = rule, parameters, evidence, bind
         self.inner = []
-        self.defined = rule.left
         self.read = {name.text for name in names((*rule.clauses, *rule.rewrite))}
         self.own: dict[str, str] = {}  # value -> its axes in the order of its left side
 
-    def begin(self, header: str) -> None:
-        """Open the function, and match the root."""
-        self.open(header)
-        self.definition(list(self.defined)[-1], "t", True)
+    def function_of(self, name: str, given: str, result: Callable[[], str]) -> Any:
+        """Return the function `name(t, given)`, which returns a result if the pattern matches at the value t."""
+        self.open(f"def {name}(t, {given}):")
+        self.definition(list(self.rule.left)[-1], "t", True)
+        self.put(f"return {result()}")
+        self.close()
+        return self.compile(name, self.rule.name)
 
     def definition(self, name: str, x: str, root: bool = False) -> None:
         first = name not in self.symbols
         self.bind(name, x, "term")
-        if first and name in self.defined:
-            self.value(self.defined[name], x)
+        if first and name in self.rule.left:
+            self.value(self.rule.left[name], x)
             if name in self.rule.left_axes:
                 self.left(name, x, root)
 
@@ -130,16 +136,13 @@ class ValueMatcher(Matcher):
         def eagerness(pair: tuple[Any, str]) -> int:
             term = pair[0]
             if isinstance(term, c.NameTerm):
-                return 0 if term.name in self.symbols else 1 if term.name in self.defined else 2
+                return 0 if term.name in self.symbols else 1 if term.name in self.rule.left else 2
             return 0 if isinstance(term, c.NumberTerm | c.AxisTerm) else 1
 
         for term, x in sorted(waiting, key=eagerness):
             self.value(term, x)
 
     # ---- lists
-    def least(self, item: Any) -> int:
-        return not self.flexible(item)
-
     def flexible(self, item: Any) -> bool:
         return isinstance(item, c.RunTerm)
 
@@ -204,7 +207,7 @@ class ValueMatcher(Matcher):
 
     def arithmetic(self, node: c.Syntax, x: str) -> None:
         """Match the contents of `Index` or `Case`: a variable for all of it, or an expression."""
-        if isinstance(node, c.NameOf) and node.text not in self.defined and node.text not in CONSTANTS:
+        if isinstance(node, c.NameOf) and node.text not in self.rule.left and node.text not in CONSTANTS:
             self.bind(node.text, x)
         else:
             self.index(node, x)
@@ -222,7 +225,7 @@ class ValueMatcher(Matcher):
                 self.computed(node, x)
             elif isinstance(node, c.NameOf | c.Subscript | c.Apply):
                 self.reject(f"not leaf({x})")
-                if not isinstance(node, c.NameOf) or node.text in self.defined:
+                if not isinstance(node, c.NameOf) or node.text in self.rule.left:
                     self.reject(f"{x}.__class__ is Axis")
                     return self.value(c.term_of(node), x)
                 if node.text in self.read:  # a template that reads it takes it for an axis
@@ -235,114 +238,13 @@ class ValueMatcher(Matcher):
 
     operand = index
 
-
-def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
-    """Return the class that a value must have, and the required values of its fields."""
-    if isinstance(term, c.NumberTerm):
-        return Const, {"value": term.value}
-    if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
-        return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
-    if type(term) not in _NODES or (isinstance(term, c.MatTerm) and deciding):
-        return None, {}
-    said = {name: getattr(term, name, None) for name in _KNOWN}
-    return _NODES[type(term)][0], {name: value for name, value in said.items() if value in _KNOWN[name]}
-
-
-def begins_at(rule: Rule, term: Term) -> bool:
-    """Return whether the last operation of a pattern computes a value."""
-    cls, constants = head(list(rule.left.values())[-1])
-    return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
-
-
-# Functions that generated matchers call.
-def is_leaf(value: Any) -> bool:
-    return isinstance(value, Axis | Term)
-
-
-def orders_of(rest: list[Any], number: int) -> Any:
-    """Return the ways to assign the remaining axes to `number` names, their own order first; None if one is missing."""
-    return itertools.permutations([*rest, *[None] * (number - len(rest))])
-
-
-# A rule on tensor as one Python function: the tests of its pattern, its guards, its template.
-#
-# There are two variants. The variant with evidence records every failed guard at the site.
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledTermRule:
-    """A compiled rule. run(term, site) gives the replacement (the bindings, if compiled to bind), or None.
-
-    root: the class of the root, or its function if that is elementwise; None if the pattern leaves both open.
-    collapses: the replacement is an operand of the root, whatever that is, and has its dtype by the laws of the IR.
-    """
-
-    rule: Rule
-    run: Callable[[Any, Any], Any]
-    root: type | str | None
-    collapses: bool
-
-
-class AtTerm(Evidence):
-    """Evidence that reports to a site only the guards that kept a rule away from a term."""
-
-    __slots__ = ("site", "term")
-
-    def __init__(self, site: Any, term: Any):
-        self.site, self.term = site, term
-
-    def guard(self, rule: Rule, guard: c.Guard, depth: int, env: Environment) -> None:
-        self.site.refuse(rule, guard, self.term, env)
-
-    domain = refuse = undecided = staticmethod(lambda *_: None)  # type: ignore[assignment]
-
-
-def executor_of(rule: Rule, parameters: dict[str, Any]) -> tuple[PlanExecutor, dict[str, Any]]:
-    """Return the executor that decides about matches of a rule on tensor, and the values of its pinned parameters.
-
-    Raises DplcError for a parameter without a default or a value, and for a `pick`.
-    """
-    keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
-    pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
-    for parameter in rule.parameters:
-        if parameter.default is None and parameter.name not in pinned:
-            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
-    for clause in rule.clauses:
-        if isinstance(clause, c.PickClause):
-            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
-    return PlanExecutor(rule, plan(rule, Expressions("tensor"))), pinned
-
-
-def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
-    """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
-    values = tuple((p.name, repr(parameters.get(f"{rule.name}.{p.name}"))) for p in rule.parameters)
-    return rule.compiled((evidence, *values), lambda: TermRuleWriter(rule, parameters, evidence).write())
-
-
-class TermRuleWriter(ValueMatcher):
-    """Writer of the function of one rule. noted: note refusals; bind: return the bindings, not a replacement."""
-
-    def __init__(self, rule: Rule, parameters: dict[str, Any], evidence: bool = False, bind: bool = False):
-        super().__init__(rule, deciding=bind)
-        self.parameters, self.noted = parameters, evidence
-        self.lets = {clause.name for clause in rule.clauses if isinstance(clause, c.LetClause)}
-        self.scope |= {
-            "Index": Index, "Mat": Mat, "typed": _typed, "elementwise": compose.elementwise,
-            "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
-            "fold": compose.fold,
-        }  # fmt: skip
-
     # ---- the function
     def write(self) -> CompiledTermRule:
-        self.begin("def attempt(t, site):")
-        self.clauses()
-        result = "env" if self.deciding else self.template()
-        self.put(f"return {result}")
-        self.close()
-        pattern = list(self.defined.values())[-1]
+        pattern = list(self.rule.left.values())[-1]
         cls, constants = head(pattern, self.deciding)
         root = constants.get("fn", cls) if cls is Elementwise else cls
-        return CompiledTermRule(self.rule, self.compile("attempt", self.rule.name), root, self.collapses(pattern))
+        run = self.function_of("attempt", "site", self.decided)
+        return CompiledTermRule(self.rule, run, root, self.collapses(pattern))
 
     def collapses(self, pattern: c.ValueTerm) -> bool:
         value = list(self.rule.right.values())[-1]
@@ -354,8 +256,8 @@ class TermRuleWriter(ValueMatcher):
         return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
-    def clauses(self) -> None:
-        """Define locals for clauses and template, and for every name that goes into an environment; decide."""
+    def decided(self) -> str:
+        """Define locals for what clauses and template read, and decide. Return the bindings, or the replacement."""
         rule = self.rule
         decides = bool(rule.clauses or rule.parameters)
         asks = decides or self.deciding or self.noted
@@ -366,10 +268,13 @@ class TermRuleWriter(ValueMatcher):
             site = f", {self.constant(SITE)}: site, {self.constant('target')}: site.target}}"
             self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
         if decides:
-            executor, pinned = executor_of(rule, self.parameters)
+            decide, pinned = map(self.constant, executor_of(rule, self.parameters, self.noted))
             told = f"{self.constant(AtTerm)}(site, t)" if self.noted else "None"
-            self.put(f"env = {self.constant(executor.first(self.noted))}(env, {self.constant(pinned)}, {told})")
-            self.put(f"if env is None: {self.fail}")
+            self.put(f"env = {decide}(env, {pinned}, {told})", f"if env is None: {self.fail}")
+        for clause in rule.clauses:
+            if isinstance(clause, c.LetClause):
+                self.symbols[clause.name] = Symbol(f"env[{self.constant(clause.name)}]", "value")
+        return "env" if self.deciding else self.template()
 
     # ---- templates
     def template(self) -> str:
@@ -420,11 +325,93 @@ class TermRuleWriter(ValueMatcher):
         symbol = self.symbols.get(name)
         if isinstance(term, c.FunctionTerm) and (symbol is None or symbol.kind != "name"):
             raise self.error(f"unknown function `{name}`", term, did_you_mean(name, (*FUNCTIONS, *c.OPERATIONS)))
-        if name in self.lets:
-            return f"env[{self.constant(name)}]"
         if symbol is None:
             raise self.error(f"unbound variable `{name}`", term, did_you_mean(name, self.symbols))
         return symbol.text
+
+
+def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
+    """Return the class that a value must have, and the required values of its fields."""
+    if isinstance(term, c.NumberTerm):
+        return Const, {"value": term.value}
+    if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
+        return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
+    if type(term) not in _NODES or (isinstance(term, c.MatTerm) and deciding):
+        return None, {}
+    said = {name: getattr(term, name, None) for name in _KNOWN}
+    return _NODES[type(term)][0], {name: value for name, value in said.items() if value in _KNOWN[name]}
+
+
+def begins_at(rule: Rule, term: Term) -> bool:
+    """Return whether the last operation of a pattern computes a value."""
+    cls, constants = head(list(rule.left.values())[-1])
+    return term.__class__ is cls and all(v != v or getattr(term, name) == v for name, v in constants.items())
+
+
+# Functions that generated matchers call.
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, Axis | Term)
+
+
+def orders_of(rest: list[Any], number: int) -> Any:
+    """Return the ways to assign the remaining axes to `number` names, their own order first; None if one is missing."""
+    return itertools.permutations([*rest, *[None] * (number - len(rest))])
+
+
+# A rule on tensor as one Python function: the tests of its pattern, its guards, its template.
+#
+# There are two variants. The variant with evidence records every failed guard at the site.
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTermRule:
+    """A compiled rule. run(term, site) gives the replacement (the bindings, if compiled to bind), or None.
+
+    root: the class of the root, or its function if that is elementwise; None if the pattern leaves both open.
+    collapses: the replacement is an operand of the root, whatever that is, and has its dtype by the laws of the IR.
+    """
+
+    rule: Rule
+    run: Callable[[Any, Any], Any]
+    root: type | str | None
+    collapses: bool
+
+
+@dataclass
+class AtTerm(Evidence):
+    """Evidence that reports to a site only the guards that kept a rule away from a term."""
+
+    site: Any
+    term: Any
+
+    def guard(self, rule: Rule, guard: c.Guard, depth: int, env: Environment) -> None:
+        self.site.refuse(rule, guard, self.term, env)
+
+    domain = refuse = undecided = staticmethod(lambda *_: None)  # type: ignore[assignment]
+
+
+def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Callable[..., Any], Pinned]:
+    """Return what decides about matches of a rule on tensor, and the values of its pinned parameters.
+
+    every: the environment that it returns has every let, not only those that the template reads.
+
+    Raises DplcError for a parameter without a default or a value, and for a `pick`.
+    """
+    keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
+    pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
+    for parameter in rule.parameters:
+        if parameter.default is None and parameter.name not in pinned:
+            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
+    for clause in rule.clauses:
+        if isinstance(clause, c.PickClause):
+            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
+    return PlanExecutor(rule, plan(rule, Expressions("tensor"))).first(every), pinned
+
+
+def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
+    """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
+    values = tuple((p.name, repr(parameters.get(f"{rule.name}.{p.name}"))) for p in rule.parameters)
+    return rule.compiled((evidence, *values), lambda: TermRuleWriter(rule, parameters, evidence).write())
 
 
 def _typed(value: Any, like: Any) -> Any:
@@ -455,7 +442,7 @@ class NearMiss(NamedTuple):
 
 def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     """Return the furthest partial match of a pattern in a program; None if no value has its last operation."""
-    match = _reporting(rule)
+    match = rule.compiled("near", lambda: TermRuleWriter(rule, near=True).function_of("match", "near", lambda: "True"))
     best: NearMiss | None = None
     for term in postorder(tuple(roots)):
         if not begins_at(rule, term):
@@ -472,13 +459,3 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
 def _tells(found: Any) -> bool:
     """Return whether a value is an operation: it is more informative than an input, wherever that is read."""
     return not isinstance(found.x if isinstance(found, Remap) else found, LEAVES)
-
-
-@functools.lru_cache(maxsize=512)
-def _reporting(rule: Rule) -> Callable[..., bool | None]:
-    """Return the matcher of a pattern that reports near misses."""
-    maker = ValueMatcher(rule, told="parts")
-    maker.begin("def match(t, near):")
-    maker.put("return True")
-    maker.close()
-    return maker.compile("match", rule.name)  # type: ignore[no-any-return]
