@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, InternalError, did_you_mean
 from ....ir.expr import Undecided, only_sizes
-from ....ir.node import contents, replace
+from ....ir.node import contents
 from ....ir.program import Block, Kernel
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
 from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
-from ...language.rule import Rule, is_built_in
+from ...language.rule import PREFER, Rule, is_built_in
 from ...language.spelling import expression
 from ...language.typed_slots import children, every, walk
 from ..trace import Evidence, WeighedChoice, held
@@ -35,134 +34,107 @@ from .template import Template, apart, defined, families, weighed
 # not pay for a let that only a `prefer` reads, and a pinned parameter does not pay for its default.
 
 
-@dataclass(eq=False)
-class PlannedLet:
-    name: str
-    clause: s.LetClause
-    value: Closure
-    reads: frozenset[str]
-
-
-Lets = Collection[PlannedLet]
-
-
 @dataclass(eq=False, slots=True)
-class PlannedGuard:
-    guard: s.Guard
-    condition: Closure
-    asked: Callable[[Closure, Environment], bool]
-    reads: frozenset[str]
-    depth: int
+class PlannedClause:
+    """A clause or a parameter of a rule, compiled.
 
-
-@dataclass(eq=False)
-class PlannedChoice:
-    """A parameter, or a `pick`, which has no default.
-
-    first: the lets that do not depend on the choice, computed where it is open. for_default: those that only the
-    default reads.
+    name: what it binds, if it does. value: computes a `let`, a domain or a condition; default: that of a parameter
+    (None where there is none). reads: the names that the value reads. before: the lets that it needs; for_default:
+    those that the default needs. depth: how many steps precede it. asked: of a guard, what decides by its condition.
     """
 
     name: str
-    place: s.Parameter | s.PickClause
-    domain: Closure | None
-    default: Closure | None
+    clause: Any
+    value: Any
+    default: Any
     reads: frozenset[str]
+    before: Lets
+    for_default: Lets
     depth: int
-    first: Lets = ()
-    for_default: Lets = ()
+    asked: Any = None
 
 
-Step = PlannedLet | PlannedGuard | PlannedChoice
+Lets = Sequence[PlannedClause]
 
 
-def plan(rule: Rule, expressions: Expressions) -> list[Step]:
+def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
     """Return the clauses of a rule, compiled, with each parameter before its first reader.
 
     A let that no `require`, no domain and no template depends on matters only for profitability, so it may use the
     example values of dimensions.
     """
-    steps = list[Step]()
+    steps, lets = list[PlannedClause](), list[PlannedClause]()
     open_ = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
 
     def place(names: Container[str]) -> None:
-        for parameter in [open_[name] for name in open_ if name in names]:
-            if open_.pop(parameter.name, None) is not None:
-                asked = parameter.domain, parameter.default
-                place(reads := free_names(asked))
-                domain, default = (None if node is None else expressions.compile(node) for node in asked)
-                steps.append(PlannedChoice(parameter.name, parameter, domain, default, reads, len(steps)))
+        for name, parameter in tuple(open_.items()):
+            if name in names and open_.pop(name, None) is not None:
+                add(parameter, parameter.domain, parameter.default)
 
-    def compiled(node: s.Syntax) -> tuple[Closure, frozenset[str]]:
-        place(reads := free_names(node))
-        return expressions.compile(node), reads
+    def add(clause: Any, asked: s.Syntax | None, default: s.Syntax | None = None) -> None:
+        reads, more = free_names(asked), free_names(default)
+        place(reads | more)
+        value, other = (None if node is None else expressions.compile(node) for node in (asked, default))
+        needs = _wanted(reads, lets), _wanted(more, lets)
+        steps.append(PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps)))
+        if isinstance(clause, s.LetClause):
+            lets.append(steps[-1])
 
     for clause in rule.clauses:
-        if isinstance(clause, s.LetClause):
-            steps.append(PlannedLet(clause.name, clause, *compiled(clause.value)))
-        elif isinstance(clause, s.PickClause):
-            domain, reads = compiled(clause.domain)
-            steps.append(PlannedChoice(clause.name, clause, domain, None, reads, len(steps)))
-        else:
-            condition, reads = compiled(clause.condition)
-            asked = pays if clause.kind == "prefer" else holds
-            steps.append(PlannedGuard(clause, condition, asked, reads, len(steps)))
+        match clause:
+            case s.LetClause(value=asked) | s.PickClause(domain=asked) | s.Guard(condition=asked):
+                add(clause, asked)
     place(open_)
-    lets = [step for step in steps if isinstance(step, PlannedLet)]
-    domains = (step.place.domain for step in steps if isinstance(step, PlannedChoice))
-    conditions = (guard.condition for guard in rule.guards if guard.kind != "prefer")
-    proved = _wanted(free_names((*rule.rewrite, *domains, *conditions)), lets, {}) if lets else {}
-    for let in lets:
-        if let not in proved:
-            let.value = _at_the_hints(let.value)
+    proved = {*_wanted(free_names(rule.rewrite), lets)} if lets else set()
+    proved.update(*(step.before for step in _legal(steps) if step not in lets))
+    for step in steps:
+        if isinstance(step.clause, s.Guard):
+            step.asked = pays if step.clause.kind == PREFER else holds
+        elif step in lets and step not in proved:
+            step.value = partial(_at_the_hints, step.value)
     return steps
 
 
-def _wanted(names: Container[str], lets: Iterable[PlannedLet], found: dict[PlannedLet, None]) -> Lets:
-    """Add the lets of some names, each after the lets that it reads."""
-    for let in lets:
-        if let.name in names and let not in found:
-            _wanted(let.reads, lets, found)
-            found[let] = None
-    return found
+def _wanted(names: Container[str], lets: Lets) -> Lets:
+    """Return the lets of some names, each after the lets that it reads."""
+    return [*dict.fromkeys(one for let in lets if let.name in names for one in (*let.before, let))]
 
 
-def _at_the_hints(closure: Closure) -> Closure:
-    def ask(env: Environment) -> Any:
-        with at_the_hints():
-            return closure(env)
-
-    return ask
+def _legal(steps: Iterable[PlannedClause]) -> Iterator[PlannedClause]:
+    return (step for step in steps if getattr(step.clause, "kind", "") != PREFER)
 
 
-def searched(steps: Iterable[Step]) -> list[Step]:
+def _at_the_hints(closure: Closure, env: Environment) -> Any:
+    with at_the_hints():
+        return closure(env)
+
+
+def searched(steps: Iterable[PlannedClause]) -> list[PlannedClause]:
     """Return the steps of a search, which ignores `prefer`.
 
     Those that depend on no choice come first: they are evaluated once for all its values.
     """
-    legal = [step for step in steps if not (isinstance(step, PlannedGuard) and step.guard.kind == "prefer")]
     chosen = set[str]()
 
-    def depends(step: Step) -> bool:
-        found = isinstance(step, PlannedChoice) or not chosen.isdisjoint(step.reads)
-        if found and not isinstance(step, PlannedGuard):
+    def depends(step: PlannedClause) -> bool:
+        found = isinstance(step.clause, s.Parameter | s.PickClause) or not chosen.isdisjoint(step.reads)
+        if found:
             chosen.add(step.name)
         return found
 
-    return sorted(legal, key=depends)
+    return sorted(_legal(steps), key=depends)
 
 
 Pinned = Mapping[str, Any]  # values of parameters
 NO_PINS: Pinned = {}
 EVERY = object()  # a pin that leaves a parameter open: every value of its domain is a site
-UNPINNED = object()  # of a parameter without a pin
 
 
 @dataclass(frozen=True, slots=True)
 class OpenChoice:
     """Plan that stopped at a choice: the parameter or pick, its values here, and the position to continue from."""
 
-    step: PlannedChoice
+    step: PlannedClause
     values: tuple[Any, ...]
     env: Environment
     position: int
@@ -175,31 +147,19 @@ class OpenChoice:
 class PlanExecutor:
     """Executor of the steps of a rule over the environment of a match, with each let just before its first reader.
 
-    left: the lets that the steps do not compute; late: those among them that the template reads.
+    opening: the lets to compute where a choice is open, because they do not depend on it. late: the lets that the
+    template reads.
     """
 
-    def __init__(self, rule: Rule, steps: Sequence[Step]):
+    def __init__(self, rule: Rule, planned: Sequence[PlannedClause]):
         self.rule = rule
-        placed: list[Step] = []
-        lets = [step for step in steps if isinstance(step, PlannedLet)]
-        needed = _wanted({name for step in steps if step not in lets for name in step.reads}, lets, {})
-        waiting: list[PlannedLet] = []
-        for step in steps:
-            if isinstance(step, PlannedLet):
-                waiting.append(step)
-                continue
-            reads = free_names(step.place.domain) if isinstance(step, PlannedChoice) else step.reads
-            for let in _wanted(reads, waiting, {}):
-                waiting.remove(let)
-                placed.append(let)
-            if isinstance(step, PlannedChoice):
-                first = tuple(let for let in waiting if let in needed)
-                step = dataclasses.replace(step, first=first, for_default=_wanted(step.reads, waiting, {}))
-            placed.append(step)
-        self.steps, self.left = tuple(placed), waiting
+        self.lets = [step for step in planned if isinstance(step.clause, s.LetClause)]
+        self.steps = [step for step in planned if step not in self.lets]
+        needed = {let for step in self.steps for let in (*step.before, *step.for_default)}
+        self.opening = {step: [let for let in planned[:at] if let in needed] for at, step in enumerate(planned)}
         # words of the template, in whatever role: a name may denote a kernel or a dtype, too
-        read = walk((rule.rewrite, rule.covers)) if waiting else ()
-        self.late = _wanted({word for node in read for word in children(node) if word.__class__ is str}, waiting, {})
+        read = walk((rule.rewrite, rule.covers)) if self.lets else ()
+        self.late = _wanted({word for node in read for word in children(node) if word.__class__ is str}, self.lets)
 
     def solutions(
         self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
@@ -218,13 +178,13 @@ class PlanExecutor:
         The environment has the lets that the template reads, or every let. If nothing is left to choose or to compute,
         the function is `advance` itself.
         """
-        lets: Lets = self.left if every else self.late
+        lets = self.lets if every else self.late
 
         def first(env: Environment, pinned: Pinned, evidence: Evidence | None) -> Environment | None:
             found = next(self.solutions(env, pinned, evidence), None)
             return found if found is not None and self.known(lets, found, evidence) else None
 
-        opens = any(isinstance(step, PlannedChoice) and step.domain is not None for step in self.steps)
+        opens = any(step.value and not step.asked for step in self.steps)
         return first if lets or opens else self.advance
 
     def advance(
@@ -232,23 +192,22 @@ class PlanExecutor:
     ) -> Environment | OpenChoice | None:
         """Run the steps up to the next choice of several values, or to the end; None where a clause refuses."""
         for step in self.steps[at:] if at else self.steps:
-            if isinstance(step, PlannedGuard):
+            if step.before and not self.known(step.before, env, evidence):
+                return None
+            if step.asked:
                 try:
-                    passed = step.asked(step.condition, env)
+                    passed = step.asked(step.value, env)
                 except (InternalError, *MISTAKES) as error:
-                    raise self.mistake(error, step.guard) from error
+                    raise self.mistake(error, step.clause) from error
                 if not passed:
                     if evidence is not None:
-                        evidence.guard(self.rule, step.guard, step.depth, env)
-                    return None
-            elif isinstance(step, PlannedLet):
-                if not self.known((step,), env, evidence):
+                        evidence.guard(self.rule, step.clause, step.depth, env)
                     return None
             else:
                 values = self.values(step, env, pinned, evidence)
                 if len(values) == 1:
                     env[step.name] = values[0]
-                elif values and self.known(step.first, env, evidence):
+                elif values and self.known(self.opening[step], env, evidence):
                     return OpenChoice(step, values, env, self.steps.index(step) + 1)
                 else:
                     return None
@@ -256,13 +215,13 @@ class PlanExecutor:
 
     def known(self, lets: Lets, env: Environment, evidence: Evidence | None) -> bool:
         """Compute some lets; return whether they have values."""
-        for let in lets:
-            try:
-                self.compute((let,), env)
-            except Undecided as undecided:
-                if evidence is not None:
-                    evidence.undecided(self.rule, let.clause.span, let.name, undecided.condition)
-                return False
+        try:
+            self.compute(lets, env)
+        except Undecided as undecided:
+            if evidence is not None:
+                let = next(let for let in lets if let.name not in env)
+                evidence.undecided(self.rule, let.clause.span, let.name, undecided.condition)
+            return False
         return True
 
     def compute(self, lets: Lets, env: Environment) -> None:
@@ -284,29 +243,28 @@ class PlanExecutor:
         read = place.condition if isinstance(place, s.Guard) else place
         return DplcError(f"rule `{self.rule.name}`: this cannot be evaluated: {error}", read.span)
 
-    def default(self, step: PlannedChoice, env: Environment) -> Any:
+    def default(self, step: PlannedClause, env: Environment) -> Any:
         """Return the default value of a parameter as a number: a size is replaced by its example value."""
         if step.default is None:
             return None
-        with at_the_hints():
-            value = step.default(env)
+        value = _at_the_hints(step.default, env)
         return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
 
     def values(
-        self, step: PlannedChoice, env: Environment, pinned: Pinned, evidence: Evidence | None
+        self, step: PlannedClause, env: Environment, pinned: Pinned, evidence: Evidence | None
     ) -> tuple[Any, ...]:
         """Return the values that a parameter or a pick may have here. A value outside of its domain is a refusal."""
-        place = step.place
+        place = step.clause
         if isinstance(place, s.PickClause):
-            return tuple(self.ask(step.domain, env, place))  # type: ignore[arg-type]
+            return tuple(self.ask(step.value, env, place))
         if step.name in env:  # the pattern binds it
             return (env[step.name],)
-        pin = pinned.get(step.name, UNPINNED)
-        own, domain, value = pin is UNPINNED or pin is EVERY, None, pin
+        domain, value = None, pinned.get(step.name, EVERY)
+        own = value is EVERY
         try:
             with among_choices():
-                domain = step.domain(env) if step.domain else None
-            if pin is EVERY and domain is not None:
+                domain = step.value(env) if step.value else None
+            if own and step.name in pinned and domain is not None:
                 return tuple(domain)
             if own:
                 if not self.known(step.for_default, env, evidence):
@@ -438,7 +396,7 @@ class CompiledRule:
         fresh = defined(rule.rewrite, known)
         build = Template(rule.level, known.union(fresh), self._local, families(rule.match)).block(rule.rewrite)
         covers = [cover_check(rule, cover, self.expressions) for cover in rule.covers]
-        decided = self.decisions[True]  # the lets that a search leaves out are a superset
+        decided = self.decisions[False]
 
         def whole(match_env: Environment) -> Any:
             env = dict(match_env)
@@ -471,15 +429,14 @@ class CompiledRule:
     def _whole(self, match_env: Environment) -> Environment:
         """Return all names of a match, also the lets that only a search leaves out."""
         env = dict(match_env)
-        self.decisions[True].compute(self.decisions[True].left, env)
+        self.decisions[True].compute(self.decisions[True].lets, env)
         return env
 
     def _local(self, name: str, span: Any) -> Callable[..., Block]:
-        found = next((rule for rule in self.locals if rule.name == name), None)
-        if found is None:
-            hint = did_you_mean(name, [rule.name for rule in self.locals])
-            raise DplcError(f"there is no local rule `{name}`", span, (), hint)
-        return compiled_rule(found, self.locals).everywhere
+        known = {rule.name: rule for rule in self.locals}
+        if name not in known:
+            raise DplcError(f"there is no local rule `{name}`", span, (), did_you_mean(name, known))
+        return compiled_rule(known[name], self.locals).everywhere
 
     # ---- sites
     def matches(
@@ -490,7 +447,7 @@ class CompiledRule:
         pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
-        given = self.taken([pinned[name] for name in self.given if name in pinned]) if self.given else {}
+        given = self.taken([pinned[name] for name in self.given if name in pinned])
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
             for match in self.matches_at(pattern, (program, path, target), block, start, evidence, given):
                 if self.agrees(match.env, pinned, evidence):
@@ -555,28 +512,17 @@ class CompiledRule:
         """Apply a local rule to a captured run: bottom-up, one pass; results are not matched again."""
         shared = {name: outer[name] for name in ("target", "@site")}
         names = outer.get(NAMES) or Names(outer["@site"], outer)
-        made = self._pass(block, {**shared, **self.taken(arguments), NAMES: names})
+        base = {**shared, **self.taken(arguments), NAMES: names}
+
+        def fire(whole: Block, start: int) -> tuple[int, Block] | None:
+            for end, bound in self.pattern.match(whole, start, base, None):
+                for env in self.decisions[False].solutions(bound, {}, None):
+                    return end, self.template(env)
+            return None
+
+        made = self.pattern.everywhere(block, fire)
         self.changed += made != block
         return made
-
-    def _pass(self, block: Block, base: Environment) -> Block:
-        whole = tuple(
-            replace(statement, body=self._pass(statement.body, base))  # type: ignore[attr-defined,call-arg]
-            if "body" in type(statement).by_name
-            else statement
-            for statement in block
-        )
-        out: list[Any] = []
-        position = 0
-        while position < len(whole):
-            fired: tuple[int, Environment | None] = position + 1, None
-            if self.pattern.root in (None, whole[position].__class__):
-                matches, decide = self.pattern.match(whole, position, base, None), self.decisions[False].solutions
-                fired = next(((end, env) for end, bound in matches for env in decide(bound, {}, None)), fired)
-            end, env = fired
-            out += (whole[position],) if env is None else self.template(env)
-            position = end
-        return tuple(out)
 
 
 def compiled_rule(rule: Rule, locals_: tuple[Rule, ...]) -> CompiledRule:

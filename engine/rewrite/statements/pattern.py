@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 from ....ir import expr as e
 from ....ir.diagnostic import DplcError
 from ....ir.kernel import Element
-from ....ir.node import Field, Node, replace
+from ....ir.node import Field, Node, contents, replace
+from ....ir.program import Block
 from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
-from ....ir.text.read_statements import VALUE_CLASSES, Shape, op_shape
+from ....ir.text.read_statements import Shape
 from ...language import core as s
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of, walk
@@ -43,66 +45,56 @@ def coerce(sort: str, many: bool, value: Any) -> Any:
 class RuleExpressions(Expressions):
     """Compiler of expressions of one level. `symbolic`: comparisons of index expressions are index expressions."""
 
-    def __init__(self, level: str, symbolic: bool = False):
-        super().__init__(level, symbolic)
-        self.questions: dict[s.Syntax, int] = {}  # of comprehensions, numbered: equal ones are evaluated once
-        self.depends: tuple[str, ...] | None = None  # the variables of the question that is compiled
-
     def compile(self, node: s.Syntax) -> Closure:
         """Compile an expression.
 
         In a comprehension, an expression that calls facts runs once for all elements that it does not depend on.
         """
-        if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
-            return super().compile(node)
+        shape = shape_of(node)
+        made = super().compile(node) if shape is None else self.node(shape, {})
+        if not self.variables or not isinstance(node, s.Apply | s.Comprehension):
+            return made
         mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
         names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
-        asks = any(call.fn in self.facts for call in calls(node))
-        if not asks or names == self.depends or set(names) == set(self.variables):
-            return super().compile(node)
-        before, self.depends = self.depends, names
-        question = super().compile(node)
-        self.depends = before
-        return _once(question, self.questions.setdefault(node, len(self.questions)), names)
+        if len(names) == len(set(self.variables)) or not any(call.fn in self.facts for call in calls(node)):
+            return made
+        return _once(made, names)
 
     def _subscript(self, node: s.Subscript) -> Closure:
         """Compile `x[a := e, ..]`, `x[renaming]`, an element of a list or of an array of registers."""
-        base = self.compile(node.base)
+        base, places = self.compile(node.base), [self._place(item) for item in node.items]
         plain = not any(isinstance(item, s.Substitution | s.Run) for item in node.items)
-        places = [self.compile(item) for item in node.items] if plain else []
-        changes = [self._change(item) for item in node.items]
 
         def apply(env: Environment) -> Any:
-            value = base(env)
-            if plain:
-                keys = tuple([place(env) for place in places])
-                if value.__class__ is e.Var and dict not in map(type, keys):
+            value, keys = base(env), tuple([place(env) for place in places])
+            if plain and dict not in map(type, keys):
+                if value.__class__ is e.Var:
                     return Element(value.name, keys)
                 if len(keys) == 1:
-                    if keys[0].__class__ is dict:
-                        return substitute(value, keys[0])
                     item = value[keys[0]]
                     return e.Var(item) if item.__class__ is str else item
-            pairs = [pair for change in changes for pair in change(env)]
-            for left, right in pairs:
-                if left.__class__ is not e.Var:
-                    value = substitute_affine(value, left, right)
+            named = {}
+            for left, image in chain.from_iterable(key.items() for key in keys):
+                name = left.name if left.__class__ is e.Var else left
+                if name.__class__ is str:
+                    named[name] = image
+                else:
+                    value = substitute_affine(value, left, image)
             try:
-                return substitute(value, {left.name: right for left, right in pairs if left.__class__ is e.Var})
+                return substitute(value, named)
             except e.NotWhole as error:
                 raise DplcError(str(error), node.span) from None
 
         return apply
 
-    def _change(self, item: s.Syntax) -> Closure:
-        """Return a closure that returns (left, right) pairs: of `a := e`, `as.. := es..`, or a fact's renaming."""
+    def _place(self, item: s.Syntax) -> Closure:
+        """Compile an index, or the images of names and forms: of `a := e`, of `as.. := es..`, of a fact's renaming."""
         if not isinstance(item, s.Substitution):
-            renaming = self.compile(item.base if isinstance(item, s.Run) else item)
-            return lambda env: [(e.Var(name), image) for name, image in renaming(env).items()]
+            return self.compile(item)
         left, right = self.compile(item.left), self.compile(item.right)
         if isinstance(item.left, s.Run):
-            return lambda env: zip(left(env), right(env), strict=True)
-        return lambda env: ((left(env), right(env)),)
+            return lambda env: dict(zip(left(env), right(env), strict=True))
+        return lambda env: {left(env): right(env)}
 
     def _member(self, node: s.Member) -> Closure:
         """Compile `x.field`: a field that a node or a record declares, never one that Python adds to it."""
@@ -121,9 +113,7 @@ class RuleExpressions(Expressions):
 
         An outermost comprehension has a table of the results of facts, for itself and for those inside of it.
         """
-        depends, self.depends = self.depends, None
         inside, collect = bool(self.variables), super()._comprehension(node)
-        self.depends = depends
         return collect if inside else lambda env: collect({**env, ANSWERS: {}})
 
     def _run(self, node: s.Run) -> Closure:
@@ -133,25 +123,15 @@ class RuleExpressions(Expressions):
         role = self.compile(s.NameOf(node.span, node.role))
         return lambda env: tuple([replace(axis, role=role(env).name) for axis in base(env)])
 
-    def _axisitem(self, node: s.Syntax) -> Closure:
-        return self.node(_required_shape(node))
-
-    _paramitem = _axisitem
-
-    def apply(self, node: s.Apply) -> Closure:
-        if node.fn in VALUE_CLASSES:
-            return self.node(op_shape(node, VALUE_CLASSES))
-        return super().apply(node)
-
-    def node(self, shape: Shape, defaults: dict[str, Closure] | None = None) -> Closure:
-        """Return a closure that builds the node of a shape; fields that it does not mention have their defaults."""
+    def node(self, shape: Shape, known: Mapping[str, Closure]) -> Closure:
+        """Return a closure that builds the node of a shape, with the known fields, the mentioned ones, and defaults."""
         cls: Any = shape.cls
         parts: list[Closure] = []
         for field in cls.fields:
-            if field.name in shape.fields:
+            if field.name in known:
+                parts.append(known[field.name])
+            elif field.name in shape.fields:
                 parts.append(self.field(field, shape.fields[field.name]))
-            elif defaults and field.name in defaults:
-                parts.append(defaults[field.name])
             elif field.required:
                 raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
             else:
@@ -160,34 +140,26 @@ class RuleExpressions(Expressions):
 
     def field(self, field: Field, value: Any) -> Closure:
         """Return the closure of one field's value. A name is what the rule bound to it, or itself, as of labels."""
-        if field.sort == "Block":
-            return self.block(value)
         sort, many = field.sort, field.many
         if isinstance(value, s.NameOf) and sort in NAMES:
             text = value.text
-            return lambda env: found.name if (found := env.get(text, text)).__class__ is e.Var else found
+            return lambda env: coerce(sort, many, env.get(text, text))
         closure = self.compile_all(value) if isinstance(value, tuple) else self.compile(value)
         return lambda env: coerce(sort, many, closure(env))
 
-    def block(self, statements: s.Nodes) -> Closure:
-        """Raise DplcError for a block: only templates contain blocks, guards do not."""
-        raise DplcError("statements stand in patterns and templates only", statements[0].span)
 
-
-def _once(question: Closure, number: int, names: tuple[str, ...]) -> Closure:
+def _once(question: Closure, names: tuple[str, ...]) -> Closure:
     """Return a closure that keeps its result for the values of some variables, during one comprehension."""
     read = itemgetter(*names) if names else None
 
     def answer(env: Environment) -> Any:
-        known = env[ANSWERS]
-        key = number if read is None else (number, read(env))
+        known, key = env[ANSWERS], (question, read and read(env))
         try:
-            if key in known:
-                return known[key]
+            if key not in known:
+                known[key] = question(env)
+            return known[key]
         except TypeError:  # a value that cannot be a key
             return question(env)
-        known[key] = question(env)
-        return known[key]
 
     return answer
 
@@ -203,29 +175,6 @@ Match = Callable[[Any, int, dict[str, Any], Near | None], Iterator[tuple[int, di
 
 
 UNBOUND = object()  # the value of a variable of a `*` capture that is empty
-_indexed: dict[tuple[type[Node], str], tuple[tuple[Any, ...], dict[Any, list[int]]]] = {}
-
-
-def _statements_with(
-    block: tuple[Any, ...], start: int, stop: int, cls: type[Node], field: str, value: Any
-) -> Iterator[int]:
-    """Yield the indices of statements of a class with a value in a field.
-
-    The last block is cached, because a pattern is tried at each of its statements.
-    """
-    known = _indexed.get((cls, field))
-    if known is None or known[0] is not block:
-        places: dict[Any, list[int]] = {}
-        for place, statement in enumerate(block):
-            if statement.__class__ is cls:
-                places.setdefault(_alike(getattr(statement, field)), []).append(place)
-        known = _indexed[cls, field] = block, places
-    return (place for place in known[1].get(_alike(value), ()) if start <= place < stop)
-
-
-def _alike(value: Any) -> Any:
-    """Return one key for all values that are `same`."""
-    return (value.constant, frozenset(value.terms)) if value.__class__ is e.Sum else value
 
 
 def sticky(cls: type[Node]) -> str:
@@ -244,6 +193,25 @@ class Pattern:
     root: type[Node] | None
     needs: int
     names: tuple[str, ...]
+
+    def everywhere(self, block: Block, fire: Callable[[Block, int], tuple[int, Block] | None]) -> Block:
+        """Rewrite a block and those in it: bottom-up, one pass; results are not matched again.
+
+        fire: returns the end of the statements that it replaces at a position, and what replaces them, or None.
+        """
+        whole = tuple(
+            replace(statement, body=self.everywhere(statement.body, fire))  # type: ignore[attr-defined,call-arg]
+            if "body" in type(statement).by_name and not self.needs & ~contents(statement)
+            else statement
+            for statement in block
+        )
+        out: list[Any] = []
+        position = 0
+        while position < len(whole):
+            fired = fire(whole, position) if self.root in (None, whole[position].__class__) else None
+            position, made = fired or (position + 1, whole[position : position + 1])
+            out += made
+        return tuple(out)
 
 
 def compile_pattern(
@@ -267,7 +235,6 @@ class StatementMatcher(Matcher):
     def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
         scope = {
             "Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND,
-            "statements_with": _statements_with,
         }  # fmt: skip
         super().__init__(scope, "steps" if evidence else "")
         self.expressions = expressions
@@ -313,55 +280,33 @@ class StatementMatcher(Matcher):
         role = None if run.role in (None, "_") else run.role
         if role is not None and role not in RESERVED:
             raise DplcError(f"`{role}` is not a role", run.span)
-        return self.run(item, run.base.text, role, whole, at, size, rest, block, ahead)
-
-    def ahead(self, following: Any) -> str | None:
-        """Return the class of a statement, and a field of it that an earlier statement has bound, with its value."""
-        shape = None if self.flexible(following) else shape_of(following)
-        if shape is None:
-            return None
-        for name, value in shape.fields.items():
-            symbol = self.symbols.get(value.text) if isinstance(value, s.NameOf) else None
-            if symbol and symbol.kind == "value" and not symbol.maybe and shape.cls.by_name[name].sort not in NAMES:
-                return f"{self.constant(shape.cls)}, {self.constant(name)}, {symbol.text}"
-        return None
+        return self.run(item, run.base.text, role, whole, at, size, rest, block)
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
         """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds."""
-        shape = _required_shape(item)
-        names = self.scout(shape)
-        for name, kind in names.items():
-            self.symbols[name] = Symbol(self.held("(UNBOUND)"), kind, maybe=True)
-        shared = "".join(f"{self.symbols[name].text}, " for name in names)
-        test, one, end, result = self.local("e"), self.local("x"), self.local("j"), self.local("r")
-        needs = self.needs
-        with self.function(f"def {test}({one}, {shared}):", "return None"):
-            self.statement(shape, one)
-            self.put(f"return ({shared})")
+        test, one, end, found, shared = (self.local(letter) for letter in "exjrv")
+        needs, known = self.needs, set(self.symbols)
+        with self.function(f"def {test}({one}):", "return None"):
+            self.statement(_required_shape(item), one)
+            bound = {name: symbol for name, symbol in self.symbols.items() if name not in known}
+            self.put(f"return ({''.join(f'{symbol.text}, ' for symbol in bound.values())})")
         self.put(
-            f"{end} = {at}",
+            f"{end}, {shared} = {at}, None",
             f"while {end} < {size}:",
-            f"    {result} = {test}({whole}[{end}], {shared})",
-            f"    if {result} is None: break",
-            *([f"    {shared}= {result}"] if names else ()),
-            f"    {end} += 1",
+            f"    {found} = {test}({whole}[{end}])",
+            f"    if {found} is None or {shared} is not None and not same({found}, {shared}): break",
+            f"    {end}, {shared} = {end} + 1, {found}",
         )
         if item.repeat == "+":
             there = f"{whole}[{end}] if {end} < {size} else None"
             self.reject(f"{end} == {at}", item if self.told else None, there)
-            for name in names:
-                self.symbols[name].maybe = False
         else:
             self.needs = needs
+        for place, (name, symbol) in enumerate(bound.items()):
+            text = self.held(f"{shared}[{place}] if {shared} else UNBOUND")
+            self.symbols[name] = Symbol(text, symbol.kind, maybe=item.repeat == "*")
         self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
-
-    def scout(self, shape: Shape) -> dict[str, str]:
-        """Return the variables that a statement pattern would bind, with their kinds."""
-        scout = StatementMatcher(self.expressions, (), False)
-        scout.symbols = {name: Symbol(symbol.text, symbol.kind) for name, symbol in self.symbols.items()}
-        scout.statement(shape, "x")
-        return {name: symbol.kind for name, symbol in scout.symbols.items() if name not in self.symbols}
 
     def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Any) -> str:
         following = rest[1] if rest.__class__ is tuple else item
@@ -416,7 +361,7 @@ class StatementMatcher(Matcher):
     # ---- values
     def value(self, sort: str, node: Any, x: str) -> None:
         node = s.bare(node)
-        nested = shape_of(node) if isinstance(node, s.AxisItem | s.ParamItem | s.Apply) else None
+        nested = shape_of(node)
         if nested is not None:
             self.node(nested, x)
         elif isinstance(node, s.NameOf):

@@ -15,7 +15,7 @@ from typing import Any
 from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.expr import Undecided
 from ....ir.loop import If, Let, Load
-from ....ir.node import Node, contents, names_in, replace
+from ....ir.node import Node, names_in, replace
 from ....ir.program import Block
 from ....ir.sizes import at_the_hints
 from ....ir.substitute import substitute
@@ -48,7 +48,7 @@ class Template(RuleExpressions):
 
         Of runs of several blocks of the pattern, each defines names of its own.
         """
-        parts = [(part, self.family(node)) for node in statements if (part := self.statement(node)) is not None]
+        parts = [(self.statement(node), self.family(node)) for node in statements]
         several = len({family for _, family in parts} - {None}) > 1
 
         def build(env: Environment) -> Any:
@@ -72,10 +72,10 @@ class Template(RuleExpressions):
             base = base.base
         return self.families.get(base.text) if isinstance(base, s.NameOf) else None
 
-    def statement(self, node: s.Syntax) -> Closure | None:
-        """Return a closure that returns a tuple of statements; None for `pass` and `drop`."""
+    def statement(self, node: s.Syntax) -> Closure:
+        """Return a closure that returns a tuple of statements: none for `pass` and `drop`."""
         if isinstance(node, s.PassStatement | s.DropStatement):
-            return None
+            return lambda env: ()
         if isinstance(node, s.RunStatement):
             return self.spliced(node)
         if isinstance(node, s.EachBlock):
@@ -88,17 +88,18 @@ class Template(RuleExpressions):
         shape = shape_of(node)
         if shape is None or isinstance(node, s.CaptureStatement):
             raise DplcError("this stands in patterns only, or is not a statement", node.span)
-        build = self.node(shape, self.kept(shape))
+        known = self.kept(shape)
+        if shape.body is not None:
+            known["body"] = self.block(shape.body)
+        build = self.node(shape, known)
         return lambda env: (build(env),)
 
     def kept(self, shape: Shape) -> dict[str, Closure]:
         """Return the sticky fields that a statement does not mention: those of the statement that was matched."""
         fields = [name for name in getattr(shape.cls, "sticky", ()) if name not in shape.fields]
-        if not fields:
-            return {}
         key = sticky(shape.cls)
-        self._sticky_seen[key] += 1
-        position = self._sticky_seen[key] - 1
+        position = self._sticky_seen[key]
+        self._sticky_seen[key] += bool(fields)
         return {name: _kept(key, position, name, shape.cls.by_name[name].default) for name in fields}
 
     def guard(self, node: s.IfBlock) -> Closure:
@@ -185,25 +186,24 @@ class Template(RuleExpressions):
         anything = s.NameOf(arm.span, "_")
         if guard is None:
             left = dataclasses.replace(left, condition=anything, other=anything)
-        pattern = (s.Assign(arm.span, anything, left),)
-        title = f"load of {arm.span.location}"
-        match = compile_pattern(pattern, RuleExpressions(self.level), title, given, False).match
-        same = ("dst",) if guard is not None else ("dst", "when", "other")
-        kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same}
-        build = self.node(Shape(Load, load_fields(right), right), kept)
+        line = (s.Assign(arm.span, anything, left),)
+        pattern = compile_pattern(line, RuleExpressions(self.level), f"load of {arm.span.location}", given, False)
+        fields, same = load_fields(right), ("dst",) if guard is not None else ("dst", "when", "other")
+        kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same if name not in fields}
+        build = self.node(Shape(Load, fields, right), kept)
         domain, condition = (None if node is None else self.compile(node) for node in (arm.domain, arm.condition))
 
         def apply(run: Block, env: Environment) -> Block:
             choices = [env] if domain is None else [{**env, variable: value} for value in domain(env)]
 
-            def rewritten(load: Load) -> Node:
+            def fire(block: Block, start: int) -> tuple[int, Block] | None:
                 for choice in choices:
-                    for _, found in match((load,), 0, choice, None):
+                    for end, found in pattern.match(block, start, choice, None):
                         if condition is None or holds(condition, found):
-                            return build({**found, FIELDS_OF_LOAD: (load,)})  # type: ignore[no-any-return]
-                return load
+                            return end, (build({**found, FIELDS_OF_LOAD: block[start:end]}),)
+                return None
 
-            return _with_loads(run, rewritten)
+            return pattern.everywhere(run, fire)
 
         return apply
 
@@ -216,19 +216,6 @@ def _kept(key: str, position: int, field: str, default: Any) -> Closure:
         return getattr(matched[min(position, len(matched) - 1)], field) if matched else default
 
     return keep
-
-
-def _with_loads(block: Block, change: Callable[[Load], Node]) -> Block:
-    """Return a block with every load in it changed; statements without a load are not searched."""
-
-    def changed(statement: Any) -> Any:
-        if statement.__class__ is Load:
-            return change(statement)
-        if "body" in type(statement).by_name and contents(statement) & Load.mark:
-            return replace(statement, body=_with_loads(statement.body, change))
-        return statement
-
-    return tuple(map(changed, block))
 
 
 # Runs of sibling blocks that a template puts into one block: later names are renamed, so each value has one definition.
@@ -284,12 +271,11 @@ def _definitions(statements: Iterable[s.Syntax]) -> Iterator[str]:
         for name in ("name", "var", "dst", "acc"):
             if isinstance(value := fields.get(name), s.NameOf):
                 yield value.text
-        for name in ("ins", "outs", "axes"):  # the axes of a Tile; those of a shared tile are labels
-            items = fields.get(name)
-            if isinstance(items, tuple):
-                yield from (item.name for item in items if isinstance(item, s.ParamItem | s.AxisItem))
         hidden = node.names if isinstance(node, s.EachBlock) else ()
-        yield from (name for name in _definitions(getattr(node, "body", None) or ()) if name not in hidden)
+        # the axes of a Tile; those of a shared tile are labels
+        for below in (*map(fields.get, ("ins", "outs", "axes")), getattr(node, "body", None)):
+            if isinstance(below, tuple):
+                yield from (name for name in _definitions(below) if name not in hidden)
 
 
 # The values that each `choose` of a rule compared where it fired, for traces.

@@ -397,8 +397,8 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
 
     Raises DplcError for a parameter without a default or a value, and for a `pick`.
     """
-    keys = {p.name: f"{rule.name}.{p.name}" for p in rule.parameters}
-    pinned = {name: parameters[key] for name, key in keys.items() if key in parameters}
+    own = [parameter.name for parameter in rule.parameters]
+    pinned = {name: parameters[key] for name in own if (key := f"{rule.name}.{name}") in parameters}
     for parameter in rule.parameters:
         if parameter.default is None and parameter.name not in pinned:
             raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)

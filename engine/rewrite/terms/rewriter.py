@@ -93,14 +93,15 @@ def _weight(w: Any, weights: Collection[str]) -> bool:
 def _packed(members: dict[Term, Axis], over: frozenset[Axis], names: set[str]) -> Packs:
     name = unused("c", names, ("c",), first=0)
     names.add(name)
-    *starts, size = itertools.accumulate((int(axis.extent) for axis in members.values()), initial=0)
-    every = Axis(name, size)
-    placed = list(zip(members.items(), itertools.pairwise((*starts, size)), strict=True))
+    *starts, end = itertools.accumulate((int(axis.extent) for axis in members.values()), initial=0)
+    every = Axis(name, end)
+    placed = [(w, axis, start) for (w, axis), start in zip(members.items(), starts, strict=True)]
     whole: Any = None
-    for (w, axis), (start, end) in reversed(placed):
+    for w, axis, start in reversed(placed):
         mine = compose.remap(w, {axis: subtract(every, start)})
         whole = mine if whole is None else compose.case(binary("<", every, end), mine, whole)
-    return {(w, over): Packed(whole, ((every, add(axis, start)),), every) for (w, axis), (start, _) in placed}
+        end = start
+    return {(w, over): Packed(whole, ((every, add(axis, start)),), every) for w, axis, start in placed}
 
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
