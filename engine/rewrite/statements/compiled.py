@@ -247,7 +247,8 @@ class PlanExecutor:
         """Return the default value of a parameter as a number: a size is replaced by its example value."""
         if step.default is None:
             return None
-        value = _at_the_hints(step.default, env)
+        with at_the_hints():
+            value = step.default(env)
         return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
 
     def values(
@@ -267,7 +268,7 @@ class PlanExecutor:
             if own and step.name in pinned and domain is not None:
                 return tuple(domain)
             if own:
-                if not self.known(step.for_default, env, evidence):
+                if step.for_default and not self.known(step.for_default, env, evidence):
                     return ()
                 value = self.default(step, env)
         except Undecided as undecided:
@@ -311,10 +312,8 @@ def cover_check(rule: Rule, cover: s.Cover, expressions: RuleExpressions) -> Cal
                 said = " * ".join(f"({text})" if " " in text else text for text in map(expression, cover.parts))
                 left, written = "leave values out" if total < whole else "are more", expression(cover.size)
                 what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
-                hint = f"round up: `ceildiv({written}, ..)`"
-                if cover.divide:
-                    ask = "ask for that in a `require`, or write"
-                    hint = f"a `//` says that the parts divide it: {ask} `ceildiv({written}, ..)`"
+                exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
+                hint = f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`"
                 raise DplcError(what, cover.span, (), hint)
 
     return check
@@ -390,13 +389,12 @@ class CompiledRule:
     @cached_property
     def template(self) -> Closure:
         """A function from the environment of a match to the statements that the rule builds for it."""
-        rule = self.rule
-        bound = {clause.name for clause in rule.clauses if not isinstance(clause, s.Guard)}
-        known = frozenset((*self.pattern.names, *bound, *self.parameters, "target"))
+        rule, decided = self.rule, self.decisions[False]
+        bound = (step.name for step in (*decided.steps, *decided.lets))
+        known = frozenset((*self.pattern.names, *bound, "target"))
         fresh = defined(rule.rewrite, known)
         build = Template(rule.level, known.union(fresh), self._local, families(rule.match)).block(rule.rewrite)
         covers = [cover_check(rule, cover, self.expressions) for cover in rule.covers]
-        decided = self.decisions[False]
 
         def whole(match_env: Environment) -> Any:
             env = dict(match_env)
@@ -447,7 +445,7 @@ class CompiledRule:
         pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
-        given = self.taken([pinned[name] for name in self.given if name in pinned])
+        given = self.taken([pinned[name] for name in self.given if name in pinned]) if self.given else {}
         for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
             for match in self.matches_at(pattern, (program, path, target), block, start, evidence, given):
                 if self.agrees(match.env, pinned, evidence):
@@ -488,7 +486,7 @@ class CompiledRule:
     def agrees(self, env: Environment, pinned: Pinned, evidence: Evidence | None) -> bool:
         """Return whether variables of the match that are pinned have the pinned value."""
         for name, value in pinned.items():
-            if name in env and value is not EVERY and env[name] != value:
+            if value is not EVERY and env.get(name, value) != value:
                 if evidence is not None:
                     evidence.refuse(self.rule, 0, self.rule.span, f"{name} is pinned to another value")
                 return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -74,12 +73,13 @@ class RuleExpressions(Expressions):
                     item = value[keys[0]]
                     return e.Var(item) if item.__class__ is str else item
             named = {}
-            for left, image in chain.from_iterable(key.items() for key in keys):
-                name = left.name if left.__class__ is e.Var else left
-                if name.__class__ is str:
-                    named[name] = image
-                else:
-                    value = substitute_affine(value, left, image)
+            for key in keys:
+                for left, image in key.items():
+                    name = left.name if left.__class__ is e.Var else left
+                    if name.__class__ is str:
+                        named[name] = image
+                    else:
+                        value = substitute_affine(value, left, image)
             try:
                 return substitute(value, named)
             except e.NotWhole as error:
@@ -143,7 +143,7 @@ class RuleExpressions(Expressions):
         sort, many = field.sort, field.many
         if isinstance(value, s.NameOf) and sort in NAMES:
             text = value.text
-            return lambda env: coerce(sort, many, env.get(text, text))
+            return lambda env: found.name if (found := env.get(text, text)).__class__ is e.Var else found
         closure = self.compile_all(value) if isinstance(value, tuple) else self.compile(value)
         return lambda env: coerce(sort, many, closure(env))
 
