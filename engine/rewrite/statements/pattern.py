@@ -51,7 +51,7 @@ class RuleExpressions(Expressions):
         """
         shape = shape_of(node)
         made = super().compile(node) if shape is None else self.node(shape, {})
-        if not self.variables or not isinstance(node, s.Apply | s.Comprehension):
+        if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return made
         mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
         names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
