@@ -20,7 +20,7 @@ from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
 from .evaluate import CONSTANTS, FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import LEAVES, is_variable, names, rebuilt, substituted, walk
+from .typed_slots import calls, is_variable, names, rebuilt, substituted
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -47,37 +47,47 @@ def line_of(span: Span) -> str:
 
 @dataclass(frozen=True)
 class PolicyNumber:
-    """A number in force. literal: its value as syntax; overrides: what it replaces."""
+    """A number in force. overrides: what it replaces."""
 
     declared: s.NumberOf
     value: Value
-    literal: s.Syntax
     overrides: PolicyNumber | None = None
 
     @property
     def location(self) -> str:
         return line_of(self.declared.span)
 
+    @property
+    def literal(self) -> s.Syntax:
+        """Its value as syntax."""
+        written = self.declared.value
+        if not isinstance(self.value, tuple):
+            return s.Number(written.span, self.value)
+        bracket = written.bracket if isinstance(written, s.Group) else "("
+        return s.Group(written.span, bracket, tuple(s.Number(written.span, item) for item in self.value))
+
 
 Numbers = Mapping[str, PolicyNumber]
 
 
-def numbers_of(files: Iterable[tuple[s.NumberOf, ...]]) -> dict[str, PolicyNumber]:
-    """Return the numbers in force, given those of each file in order.
+def numbers_of(numbers: Iterable[s.NumberOf]) -> dict[str, PolicyNumber]:
+    """Return the numbers in force, given those of all files in order.
 
     A number may be computed from other numbers: it then follows their overrides.
     Raises DplcError for a declaration that means nothing.
     """
     first: dict[str, s.NumberOf] = {}
     last: dict[str, s.NumberOf] = {}
-    for declared in (number for file in files for number in file):
+    for declared in numbers:
         _check_number(declared, last)
         first.setdefault(declared.name, declared)
         last[declared.name] = declared
-    before = _computed(first, {}) if any(last[name] is not number for name, number in first.items()) else {}
+    before = _computed(first, {})
+    if first == last:
+        return before
     found = _computed(last, before)
     for name, original in before.items():
-        if found[name].value != original.value or last[name] is not first[name]:
+        if found[name] != original:
             found[name] = replace(found[name], overrides=original)
     return found
 
@@ -113,7 +123,7 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
             value = _value(number, read, declared)
             if number.override and name in before:
                 value = _of_kind(number, value, before[name])
-            found[name] = PolicyNumber(number, value, _literal(value, number.value))
+            found[name] = PolicyNumber(number, value)
         return found[name].value
 
     for name in declared:
@@ -159,13 +169,6 @@ def kind_of(value: Value) -> str:
     return "a whole number" if value.__class__ is int else "a float"
 
 
-def _literal(value: Value, written: s.Syntax) -> s.Syntax:
-    if not isinstance(value, tuple):
-        return s.Number(written.span, value)
-    bracket = written.bracket if isinstance(written, s.Group) else "("
-    return s.Group(written.span, bracket, tuple(s.Number(written.span, item) for item in value))
-
-
 def format_value(value: Value) -> str:
     """Return a number, or a list of them, as text."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
@@ -178,7 +181,7 @@ def format_value(value: Value) -> str:
 
 
 Facts = Mapping[str, s.FactOf]
-Literals = Mapping[str, s.Syntax]  # the values of numbers, by name
+Literals = Mapping[str, s.Syntax]  # the values of numbers, by name; a fact may have the name of a number
 T = TypeVar("T")
 
 
@@ -197,47 +200,28 @@ def remembered(kind: str, name: str, parts: tuple[Any, ...], make: Callable[[], 
     return found
 
 
-def facts_of_files(files: Iterable[tuple[s.FactOf, ...]], literals: Literals) -> dict[str, s.FactOf]:
+def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s.FactOf]:
     """Return the facts of some files, each with numbers and earlier facts written out.
 
     A fact may use the facts above it. A fact that overrides another is declared at the position of the first.
-    Raises DplcError for a fact that means nothing.
+    Raises DplcError for a fact that means nothing, or that overrides a fact with another signature.
     """
-    found: dict[str, s.FactOf] = {}
-    every = _overridden(fact for file in files for fact in file)
-    for place, declared in enumerate(every):
-        name, words = declared.name, words_in(declared.value)
-        if name in found:
-            notes = (f"first at {line_of(found[name].span)}",)
-            hint = f"choose another name; `override fact {name}(..)` replaces it"
-            raise DplcError(f"fact `{name}` is declared twice", declared.span, notes, hint)
-        late = {fact.name for fact in every[place:]}.intersection(words)  # itself, and facts below it
-        told = (declared, late, *asked_of(words, found, literals))
-        found[name] = remembered("fact", name, told, partial(_written, declared, late, found, literals))
-    return found
-
-
-def _overridden(declared: Iterable[s.FactOf]) -> list[s.FactOf]:
-    """Return the facts in force, each at the position of its first declaration.
-
-    Raises DplcError if a fact overrides nothing, or if its signature differs from that of the fact that it overrides.
-    """
-    kept: list[s.FactOf] = []
-    known: dict[str, s.FactOf] = {}
-    for fact in declared:
-        if not fact.override:
-            kept.append(fact)
-            known.setdefault(fact.name, fact)
-            continue
-        refuse_override("fact", fact, known, "")
-        earlier = known[fact.name]
-        if _sorts(fact) != _sorts(earlier):
+    declared: dict[str, s.FactOf] = {}
+    for fact in facts:
+        name, earlier = fact.name, declared.get(fact.name)
+        refuse_override("fact", fact, declared, f"choose another name; `override fact {name}(..)` replaces it")
+        if earlier is not None and _sorts(fact) != _sorts(earlier):
             note = f"it is {_signature(earlier)}, at {line_of(earlier.span)}"
-            what = f"`override fact {fact.name}` is {_signature(fact)}: rules that ask it would not fit"
+            what = f"`override fact {name}` is {_signature(fact)}: rules that ask it would not fit"
             raise DplcError(what, fact.span, (note,), "give it the same parameters and the same result")
-        kept = [fact if one is earlier else one for one in kept]
-        known[fact.name] = fact
-    return kept
+        declared[name] = fact
+    found: dict[str, s.FactOf] = {}
+    for name, fact in declared.items():
+        words = words_in(fact.value)
+        late = (declared.keys() - found.keys()).intersection(words)  # itself, and facts below it
+        told = (fact, late, *asked_of(words, found, literals))
+        found[name] = remembered("fact", name, told, partial(_written, fact, late, found, literals))
+    return found
 
 
 def _sorts(fact: s.FactOf) -> list[str | None]:
@@ -250,7 +234,7 @@ def _signature(fact: s.FactOf) -> str:
 
 def asked_of(words: Iterable[str], facts: Facts, literals: Literals) -> list[s.Syntax]:
     """Return the facts and the numbers that words name."""
-    return [found for word in words if (found := facts.get(word) or literals.get(word)) is not None]
+    return [found for word in words for found in (facts.get(word), literals.get(word)) if found is not None]
 
 
 def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: Literals) -> s.FactOf:
@@ -270,8 +254,8 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
         if sort.strip("[]") not in READABLE:
             notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
             raise DplcError(f"fact `{name}`: unknown sort `{sort}`", at, notes, did_you_mean(sort, READABLE))
-    for asked in walk(declared.value):
-        if isinstance(asked, s.Apply) and asked.fn in late:
+    for asked in calls(declared.value):
+        if asked.fn in late:
             who, hint = f"`{asked.fn}`, which stands below it", "put the one that is asked first"
             if asked.fn == name:
                 who, hint = "itself", "it has to be an expression of what it is given"
@@ -291,13 +275,13 @@ def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
     """
 
     def written(node: Any) -> Any:
-        if node.__class__ is s.NameOf:
-            literal = literals.get(node.text)
-            return node if literal is None else replace(literal, span=node.span)
-        if node.__class__ is str or node.__class__ in LEAVES:
-            return node
         node = rebuilt(node, written)
-        return _answer(node, facts[node.fn]) if isinstance(node, s.Apply) and node.fn in facts else node
+        match node:
+            case s.NameOf(text=name) if name in literals:
+                return replace(literals[name], span=node.span)
+            case s.Apply(fn=name) if name in facts:
+                return _answer(node, facts[name])
+        return node
 
     return written(value)
 

@@ -171,10 +171,9 @@ class RuleSet:
             replace(file, without=tuple(replace(line, name=self.plain(line.name)) for line in file.without))
             for file in given
         )
-        self.numbers = numbers_of(self.in_force(file.numbers) for file in given)
+        self.numbers = numbers_of(self.in_force(number for file in given for number in file.numbers))
         self._literals = {name: number.literal for name, number in self.numbers.items()}
-        self.facts = facts_of_files((self.in_force(file.facts) for file in given), self._literals)
-        self._words = {*self.numbers, *self.facts}
+        self.facts = facts_of_files(self.in_force(fact for file in given for fact in file.facts), self._literals)
         self.rules: dict[str, Rule] = {}
         self.written: dict[str, Rule] = {}  # those that read numbers or query such facts, as written
         self._add(given)
@@ -254,12 +253,12 @@ class RuleSet:
         if rule.override:  # the replacement is in the pass of what it replaces
             rule = replace(rule, file=self.rules[rule.name].file)
         self.written.pop(rule.name, None)
-        if not self._words.isdisjoint(rule.words):
+        asked = asked_of(rule.words, self.facts, self._literals)
+        if asked:
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
-            told = (rule, *asked_of(rule.words, self.facts, self._literals))
-            rule = remembered("rule", rule.name, told, partial(self._with_policy, rule))
+            rule = remembered("rule", rule.name, (rule, *asked), partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
     def _with_policy(self, rule: Rule) -> Rule:
@@ -313,7 +312,7 @@ def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
 
 def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     name, head, level = declared.name, declared.span, declared.level
-    match, rewrite = _pattern_and_template(declared, f"rule `{name}`")
+    _check_order(declared)
     if level not in LEVELS:
         at = head.source.line(head.line).rfind(level)
         span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
@@ -324,17 +323,18 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
             hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
             what = f"rule `{name}`: unknown attribute `@{attribute}`"
             raise DplcError(what, _place_of(attribute, head), (), hint)
+    clauses: Any = declared.clauses
+    match, *between, rewrite = clauses
     return Rule(
-        name, level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match,
-        tuple(c for c in declared.clauses if isinstance(c, s.LetClause | s.PickClause | s.Guard)),
-        rewrite, declared.examples, declared.override, family, declared.words, declared.written, declared.covers,
-        device=declared.device,
+        name, level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match.body,
+        tuple(between), rewrite.body, declared.examples, declared.override, family, declared.words, declared.written,
+        declared.covers, device=declared.device,
     )  # fmt: skip
 
 
-def _pattern_and_template(declared: s.Rule, rule: str) -> Iterator[s.Nodes]:
-    """Yield what the pattern and the template say. Raises DplcError unless there is one of each, around all else."""
-    clauses = declared.written or declared.clauses
+def _check_order(declared: s.Rule) -> None:
+    """Raise DplcError unless a rule has one pattern and one template, around all else."""
+    rule, clauses = f"rule `{declared.name}`", declared.written or declared.clauses
     kinds = [type(clause) for clause in clauses]
     for kind, part in PARTS.items():
         word = kind.__name__.lower()
@@ -349,8 +349,6 @@ def _pattern_and_template(declared: s.Rule, rule: str) -> Iterator[s.Nodes]:
             where = "below `rewrite`" if place > last else "above `match`"
             hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
             raise DplcError(f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}", clause.span, (), hint)
-    for kind in PARTS:
-        yield from (clause.body for clause in declared.clauses if isinstance(clause, kind))
 
 
 def _place_of(attribute: str, head: Span) -> Span:
@@ -538,8 +536,8 @@ def policy_of(rules: RuleSet) -> Policy:
 
 @lru_cache(maxsize=32)
 def _policy(changed: Overridden) -> Policy:
-    values = {name: number.value for name, number in numbers_of(file.numbers for file in built_in_files()).items()}
-    return Policy(**{**values, **dict(changed)})
+    numbers = numbers_of(number for file in built_in_files() for number in file.numbers)
+    return Policy(**{name: number.value for name, number in numbers.items()} | dict(changed))
 
 
 def overridden(numbers: Numbers) -> Overridden:
