@@ -8,21 +8,18 @@ message points there. `rules show` prints the original text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ...ir import expr as e
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.monoid_texts import NAMES
-from ...ir.monoids import Monoid, monoid
 from ...ir.names import unused
-from ...ir.substitute import substitute
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ...ir.text.print_statements import print_expr
 from ...ir.text.syntax import words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, steps
@@ -30,6 +27,15 @@ from .typed_slots import children, is_variable, names, rebuilt, substituted, wal
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
+
+
+Block = Callable[[s.Nodes], Iterable[s.Syntax]]
+
+
+def block_changed(node: s.Syntax, change: Block) -> s.Syntax:
+    """Return a statement with the block in it, if it has one, changed."""
+    body: Any = getattr(node, "body", None)
+    return replace(node, body=tuple(change(body))) if body else node  # type: ignore[call-arg]
 
 
 Declared = eq.GuardGroup | eq.StatementForm  # what the rules of a file share
@@ -77,47 +83,29 @@ def _word(name: str, span: Span, behind: str = r"\b") -> Span:
 
 # `p = fold online over [n, q] of x into (m, l) scaling o`: one more chunk in the running form of a softmax.
 #
-# The recurrence is that of the monoid. The leading part (the running maximum) combines with the chunk, over the lanes
-# that share it. Everything that was multiplied by the earlier factor is scaled. The elements are added with the weight
-# that the monoid lifts them to, relative to the new leading part. `p` is that weight.
-
-
-BASE = "base"  # of a monoid's definitions: what its elements are compared with
+# The recurrence is that of the monoid `online`, the only one that is a sum relative to its leading part. The leading
+# part (the running maximum) combines with the chunk, over the lanes that share it. Everything that was multiplied by
+# the earlier factor is scaled. The elements are added with the weight that the monoid lifts them to, relative to the
+# new leading part. `p` is that weight.
 
 
 # One chunk: `m` and `s` are the parts, `x` the elements, `o0` .. what else is scaled. Without lanes, `c` is `x` and
 # `total` is `p`.
 CHUNK = """\
-    c <- {leading}(c, x)                        # lanes
-    Combine(c, {leading}, over=lanes)
-    top = {leading}(m, c)
-    base = {base}
-    gap = {gap}
-    fix = {factor}(gap)
-    m <- {leading}(m, top)
-    below = {below}
-    p = {weight}(below)
-    total <- {total}(total, p)                  # lanes
-    Combine(total, {total}, over=lanes)
+    c <- maximum(c, x)                          # lanes
+    Combine(c, maximum, over=lanes)
+    top = maximum(m, c)
+    base = where(equal(top, -inf), 0.0, top)
+    gap = subtract(m, base)
+    fix = exp(gap)
+    m <- maximum(m, top)
+    below = subtract(x, base)
+    p = exp(below)
+    total <- add(total, p)                      # lanes
+    Combine(total, add, over=lanes)
     Scale(s, fix)
-    s <- {total}(s, total)
+    s <- add(s, total)
 """
-
-
-def recurrence(one: Monoid) -> dict[str, str] | None:
-    """Return the functions and expressions of CHUNK, or None for a monoid that is not a sum relative to its lead."""
-    lift: dict[str, Any] = {definition.dst: definition.val for definition in one.lift}  # type: ignore[attr-defined]
-    combine: dict[str, Any] = {definition.dst: definition.val for definition in one.combine}  # type: ignore[attr-defined]
-    if len(one.parts) != 2 or BASE not in lift.keys() & combine.keys():
-        return None
-    (m, total), factor, weight = one.parts, combine[one.parts[1]].args[0].args[1], lift[one.parts[1]].args[0]
-    said = {
-        "base": substitute(combine[BASE], {m: e.Var("top")}),
-        "gap": substitute(combine[factor.args[0].name], {f"{m}1": e.Var(m)}),
-        "below": lift[weight.args[0].name],
-    }
-    functions = {"leading": combine[m].fn, "total": combine[total].fn, "factor": factor.fn, "weight": weight.fn}
-    return functions | {name: print_expr(value) for name, value in said.items()}
 
 
 def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
@@ -126,11 +114,7 @@ def without_folds(rule: s.Rule, body: s.Nodes) -> s.Nodes:
 
     def block(statements: s.Nodes) -> Iterator[s.Syntax]:
         for node in statements:
-            inner: Any = getattr(node, "body", None)
-            if isinstance(node, eq.FoldAssign):
-                yield from _steps(node, taken)
-            else:
-                yield replace(node, body=tuple(block(inner))) if inner else node  # type: ignore[call-arg]
+            yield from _steps(node, taken) if isinstance(node, eq.FoldAssign) else (block_changed(node, block),)
 
     return tuple(block(body))
 
@@ -143,20 +127,16 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     at, name, lanes = node.span, node.monoid, node.lanes
     if name not in NAMES:
         raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
-    one = monoid(name)
-    form = recurrence(one)
-    if form is None:
-        known = " or ".join(f"`{other}`" for other in NAMES if recurrence(monoid(other)) is not None)
-        notes = (f"such is {known}: its sum is scaled when the leading part changes",)
+    if name != "online":
+        notes = ("such is `online`: its sum is scaled when the leading part changes",)
         raise DplcError(f"`{name}` is not a sum relative to a leading part", at, notes)
-    if len(node.parts) != len(one.parts):
-        what = f"`{name}` has {len(one.parts)} parts, {', '.join(one.parts)}; this names {len(node.parts)}"
-        raise DplcError(what, at)
+    if len(node.parts) != 2:
+        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at)
     scaled = {f"o{n}": other for n, other in enumerate(node.scaled)}
-    given = {**dict(zip(one.parts, node.parts, strict=True)), one.operands[0]: node.value, **scaled}
+    given = {"m": node.parts[0], "s": node.parts[1], "x": node.value, **scaled}
     lines = [line for line in CHUNK.splitlines() if lanes is not None or "lanes" not in line]
     lines += [f"    Scale({other}, fix)" for other in scaled]
-    new = ["top", BASE, "gap", "fix", "below"]
+    new = ["top", "base", "gap", "fix", "below"]
     if isinstance(node.target, s.NameOf):
         given["p"] = node.target
     else:
@@ -171,7 +151,7 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
         given[word] = s.NameOf(at, free)
     if lanes is None:
         given |= {"c": node.value, "total": given["p"]}
-    (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""]).format(**form)))
+    (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""])))
     return substituted(located(read.body, at), given, words=False)  # type: ignore[attr-defined, no-any-return]
 
 
@@ -196,7 +176,7 @@ _WORDS: dict[type, str] = {
 
 
 class Shared:
-    """The forms and the groups of guards of one file. A form may hold those above it."""
+    """The forms and the groups of guards of one file. A form may hold those above it. unused: by no rule so far."""
 
     def __init__(self, declared: Iterable[Declared]):
         self.known: dict[tuple[str, str], Any] = {}
@@ -213,17 +193,16 @@ class Shared:
             if isinstance(one, eq.StatementForm):
                 one = replace(one, body=self.written_out(one.body))
             self.known[key] = self.unused[key] = one
-            _check_shared(one, _body(one))
+            _check_shared(one)
 
     def written_out(self, nodes: s.Nodes) -> s.Nodes:
         """Return clauses or statements with what a form or a group says in the place of its name."""
         made: list[s.Syntax] = []
         for node in nodes:
-            body: Any = getattr(node, "body", None)
             if isinstance(node, eq.UseForm | eq.UseGuards):
                 made += self._asked(_WORDS[type(node)], node.call)
             else:
-                made.append(replace(node, body=self.written_out(body)) if body else node)  # type: ignore[call-arg]
+                made.append(block_changed(node, self.written_out))
         return tuple(made)
 
     def _asked(self, word: str, call: s.Apply) -> s.Nodes:
@@ -238,21 +217,12 @@ class Shared:
             what = f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}"
             raise DplcError(what, call.span)
         self.unused.pop((word, call.fn), None)
-        return substituted(_body(found), dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
-
-    def finish(self) -> None:
-        """Raise DplcError for a declaration that no rule of the file names."""
-        for (word, name), declared in self.unused.items():
-            raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
+        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
 
 
-def _body(declared: Declared) -> s.Nodes:
-    return declared.guards if isinstance(declared, eq.GuardGroup) else declared.body
-
-
-def _check_shared(declared: Declared, body: s.Nodes) -> None:
+def _check_shared(declared: Declared) -> None:
     """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
-    given = list(names(declared.parameters))
+    given, body = list(names(declared.parameters)), declared.body
     if isinstance(declared, eq.StatementForm):
         read = {part for node in walk(body) for part in children(node) if isinstance(part, str)}
         unread = f"no statement of `form {declared.name}` says"
@@ -288,52 +258,45 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
         elif isinstance(clause, s.Match):
             for name in names(clause.body):
                 taken.setdefault(name.text, name.span)
-    used: set[str] = set()
 
-    def written(node: Any, known: dict[str, s.Syntax]) -> Any:
-        if isinstance(node, s.NameOf) and node.text in known:
-            used.add(node.text)
-            return known[node.text]
-        if isinstance(node, tuple):
-            return tuple(block(node, dict(known)))
-        return rebuilt(node, lambda part: written(part, known))
-
-    def block(statements: s.Nodes, known: dict[str, s.Syntax]) -> Iterator[s.Syntax]:
-        own: list[eq.LetStatement] = []
-        for node in statements:
+    def block(statements: s.Nodes) -> Iterator[s.Syntax]:
+        own: list[str] = []
+        while statements:
+            node, statements = statements[0], statements[1:]
             if not isinstance(node, eq.LetStatement):
-                yield written(node, known)
+                yield block_changed(node, block)
                 continue
             if node.name in taken:
                 raise DplcError(f"`{node.name}` is bound twice", node.span, (f"first in line {taken[node.name].line}",))
             taken[node.name] = node.span
-            known[node.name] = written(node.value, known)
-            if sum(1 for _ in walk(known[node.name])) > MOST:
+            own.append(node.name)
+            if sum(1 for _ in walk(node.value)) > MOST:
                 what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
                 raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
-            own.append(node)
-        for node in own:
-            del taken[node.name]
-            if node.name not in used:
+            behind = substituted(statements, {node.name: node.value}, words=False)
+            if behind is statements:
                 hint = "it holds for the statements behind it in its block"
                 raise DplcError(f"`let {node.name}` is never used", node.span, (), hint)
+            statements = behind
+        for name in own:
+            del taken[name]
 
-    return tuple(block(body, {}))
+    return tuple(block(body))
 
 
 SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
 LEVELS = ("module", "loop", "tile")
 
 
-def elaborated(declarations: Iterable[s.Syntax]) -> s.Nodes:
+def elaborated(declarations: s.Nodes) -> s.Nodes:
     """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
-    written = tuple(declarations)
-    for one in written:
+    for one in declarations:
         refuse_words(one)
-    shared = Shared(one for one in written if isinstance(one, Declared))
-    kept = (one for one in written if not isinstance(one, Declared))
+    shared = Shared(one for one in declarations if isinstance(one, Declared))
+    kept = (one for one in declarations if not isinstance(one, Declared))
     found = tuple(_rule(one, shared) if isinstance(one, s.Rule) else one for one in kept)
-    shared.finish()
+    for (word, name), declared in shared.unused.items():
+        raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
     return found
 
 
@@ -343,7 +306,8 @@ def _rule(rule: s.Rule, shared: Shared) -> s.Rule:
     with in_rule(rule.name):
         written = shared.written_out(rule.clauses)
         words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
-        clauses, covers = _clauses(replace(rule, clauses=written))
+        each = tuple(one for clause in written for one in steps(clause))
+        clauses, covers = _clauses(replace(rule, clauses=each))
         return replace(rule, clauses=clauses, written=written, words=tuple(sorted(words)), covers=covers)
 
 
@@ -373,12 +337,9 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
             if type(node) in _PATTERNS_HAVE_NO:
                 raise DplcError(_PATTERNS_HAVE_NO[type(node)].format(node), node.span)
     for write_out in (without_lets, without_folds):
-        clauses = (
-            replace(clause, body=write_out(rule, clause.body)) if isinstance(clause, s.Rewrite) else clause
-            for clause in rule.clauses
-        )
+        write = partial(write_out, rule)
+        clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
         rule = replace(rule, clauses=tuple(clauses))
-    rule = replace(rule, clauses=tuple(one for clause in rule.clauses for one in steps(clause)))
     splits = Splits(rule)
     written: list[s.Syntax] = []
     for clause in rule.clauses:

@@ -133,7 +133,7 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.Rule: _declared,
     eq.GuardGroup: lambda node: [
         f"guards {node.name}({items(node.parameters)}):",
-        *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.guards)),
+        *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body)),
     ],
     eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)],
     s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],

@@ -48,7 +48,7 @@ class GuardGroup(Syntax):
     docs: tuple[str, ...]
     name: str
     parameters: tuple[Syntax, ...]
-    guards: tuple[Syntax, ...]
+    body: tuple[Syntax, ...]
 
 
 @syntax_node

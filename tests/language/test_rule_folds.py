@@ -1,17 +1,16 @@
-"""`fold` in a template: what it is written out as, from the monoid's own data, and one seeded mistake each."""
+"""`fold` in a template: what it is written out as, which is the monoid's recurrence, and one seeded mistake each."""
 
 from __future__ import annotations
 
 import pytest
 from broken_rules import change, report
 
-from dplc.engine.language.elaborate import recurrence
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import BUILT_IN, read_rules
+from dplc.engine.language.rule_files import rule_paths, rule_source
 from dplc.engine.language.spelling import block
 from dplc.ir.diagnostic import Source
-from dplc.ir.monoid_texts import NAMES
-from dplc.ir.monoids import monoid
+from dplc.ir.monoid_texts import NAMES, TEXTS
 
 FOLD = """\
 rule chunk on tile
@@ -63,23 +62,30 @@ def test_its_names_give_way_to_those_of_the_rule() -> None:
 
 
 def test_sums_relative_to_a_leading_part_have_a_recurrence() -> None:
-    assert [name for name in NAMES if recurrence(monoid(name)) is not None] == ["online"]
+    what = "is not a sum relative to a leading part"
+    assert [name for name in NAMES if what not in report(change(FOLD, "fold online", f"fold {name}"))] == ["online"]
+
+
+def test_the_recurrence_is_that_of_this_definition() -> None:
+    """Whoever changes the monoid changes what a fold is written out as."""
+    assert TEXTS["online"][2:] == (
+        "m = x\nbase = where(equal(m, -inf), 0.0, m)\nd = subtract(x, base)\ns = multiply(exp(d), v)",
+        "m = maximum(m1, m2)\nbase = where(equal(m, -inf), 0.0, m)\na = subtract(m1, base)\n"
+        "b = subtract(m2, base)\ns = add(multiply(s1, exp(a)), multiply(s2, exp(b)))",
+    )
 
 
 def test_what_was_written_is_shown() -> None:
-    rule = read_rules(Source("rule.rw", FOLD)).rules[0]
-    assert format_rule(rule) == FOLD
+    assert format_rule(read_rules(Source("rule.rw", FOLD)).rules[0]) == FOLD
 
 
 def test_no_rule_of_ours_writes_the_recurrence() -> None:
-    by_hand = [
-        path.name
-        for path in (BUILT_IN / "tile").rglob("*.rw")
-        if not path.name.endswith(".examples.rw")
-        for rule in read_rules(Source(path.name, path.read_text())).rules
+    assert not [
+        rule.name
+        for path in rule_paths(BUILT_IN / "tile")
+        for rule in read_rules(rule_source(path)).rules
         if "Scale(" in format_rule(rule).split("\nexample")[0]
     ]
-    assert by_hand == []
 
 
 MISTAKES = [
