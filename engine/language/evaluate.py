@@ -93,14 +93,17 @@ class Fact:
 FACTS: dict[tuple[str, str], Fact] = {}  # (level, name): a fact may mean different things on different levels
 
 
-def fact(signature: str, levels: str = "torch tensor module loop tile kernel") -> Decorator:
-    """Register a function under a signature, for some levels."""
-    match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature)
-    assert match, signature
-    arguments = tuple(re.findall(r"[^\s,]+", match[2]))
+EVERYWHERE = "torch tensor module loop tile kernel"
+
+
+def fact(signature: str | None, levels: str = EVERYWHERE) -> Decorator:
+    """Register a function under a signature, None for that of its annotations, for some levels."""
 
     def register(function: Query) -> Query:
+        match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature or _signature(function))
+        assert match, signature
         doc, sited = (function.__doc__ or "").strip(), function.__code__.co_varnames[:1] == ("site",)
+        arguments = tuple(re.findall(r"[^\s,]+", match[2]))
         entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), doc, sited)
         facts_of.cache_clear()
         for level in entry.levels:
@@ -136,16 +139,12 @@ SORT_OF = {
 }  # fmt: skip
 
 
-def facts_on(levels: str) -> Decorator:
-    """Return a decorator that registers a function as a fact of some levels, with the sorts of its annotations."""
-
-    def register(function: Query) -> Query:
-        *given, result = [_sort(text) for name, text in function.__annotations__.items() if name != "site"]
-        if function.__code__.co_flags & inspect.CO_VARARGS:
-            given[-1] += "*"
-        return fact(f"{function.__name__}({', '.join(given)}) -> {result}", levels)(function)
-
-    return register
+def _signature(function: Query) -> str:
+    """Return the signature of a fact that its annotations say."""
+    *given, result = [_sort(text) for name, text in function.__annotations__.items() if name != "site"]
+    if function.__code__.co_flags & inspect.CO_VARARGS:
+        given[-1] += "*"
+    return f"{function.__name__}({', '.join(given)}) -> {result}"
 
 
 def _sort(annotation: str) -> str:
@@ -153,9 +152,9 @@ def _sort(annotation: str) -> str:
     return f"[{_sort(listed[1])}]" if listed else SORT_OF.get(annotation, "record")
 
 
-every_fact, statement_fact = facts_on("torch tensor module loop tile kernel"), facts_on("module loop tile")
-torch_fact, tensor_fact, module_fact = map(facts_on, ("torch", "tensor", "module"))
-tile_fact, kernel_fact = map(facts_on, ("tile", "kernel"))
+every_fact, statement_fact, torch_fact, tensor_fact, module_fact, tile_fact, kernel_fact = (
+    fact(None, levels) for levels in (EVERYWHERE, "module loop tile", "torch", "tensor", "module", "tile", "kernel")
+)
 
 
 @functools.cache  # every clause of every rule queries it
