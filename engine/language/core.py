@@ -201,13 +201,12 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
     """Return the values of a pattern or template on tensor by their names, in order; the last one is the root."""
     found: dict[str, ValueTerm] = {}
     for statement in block:
-        target = statement.target if isinstance(statement, s.Assign) else None
-        if isinstance(target, s.Subscript):
-            target = target.base
-        if not isinstance(statement, s.Assign) or not isinstance(target, s.NameOf):
-            raise DplcError("a rule on tensor has statements `name = value`", statement.span)
-        found[target.text] = term_of(statement.value)
-        for function in terms(found[target.text], FunctionTerm):
+        match statement:
+            case s.Assign(target=s.NameOf(text=name) | s.Subscript(base=s.NameOf(text=name)), value=value):
+                found[name] = term_of(value)
+            case _:
+                raise DplcError("a rule on tensor has statements `name = value`", statement.span)
+        for function in terms(found[name], FunctionTerm):
             arity = FUNCTIONS[function.fn].arity if function.known and not function.runs else len(function.operands)
             if len(function.operands) != arity:
                 raise DplcError(f"`{function.fn}` takes {arity} operands", function.span)
@@ -218,11 +217,11 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     """Return the axes between the brackets of left sides, by the value that has them."""
     found = {}
     for statement in block:
-        if isinstance(statement, s.Assign) and isinstance(statement.target, s.Subscript):
-            axes = tuple(axis_of(item, "on the left ") for item in statement.target.items)
-            base = statement.target.base
-            for target in base.items if isinstance(base, s.Group) else (base,):
-                found[getattr(target, "text", "")] = axes
+        match statement:
+            case s.Assign(target=s.Subscript(base=base, items=items)):
+                axes = tuple(axis_of(item, "on the left ") for item in items)
+                for target in base.items if isinstance(base, s.Group) else (base,):
+                    found[getattr(target, "text", "")] = axes
     return found
 
 
@@ -320,12 +319,11 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
     if fn in FORMS and (torch or fn != "place"):
         cls, kinds = _TERMS[fn]
-        if len(items) != len(kinds):
+        unread = torch and fn == "Stacked" and not isinstance(bare(given), s.Subscript)
+        if len(items) != len(kinds) or unread:
             raise DplcError(f"write `{FORMS[fn]}`", node.span)
         if torch or fn != "Stacked":
             fields = [term_of(item, torch) if kind == "x" else item for kind, item in zip(kinds, items, strict=True)]
-            if fn == "Stacked" and not isinstance(fields[1], ReadTerm):
-                raise DplcError(f"write `{FORMS[fn]}`", node.span)
             term: ValueTerm = cls(node, *fields)
             return term
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.syntax import words_in
-from .evaluate import CONSTANTS, FACTS, MISTAKES, RESERVED, Expressions
+from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
 from .typed_slots import calls, is_variable, names, rebuilt, substituted
 
@@ -92,18 +92,10 @@ def numbers_of(numbers: Iterable[s.NumberOf]) -> dict[str, PolicyNumber]:
     return found
 
 
-def refuse_variables(what: str, span: Span, bound: set[str], numbers: Numbers) -> None:
-    """Raise DplcError if something binds a variable with the name of a number."""
-    for name in sorted(bound & numbers.keys()):
-        note = f"it is declared at {numbers[name].location}"
-        told = f"{what}: `{name}` is a number of the policy, and no variable"
-        raise DplcError(told, span, (note,), "choose another name for the variable")
-
-
 def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
     name = declared.name
     refuse_override("number", declared, known, f"write `override number {name} = ..` to replace it")
-    if not NAME.fullmatch(name) or name in RESERVED or name in CONSTANTS:
+    if not NAME.fullmatch(name) or name in RESERVED:
         what = f"`{name}` is not a name of a number: two words or more in lower case, joined by `_`"
         raise DplcError(what, declared.span, (), "variables of rules have short names; these say what they are for")
     if name not in known and not (declared.reason or "").strip():

@@ -59,10 +59,11 @@ def refuse_words(declared: s.Syntax) -> None:
 def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:
     """Yield the names that one node defines, each with its span."""
     match node:
-        case s.Parameter() | s.LetClause() | s.PickClause() | eq.LetStatement() | eq.SplitPart():
+        case (
+            s.Parameter() | s.LetClause() | s.PickClause() | s.CaptureStatement() | s.InsideBlock()
+            | eq.LetStatement() | eq.SplitPart()
+        ):  # fmt: skip
             yield node.name, node.span
-        case s.CaptureStatement() | s.InsideBlock():
-            yield node.name, _word(node.name, node.span)
         case s.Comprehension(variable=str(name)) | s.Arm(variable=str(name)):
             yield name, _word(name, node.span, r"(?:(?<=\bfor )|(?<=\bchoose ))")
         case s.EachBlock():
@@ -190,8 +191,7 @@ class Shared:
             for item in one.parameters:
                 if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
                     raise DplcError(f"the parameters of `{word}` are names, each once", item.span)
-            if isinstance(one, eq.StatementForm):
-                one = replace(one, body=self.written_out(one.body))
+            one = replace(one, body=self.written_out(one.body))
             self.known[key] = self.unused[key] = one
             _check_shared(one)
 

@@ -14,18 +14,14 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir import expr as e
-from ...ir.atoms import ATOMS
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
-from ...ir.dtypes import DTYPES
 from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
-from ...ir.loop import LOOP_ROLES
-from ...ir.monoid_texts import NAMES as MONOIDS
 from ...ir.node import Node
 from ...ir.sizes import at_the_hints, compared, decided, has_sizes, hinted, leaves_out
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
-from ...ir.tile import AXIS_ROLES, VIAS
+from ...ir.text.read_statements import CLOSED
 
 Environment = dict[str, Any]
 Query = Callable[..., Any]
@@ -174,19 +170,16 @@ def facts_of(level: str) -> dict[str, Fact]:
 
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
-CLOSED = frozenset((*AXIS_ROLES, *LOOP_ROLES, *VIAS))
-RESERVED = CLOSED.union(DTYPES, ("f64",), FUNCTIONS, MONOIDS, ATOMS)
+RESERVED = frozenset[str]().union(*CLOSED.values())
 
 
 _COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
-_OF_WHOLE_NUMBERS = {  # most queries of rules: they contain no open name
-    "+": operator.add, "-": operator.sub, "*": operator.mul,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-_CONNECTIVES = {"and": (e.both, False), "or": (e.either, True)}  # the truth of the left side that decides
+# Most calculations of rules: they contain no open name.
+_OF_WHOLE_NUMBERS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_ROLES_AND_TRANSPORTS = frozenset((*CLOSED["Role"], *CLOSED["Via"]))
 _SIZED = frozenset((e.Size, e.Sum, e.Binary))
 _PLAIN = s.Number | s.Text | str  # operators and the names of fields among them
 
@@ -279,8 +272,8 @@ class Expressions:
     # ---- operators
     def _operation(self, node: s.Operation) -> Closure:
         a, b, op = self.compile(node.a), self.compile(node.b), node.op
-        if op in _CONNECTIVES:
-            return _connective(a, b, *_CONNECTIVES[op])
+        if op in ("and", "or"):
+            return _connective(a, b, e.OPERATORS[op], decisive=op == "or")
         if op in ("in", "not in"):
             within = op == "in"
             return lambda env: (a(env) in b(env)) is within
@@ -319,7 +312,7 @@ class Expressions:
                 if isinstance(other, Node):
                     raise NotComputed("a name is compared with a text: never equal", name.span)
             if symbolic:  # roles and transports are some of a few names, and no numbers that a program computes
-                closed = any(x.__class__ is e.Var and x.name in CLOSED for x in (left, right))
+                closed = any(x.__class__ is e.Var and x.name in _ROLES_AND_TRANSPORTS for x in (left, right))
                 if not closed and (isinstance(left, Node) or isinstance(right, Node)):
                     return e.compare(op, left, right)
             elif (
@@ -333,7 +326,7 @@ class Expressions:
         return equal
 
     def _comparison(self, op: str, a: Closure, b: Closure) -> Closure:
-        symbolic, whole = self.symbolic, _OF_WHOLE_NUMBERS[op]
+        symbolic, whole = self.symbolic, e.COMPARISONS[op]
 
         def compare(env: Environment) -> Any:
             left, right = a(env), b(env)
@@ -356,12 +349,9 @@ class Expressions:
 
     # ---- collections
     def _group(self, node: s.Group) -> Closure:
-        if (
-            node.bracket == "("
-            and len(node.items) == 1
-            and not isinstance(node.items[0], (s.Run, s.AxisItem, s.Keyword))
-        ):
-            return self.compile(node.items[0])
+        match node:
+            case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem | s.Keyword):
+                return self.compile(item)
         items = self.compile_all(node.items)
         return items if node.bracket != "{" else lambda env: tuple(dict.fromkeys(items(env)))
 
@@ -499,6 +489,8 @@ class Expressions:
 
 
 def _connective(a: Closure, b: Closure, combine: Callable[[Any, Any], Any], decisive: bool) -> Closure:
+    """Return the closure of `and` or `or`. decisive: the truth of the left side that decides."""
+
     def connected(env: Environment) -> Any:
         left = a(env)
         if left.__class__ is not bool and isinstance(left, Node):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from .rule import Rule
-from .rule_files import within_limits
+from .rule_files import TOKEN, within_limits
 from .spelling import INDENT, SUM, block, expression, items, statement
 from .typed_slots import plain, rebuilt
 
@@ -49,7 +48,7 @@ def _docs(node: Any) -> list[str]:
 
 def _declared(node: s.Rule) -> list[str]:
     parts = sorted((*node.clauses, *node.examples), key=lambda part: part.span.line)
-    return _rule(node, node.attributes, node.rows, parts)
+    return _rule(node, (attribute.text for attribute in node.attributes), node.rows, parts)
 
 
 def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Iterable[s.Syntax]) -> list[str]:
@@ -125,8 +124,7 @@ def _example(node: Any) -> list[str]:
 
 
 def _edits(edits: Iterable[eq.Edit]) -> list[str]:
-    said = ((edit.before, ", ".join(f'"{text}"' for text in edit.after)) for edit in edits)
-    return [f'{INDENT}"{before}" => {after}' for before, after in said]
+    return [f'{INDENT}"{edit.before}" => ' + ", ".join(f'"{text}"' for text in edit.after) for edit in edits]
 
 
 _LINES: dict[type, Callable[[Any], list[str]]] = {
@@ -165,9 +163,6 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
 #
 # A logical line is one that the parser reads: brackets may span lines, and an `else` may be below its guard. The
 # canonical text has as many logical lines in the same order, so comments keep their positions without a second parser.
-
-
-_TOKEN = re.compile(r'(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)|(?P<comment>#.*)')
 
 
 @dataclass
@@ -242,7 +237,7 @@ def _break(line: str, lead: str) -> int:
     """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
     opened, place = line.startswith(lead), 0  # a line that continues is in brackets
     depth = 0
-    for token in _TOKEN.finditer(line):
+    for token in TOKEN.finditer(line):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
         if token.lastgroup == "comma" and (depth > 0 or opened) and len(lead) < token.end() <= WIDTH:
             place = token.end()
@@ -258,7 +253,7 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
     remarks: list[str] = []
     depth = 0
     for line in text.splitlines():
-        tokens = [] if line.strip().startswith("##") else list(_TOKEN.finditer(line))  # documentation is code
+        tokens = [] if line.strip().startswith("##") else list(TOKEN.finditer(line))  # documentation is code
         end = next((token.start() for token in tokens if token.lastgroup == "comment"), len(line))
         code, comment = line[:end].strip(), line[end:].rstrip()
         remark = comment and _lead(line) + comment

@@ -31,7 +31,6 @@ from .definitions import (
     line_of,
     numbers_of,
     refuse_override,
-    refuse_variables,
     remembered,
 )
 from .elaborate import BINDERS, in_rule
@@ -39,13 +38,13 @@ from .evaluate import Expressions
 from .rule_files import (
     FURTHER,
     collections_paused,
-    further_examples,
     further_of,
     members,
     parse_rules,
     parse_stored,
     rule_paths,
     rule_source,
+    with_further,
 )
 from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
 
@@ -136,12 +135,12 @@ class RuleFile:
 
     source: Source
     stem: str
+    further: Source | None  # examples of its rules, in a file next to it
     rules: tuple[Rule, ...]
     pipelines: tuple[s.Pipeline, ...]
     without: tuple[s.Without, ...]
-    further: Source | None = None  # examples of its rules, in a file next to it
-    numbers: tuple[s.NumberOf, ...] = ()
-    facts: tuple[s.FactOf, ...] = ()
+    numbers: tuple[s.NumberOf, ...]
+    facts: tuple[s.FactOf, ...]
 
 
 def legal(rule: Rule) -> Rule:
@@ -236,9 +235,8 @@ class RuleSet:
 
     def _add(self, files: Iterable[RuleFile]) -> None:
         """Declare the rules of files, and determine the rules of each pass and the canonical rules."""
-        for file in files:
-            for rule in self.in_force(file.rules):
-                self._declare(rule)
+        for rule in self.in_force(rule for file in files for rule in file.rules):
+            self._declare(rule)
         self.passes: dict[str, tuple[Rule, ...]] = {}
         for rule in self.rules.values():
             if not rule.attributes & {"local", "canonical"}:
@@ -257,7 +255,10 @@ class RuleSet:
         if asked:
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
-            refuse_variables(f"rule `{rule.name}`", rule.span, {*bound, *words_in(rule.match)}, self.numbers)
+            for name in sorted(bound.union(words_in(rule.match)) & self.numbers.keys()):
+                what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
+                note = f"it is declared at {self.numbers[name].location}"
+                raise DplcError(what, rule.span, (note,), "choose another name for the variable")
             rule = remembered("rule", rule.name, (rule, *asked), partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
@@ -318,15 +319,15 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
         span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
         notes = (f"levels are {', '.join(LEVELS)}",)
         raise DplcError(f"rule `{name}`: unknown level `{level}`", span, notes, did_you_mean(level, LEVELS))
-    for attribute in declared.attributes:
+    attributes = {attribute.text: attribute.span for attribute in declared.attributes}
+    for attribute, span in attributes.items():
         if attribute not in ATTRIBUTES:
             hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
-            what = f"rule `{name}`: unknown attribute `@{attribute}`"
-            raise DplcError(what, _place_of(attribute, head), (), hint)
+            raise DplcError(f"rule `{name}`: unknown attribute `@{attribute}`", span, (), hint)
     clauses: Any = declared.clauses
     match, *between, rewrite = clauses
     return Rule(
-        name, level, stem, head, declared.docs, frozenset(declared.attributes), declared.parameters, match.body,
+        name, level, stem, head, declared.docs, frozenset(attributes), declared.parameters, match.body,
         tuple(between), rewrite.body, declared.examples, declared.override, family, declared.words, declared.written,
         declared.covers, device=declared.device,
     )  # fmt: skip
@@ -349,15 +350,6 @@ def _check_order(declared: s.Rule) -> None:
             where = "below `rewrite`" if place > last else "above `match`"
             hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
             raise DplcError(f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}", clause.span, (), hint)
-
-
-def _place_of(attribute: str, head: Span) -> Span:
-    """Return the span of an attribute above the head of its rule, or the head if the attribute is not there."""
-    for line in range(head.line - 1, 0, -1):
-        at = head.source.line(line).find(f"@{attribute}")
-        if at >= 0:
-            return Span(head.source, line, at, line, at + 1 + len(attribute))
-    return head
 
 
 def _refuse_device(declared: Any) -> None:
@@ -388,13 +380,13 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
     """
     stem = Path(source.name).stem
     found: dict[type, list[Any]] = {kind: [] for kind in (s.Rule, s.Pipeline, s.Without, s.NumberOf, s.FactOf)}
-    more = further_examples(further, parse) if further is not None else None
-    for declared in parse(source):
+    declarations = parse(source)
+    if further is not None:
+        declarations = with_further(declarations, further, parse)
+    for declared in declarations:
         if getattr(declared, "device", None) is not None:
             _refuse_device(declared)
         if isinstance(declared, s.Rule):
-            if more is not None:
-                declared = replace(declared, examples=more(declared))
             found[s.Rule] += [_rule(member, stem, family) for member, family in members(declared)]
         elif type(declared) in found:
             found[type(declared)].append(declared)
@@ -406,8 +398,7 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
             raise DplcError(what, declared.span)
         if isinstance(declared, s.Pipeline):
             found[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
-    rules, pipelines, without, numbers, facts = map(tuple, found.values())
-    return RuleFile(source, stem, rules, pipelines, without, further, numbers, facts)
+    return RuleFile(source, stem, further, *map(tuple, found.values()))
 
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "rules"

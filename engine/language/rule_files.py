@@ -10,10 +10,11 @@ import gc
 import inspect
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from .elaborate import elaborated, located
 from .spelling import INDENT, block
-from .typed_slots import children, parts, substituted
+from .typed_slots import children, parts, plain, substituted
 
 
 @contextmanager
@@ -50,8 +51,8 @@ SIZE = 256 * 1024  # characters in a file
 NESTING = 40  # brackets in brackets, blocks in blocks
 OPERATORS = 200  # in one line, brackets that span lines included
 
-_TOKEN = re.compile(
-    r'(?P<skip>#[^\n]*|"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n[ \t]*(?=[^\s#]))'
+TOKEN = re.compile(
+    r'(?P<comment>#.*)|(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n[ \t]*(?=[^\s#]))|(?P<comma>,)'
     r"|(?P<operator>\.(?!\.)|//|[-+*%^<>]|==|!=|\b(?:and|or|not|if|in)\b)"
 )
 
@@ -63,21 +64,17 @@ def within_limits(source: Source) -> Source:
         raise DplcError(what, hint="split it: a file is a pass")
     depth = operators = 0
     indents = [0]
-    for token in _TOKEN.finditer(source.text):
-        kind = token.lastgroup
-        if kind == "open":
-            depth, operators = depth + 1, operators + 1
-        elif kind == "close":
-            depth = max(depth - 1, 0)
-        elif kind == "operator":
-            operators += 1
-        elif kind == "line" and not depth:
-            operators = 0
-            width = len(token[0].expandtabs(8)) - 1
-            while width < indents[-1]:
-                indents.pop()
-            if width > indents[-1]:
-                indents.append(width)
+    for token in TOKEN.finditer(source.text):
+        match token.lastgroup:
+            case "open":
+                depth, operators = depth + 1, operators + 1
+            case "close":
+                depth = max(depth - 1, 0)
+            case "operator":
+                operators += 1
+            case "line" if not depth:
+                operators, width = 0, len(token[0].expandtabs(8)) - 1
+                indents = [*(outer for outer in indents if outer < width), width]
         if depth > NESTING or len(indents) > NESTING:
             raise DplcError(f"more than {NESTING} levels of nesting", _place(source, token.end() - 1))
         if operators > OPERATORS:
@@ -258,30 +255,31 @@ def _decoded(data: Any, source: Source) -> Any:
 FURTHER = ".examples.rw"
 
 
-def further_examples(source: Source, parse: Callable[[Source], s.Nodes]) -> Callable[[s.Rule], Sequence[s.Example]]:
-    """Return what adds the examples of a file to those of each rule of the rule file that it belongs to."""
-    rules: list[str] = []
+def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source], s.Nodes]) -> s.Nodes:
+    """Return the declarations of a rule file, whose rules have the examples of the file next to it as well."""
+    rules = [declared.name for declared in declarations if isinstance(declared, s.Rule)]
 
     @cache
-    def found() -> dict[str, tuple[s.Example | eq.VariedExample, ...]]:
-        found: dict[str, tuple[s.Example | eq.VariedExample, ...]] = {}
+    def further() -> dict[str, list[s.Example | eq.VariedExample]]:
+        found = defaultdict[str, list[s.Example | eq.VariedExample]](list)
         for declaration in parse(source):
             if not isinstance(declaration, s.ExamplesOf):
                 raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)
             name = declaration.rule
             if name not in rules:
                 beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
-                raise DplcError(
-                    f"there is no rule `{name}` in {beside}.rw", declaration.span, (), did_you_mean(name, rules)
-                )
-            found[name] = (*found.get(name, ()), *declaration.examples)
+                what = f"there is no rule `{name}` in {beside}.rw"
+                raise DplcError(what, declaration.span, (), did_you_mean(name, rules))
+            found[name] += declaration.examples
         return found
 
-    def examples_of(rule: s.Rule) -> Sequence[s.Example]:
-        rules.append(rule.name)
-        return Later(lambda: written_out((*rule.examples, *found().get(rule.name, ()))))
+    def examples(rule: s.Rule) -> Iterator[s.Example]:
+        return written_out((*rule.examples, *further().get(rule.name, ())))
 
-    return examples_of
+    return tuple(
+        replace(declared, examples=Later(partial(examples, declared))) if isinstance(declared, s.Rule) else declared
+        for declared in declarations
+    )
 
 
 # Paths and texts of rule files.
@@ -306,18 +304,16 @@ def rule_paths(folder_or_file: Path) -> tuple[Path, ...]:
 
 
 def rule_source(path: Path, name: str = "") -> Source:
-    """Return a rule file as a source: name is what messages call it, its path if none is given."""
-    return Source(name or str(path), read_text(path))
+    """Return a rule file as a source: name is what messages call it, its path if none is given.
 
-
-def read_text(path: Path) -> str:
-    """Return the text of a rule file. Raises DplcError, with a caret if the file is not UTF-8."""
+    Raises DplcError for a file that cannot be read, with a caret if it is not UTF-8.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise DplcError(f"cannot read {path}: {error.strerror}") from None
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return Source(name or str(path), data.decode("utf-8-sig").replace("\r\n", "\n"))
     except UnicodeDecodeError as error:
         source = Source(str(path), data.decode("utf-8", "replace"))
         place = _place(source, len(data[: error.start].decode("utf-8")))
@@ -333,11 +329,6 @@ def further_of(path: Path, name: str = "") -> Source | None:
 # Families of rules: one rule for each row of names.
 
 
-def _said(cell: Any, otherwise: Any) -> Any:
-    """Return the text of a name, or the value of a constant; `otherwise` for other syntax."""
-    return getattr(cell, "text", getattr(cell, "value", otherwise))
-
-
 def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     """Yield a rule, or the members of a family: `rule activation(T, fn) for (Exp, exp), (Tanh, tanh) on torch`.
 
@@ -347,7 +338,7 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
         yield declared, None
         return
     rows = [row.items if isinstance(row, s.Group) else (row,) for row in declared.rows]
-    words = [tuple(str(_said(cell, "row")) for cell in row) for row in rows]
+    words = [tuple(str(getattr(cell, "text", getattr(cell, "value", "row"))) for cell in row) for row in rows]
     most = max(map(len, words))
     told = next((n for n in range(1, most + 1) if len({row[:n] for row in words}) == len(words)), 1)
     given = [parameter.name for parameter in declared.parameters]
@@ -368,7 +359,7 @@ def _member(declared: s.Rule, told: Iterable[str], names: Mapping[str, s.Syntax]
         """Yield the examples of all members, and of this one: an example that says `(Op=Conv2d)` is of one."""
         for example in declared.examples:
             chosen = {item.name: item.value for item in example.arguments if item.name in names}
-            if all(_said(value, value) == _said(names[name], names[name]) for name, value in chosen.items()):
+            if all(plain(value) == plain(names[name]) for name, value in chosen.items()):
                 rest = tuple(item for item in example.arguments if item.name not in chosen)
                 yield from renamed((replace(example, arguments=rest),))
 

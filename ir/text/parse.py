@@ -370,7 +370,7 @@ class _Build(Transformer[Any, Any]):
     if_ = _node(s.IfBlock, _child)
     use_guards = _node(q.UseGuards, _child)
     use_form = _node(q.UseForm, _child, first=1)
-    attribute, after, before, first, last = map(_mark, ("attribute", "after", "before", "first", "last"))
+    after, before, first, last = map(_mark, ("after", "before", "first", "last"))
     parts = edits = type_tuple = block = _all
     reason = because_inline = one_sort = _only
 
@@ -382,6 +382,9 @@ class _Build(Transformer[Any, Any]):
     def place(self, token: Token) -> Span:
         line, column = token.line or 1, (token.column or 1) - 1
         return Span(self.source, line, column, line, column + len(token))
+
+    def named(self, token: Token) -> s.NameOf:
+        return s.NameOf(self.place(token), str(token))
 
     def join(self, first: s.Syntax, last: s.Syntax) -> Span:
         a, b = first.span, last.span
@@ -411,8 +414,12 @@ class _Build(Transformer[Any, Any]):
             words_in(tuple(x for x in parts if not isinstance(x, s.Match | s.Example))), device=_device(c),
         )  # fmt: skip
 
+    def attribute(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
+        name = self.named(c[0])
+        return ("attribute", replace(name, span=replace(name.span, column=name.span.column - 1)))  # with its `@`
+
     def of_device(self, meta: Any, c: list[Any]) -> tuple[str, s.NameOf]:
-        return ("device", s.NameOf(self.place(c[0]), str(c[0])))
+        return ("device", self.named(c[0]))
 
     def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
         return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-3]), c[-2], _device(c))
@@ -464,7 +471,7 @@ class _Build(Transformer[Any, Any]):
 
     def join_clause(self, meta: Any, c: list[Any]) -> q.JoinClause:
         *names, part = c
-        return q.JoinClause(self.span(meta), tuple(s.NameOf(self.place(x), str(x)) for x in names), (part,))
+        return q.JoinClause(self.span(meta), tuple(self.named(x) for x in names), (part,))
 
     def for_part(self, meta: Any, c: list[Any]) -> q.PartLoop:
         return q.PartLoop(self.place(c[0]), str(c[0]), _of(c, s.Syntax), c[-1])
@@ -496,7 +503,7 @@ class _Build(Transformer[Any, Any]):
         return s.SizeItem(self.span(meta), str(c[0]), low, high, 1 if multiple is None else multiple, hint)
 
     def param_run(self, meta: Any, c: list[Any]) -> s.Run:
-        return s.Run(self.span(meta), s.NameOf(self.place(c[0]), str(c[0])))
+        return s.Run(self.span(meta), self.named(c[0]))
 
     def run_stmt(self, meta: Any, c: list[Any]) -> s.RunStatement:
         return s.RunStatement(c[0].span, c[0], _of(c[1:], s.Syntax))
@@ -507,7 +514,7 @@ class _Build(Transformer[Any, Any]):
     assign_block = assign
 
     def typed_assign(self, meta: Any, c: list[Any]) -> s.Assign:
-        target = s.NameOf(self.place(c[0]), str(c[0]))
+        target = self.named(c[0])
         return s.Assign(self.join(target, c[2]), target, c[2], c[1] if isinstance(c[1], tuple) else (c[1],))
 
     def accumulate(self, meta: Any, c: list[Any]) -> s.AccumulateInto:

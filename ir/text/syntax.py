@@ -415,7 +415,7 @@ class Rule(Syntax):
     """
 
     docs: tuple[str, ...]
-    attributes: tuple[str, ...]
+    attributes: tuple[NameOf, ...]
     override: bool
     name: str
     parameters: tuple[Parameter, ...]
