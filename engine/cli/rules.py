@@ -21,7 +21,7 @@ from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
-from ..language.core import words_in
+from ..language.core import walk, words_in
 from ..language.definitions import format_value
 from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
@@ -30,7 +30,6 @@ from ..language.rule_files import rule_source
 from ..language.rule_scope import Finding
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
-from ..language.typed_slots import walk
 from ..rewrite.statements.compiled import CompiledRule
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.matcher import TermRuleWriter

@@ -20,7 +20,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED, STATEMENT_CLASSES, VALUE_CLASSES, owners, read_block
-from ...ir.text.syntax import words_in
+from ...ir.text.syntax import walk, words_in
 from . import core as s
 from .definitions import remembered
 from .elaborate import BINDERS
@@ -42,7 +42,7 @@ from .sorts import (
     told_of_a_word,
 )
 from .spelling import expression
-from .typed_slots import calls, every, is_variable, names, names_in, plain, targets, walk
+from .typed_slots import calls, every, is_variable, names, names_in, plain, targets
 
 Findings = Iterator[Finding]
 

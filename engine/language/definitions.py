@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
-from ...ir.text.syntax import words_in
+from ...ir.text.syntax import rebuilt, words_in
 from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import calls, is_variable, names, rebuilt, substituted
+from .typed_slots import calls, is_variable, names, substituted
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")

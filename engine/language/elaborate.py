@@ -20,10 +20,10 @@ from ...ir.names import unused
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ...ir.text.syntax import words_in
+from ...ir.text.syntax import children, rebuilt, walk, words_in
 from .sorts import kind_of_word, told_of_a_word
 from .splits import Splits, steps
-from .typed_slots import children, is_variable, names, rebuilt, substituted, walk
+from .typed_slots import is_variable, names, substituted
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.

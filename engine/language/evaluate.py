@@ -181,7 +181,6 @@ _ABSENT = object()
 _OF_WHOLE_NUMBERS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _ROLES_AND_TRANSPORTS = frozenset((*CLOSED["Role"], *CLOSED["Via"]))
 _SIZED = frozenset((e.Size, e.Sum, e.Binary))
-_PLAIN = s.Number | s.Text | str  # operators and the names of fields among them
 
 
 def _once_for_a_target(closure: Closure) -> Closure:
@@ -226,15 +225,18 @@ class Expressions:
             self._made[id(node)] = node, closure
         return closure
 
-    def _is_of_target(self, node: Any) -> bool:
+    def _is_of_target(self, value: s.Syntax) -> bool:
         """Return whether the value depends on the target alone: on no other variable and no site."""
-        if isinstance(node, s.NameOf):
-            return node.text == "target"
-        if isinstance(node, s.Apply) and (node.fn not in self.facts or self.facts[node.fn].sited):
-            return False
-        if isinstance(node, _COMPUTED):
-            return all(self._is_of_target(getattr(node, name)) for name in node.__match_args__[1:])
-        return all(map(self._is_of_target, node)) if isinstance(node, tuple) else isinstance(node, _PLAIN)
+        for node in s.walk(value):
+            if isinstance(node, s.NameOf):
+                known = node.text == "target"
+            elif isinstance(node, s.Apply):
+                known = node.fn in self.facts and not self.facts[node.fn].sited
+            else:
+                known = isinstance(node, _COMPUTED | s.Number | s.Text)
+            if not known:
+                return False
+        return True
 
     def compile_all(self, items: s.Nodes) -> Closure:
         """Return the tuple of the items' values; `xs..` is spliced."""

@@ -11,10 +11,11 @@ from ...ir.diagnostic import InternalError, Source
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
+from ...ir.text.syntax import rebuilt
 from .rule import Rule
 from .rule_files import TOKEN, within_limits
 from .spelling import INDENT, SUM, block, expression, items, statement
-from .typed_slots import plain, rebuilt
+from .typed_slots import plain
 
 REASONS = 48  # the column of `else`, where all guards of a rule are shorter
 FURTHEST = 72  # it moves on for longer ones, up to here

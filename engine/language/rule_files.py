@@ -24,9 +24,10 @@ from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
+from ...ir.text.syntax import children, parts
 from .elaborate import elaborated, located
 from .spelling import INDENT, block
-from .typed_slots import children, parts, plain, substituted
+from .typed_slots import plain, substituted
 
 
 @contextmanager

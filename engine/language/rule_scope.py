@@ -20,6 +20,7 @@ from ...ir.monoid_texts import PARTS
 from ...ir.node import Field, Node
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import Shape, listed, named, owners
+from ...ir.text.syntax import children
 from . import core as s
 from .evaluate import CONSTANTS, Fact, facts_of
 from .rule import Rule, RuleSet
@@ -49,7 +50,7 @@ from .sorts import (
     Sort,
     field_sort,
 )
-from .typed_slots import calls, children, is_variable, names, shape_of, targets
+from .typed_slots import calls, is_variable, names, shape_of, targets
 
 ERROR, WARNING = "error", "warning"
 

@@ -6,8 +6,7 @@ Matchers, templates and checks are made from shapes, so what a field means is sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
-from operator import attrgetter, is_not
+from dataclasses import replace
 from typing import Any
 
 from ...ir import loop
@@ -16,6 +15,7 @@ from ...ir.expr import Axis
 from ...ir.node import Node
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import READERS, VALUE_CLASSES, Shape, axis_shape, named, op_shape, owners
+from ...ir.text.syntax import children, rebuilt, walk
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED
 
@@ -55,22 +55,6 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
-
-
-def parts(cls: type) -> tuple[str, ...]:
-    """Return the fields of a class of syntax, except its span."""
-    return tuple(f.name for f in fields(cls) if f.name != "span")
-
-
-def children(node: s.Syntax) -> tuple[Any, ...]:
-    """Return the values of all fields of a node, except its span."""
-    read = _CHILDREN.get(node.__class__)
-    if read is None:  # of two names or more, it returns a tuple
-        read = _CHILDREN[node.__class__] = attrgetter("span", "span", *parts(node.__class__))
-    return read(node)[2:]
-
-
 def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
     stack, seen = [(node, hidden)], set[Any]()
@@ -88,32 +72,6 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
         elif isinstance(node, s.Syntax):
             seen.add((id(node), hidden))
             stack.extend([(part, hidden) for part in reversed(children(node))])
-
-
-def walk(value: Any) -> Iterator[Any]:
-    """Yield each syntax node below a node or a tuple once, itself first, in text order."""
-    stack, seen = [value], set[int]()
-    while stack:
-        node = stack.pop()
-        if node.__class__ is tuple:
-            stack.extend(reversed(node))
-        elif isinstance(node, s.Syntax) and id(node) not in seen:
-            seen.add(id(node))
-            yield node
-            stack.extend(reversed(children(node)))
-
-
-def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a tuple or a node with every part of it changed; itself where nothing has changed."""
-    if value.__class__ is tuple:
-        items = [change(item) for item in value]
-        return tuple(items) if any(map(is_not, items, value)) else value
-    if not isinstance(value, s.Syntax):
-        return value
-    before = children(value)
-    after = [change(part) for part in before]
-    cls: Any = value.__class__
-    return cls(value.span, *after) if any(map(is_not, after, before)) else value
 
 
 LEAVES = {s.Number, s.Text, bool, int, float, type(None)}

@@ -25,9 +25,10 @@ from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.programs import print_program, print_unit
 from ...ir.text.sizes import told_open
 from ..language import core as s
+from ..language.core import walk
 from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions
 from ..language.rule import Rule
-from ..language.typed_slots import names_in, shape_of, walk
+from ..language.typed_slots import names_in, shape_of
 from .statements.pattern import RuleExpressions
 
 RECENT = 64  # firings that are remembered

@@ -12,10 +12,10 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ..kernels.examples import TRIES, run_example, run_examples
 from ..language import core as s
+from ..language.core import children
 from ..language.rule import Rule, RuleSet
 from ..language.rule_scope import WARNING, Finding
 from ..language.spelling import expression
-from ..language.typed_slots import children
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
 from .outcome import RuleVerdict

@@ -22,6 +22,7 @@ from unittest import mock
 from ...ir.diagnostic import DplcError
 from ..language import core as s
 from ..language.check import load_facts, require
+from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every, walk
 from .meaning import baseline

@@ -43,7 +43,6 @@ from ..language.rule import (
 from ..language.rule_files import FURTHER, further_of, parse_rules
 from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
-from ..language.typed_slots import children
 from ..rewrite.statements.driver import Engine
 from . import reference
 from .reference import Word, WordField
@@ -118,7 +117,7 @@ def _moved(value: Any, source: Source, lines: int) -> Any:
         return tuple([_moved(item, source, lines) for item in value])
     if not isinstance(value, s.Syntax):
         return value
-    fields = [_moved(part, source, lines) for part in children(value)]
+    fields = [_moved(part, source, lines) for part in s.children(value)]
     return value.__class__(_span_moved(value.span, source, lines), *fields)
 
 

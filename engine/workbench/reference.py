@@ -33,7 +33,7 @@ from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language import core as s
 from ..language.check import load_facts
-from ..language.core import FORMS
+from ..language.core import FORMS, rebuilt
 from ..language.definitions import format_value
 from ..language.evaluate import FACTS
 from ..language.format import format_file, format_rule
@@ -41,7 +41,7 @@ from ..language.pipeline import pipelines
 from ..language.rule import LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
 from ..language.spelling import statement
-from ..language.typed_slots import every, is_variable, names_in, rebuilt
+from ..language.typed_slots import every, is_variable, names_in
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)

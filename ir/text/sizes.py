@@ -7,7 +7,7 @@ binds it to. So a program at a binding is read as if its author had written the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from ..diagnostic import DplcError, Span
@@ -109,15 +109,10 @@ class _Uses:
         self.sizes, self.binding = sizes, binding
 
     def __call__(self, node: Any) -> Any:
-        if node.__class__ is tuple:
-            return tuple(map(self, node))
-        if not isinstance(node, s.Syntax):
-            return node
         if isinstance(node, s.NameOf):
             return self._use(node) if node.text in self.sizes else node
         self._unshadowed(node)
-        changes = {f.name: self(getattr(node, f.name)) for f in fields(node) if f.name != "span"}
-        return replace(node, **changes)
+        return s.rebuilt(node, self)
 
     def _use(self, node: s.NameOf) -> s.Syntax:
         if self.binding is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 from ..diagnostic import Span
@@ -505,24 +506,53 @@ class Without(Syntax):
     pipeline: str | None = None
 
 
-# ---- names
+# ---- all of a tree
+
+
+_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+
+
+def parts(cls: type) -> tuple[str, ...]:
+    """Return the fields of a class of syntax, except its span."""
+    return tuple(field.name for field in fields(cls) if field.name != "span")
+
+
+def children(node: Syntax) -> tuple[Any, ...]:
+    """Return the values of all fields of a node, except its span."""
+    read = _CHILDREN.get(node.__class__)
+    if read is None:  # of two names or more, it returns a tuple
+        read = _CHILDREN[node.__class__] = attrgetter("span", "span", *parts(node.__class__))
+    return read(node)[2:]
+
+
+def walk(value: Any) -> Iterator[Any]:
+    """Yield each syntax node below a node or a tuple once, itself first, in text order."""
+    stack, seen = [value], set[int]()
+    while stack:
+        node = stack.pop()
+        if node.__class__ is tuple:
+            stack.extend(reversed(node))
+        elif isinstance(node, Syntax) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(reversed(children(node)))
+
+
+def rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a tuple or a node with every part of it changed; itself where nothing has changed."""
+    if value.__class__ is tuple:
+        items = [change(item) for item in value]
+        return tuple(items) if any(map(is_not, items, value)) else value
+    if not isinstance(value, Syntax):
+        return value
+    before = children(value)
+    after = [change(part) for part in before]
+    cls: Any = value.__class__
+    return cls(value.span, *after) if any(map(is_not, after, before)) else value
 
 
 def words_in(value: Any) -> tuple[str, ...]:
     """Return the names of several words that some syntax uses as expressions or calls, sorted."""
-    return tuple(sorted(set(_words(value))))
-
-
-def _words(value: Any) -> Iterator[str]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _words(item)
-    elif isinstance(value, NameOf):
-        if "_" in value.text[1:]:
-            yield value.text
-    elif isinstance(value, Syntax):
-        if isinstance(value, Apply) and "_" in value.fn[1:]:
-            yield value.fn
-        for field in fields(value):
-            if field.name != "span":
-                yield from _words(getattr(value, field.name))
+    named = (node for node in walk(value) if isinstance(node, Apply | NameOf))
+    words = {node.fn if isinstance(node, Apply) else node.text for node in named}
+    return tuple(sorted(word for word in words if "_" in word[1:]))

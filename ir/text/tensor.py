@@ -77,7 +77,7 @@ class _Reader:
     # ---- axes
     def _declare_axes(self) -> None:
         """Declare the axis of every `name:extent` of the text."""
-        for item in _walk(self.unit):
+        for item in s.walk(self.unit):
             if isinstance(item, s.AxisItem):
                 found = whole(item.extent)
                 if found is None or item.role is not None or item.dim is not None:
@@ -123,7 +123,7 @@ class _Reader:
     def _first_read(self, param: s.ParamItem) -> tuple[Axis, ...] | None:
         """Return the axes of the first read of an input at distinct axes with the extents of its dimensions."""
         extents = [_extent(d) for d in param.type.dims]
-        for node in _walk(self.unit.body):
+        for node in s.walk(self.unit.body):
             if not isinstance(node, s.Subscript) or not isinstance(node.base, s.NameOf) or node.base.text != param.name:
                 continue
             read = [self.axes.get(i.text) if isinstance(i, s.NameOf) else None for i in node.items]
@@ -311,18 +311,6 @@ def _typed(args: tuple[Any, ...]) -> tuple[Term, ...]:
     """Return operands, in which bare numbers have the dtype of the other operands."""
     met = tuple(dtype(x) for x in args if isinstance(x, Term) and x.__class__ is not Const)
     return tuple(x if isinstance(x, Term) else _literal(x, met) for x in args)
-
-
-def _walk(node: Any) -> Any:
-    """Yield the syntax nodes below a node, in text order."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from _walk(item)
-    elif isinstance(node, s.Syntax):
-        yield node
-        for name in node.__dataclass_fields__:
-            if name != "span":
-                yield from _walk(getattr(node, name))
 
 
 LINES = (Elementwise, Reduce, Fold, Case, Mat)

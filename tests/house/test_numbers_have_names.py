@@ -14,11 +14,10 @@ from dplc.codegen.kernel import MAX_THREADS_PER_BLOCK
 from dplc.codegen.target import Target
 from dplc.engine.cost import memory_model
 from dplc.engine.language.rule import built_in_files, load
-from dplc.engine.language.typed_slots import walk
 from dplc.ir.facts import layout, warp_accesses
 from dplc.ir.kernel import WARPGROUP
 from dplc.ir.text import syntax as s
-from dplc.ir.text.syntax import words_in
+from dplc.ir.text.syntax import walk, words_in
 from dplc.ir.verify import kernel as verify_kernel
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,10 +18,10 @@ from dplc.engine.language.check import check
 from dplc.engine.language.format import format_file, format_rule
 from dplc.engine.language.pipeline import pipelines
 from dplc.engine.language.rule import BUILT_IN, RuleSet, read_rules
-from dplc.engine.language.typed_slots import walk
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text import syntax as s
 from dplc.ir.text.parse import parse
+from dplc.ir.text.syntax import walk
 
 SEEDS = [RING, LINEAR, HOIST, *(path.read_text() for path in sorted(BUILT_IN.rglob("*.rw")))]
 TOKEN = re.compile(r"\w+|\n[ ]*|\s+|\.\.|:=|=>|<-|->|//|[^\w\s]")

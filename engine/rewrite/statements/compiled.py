@@ -17,10 +17,11 @@ from ....ir.program import Block, Kernel
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
 from ...language import core as s
+from ...language.core import children, walk
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
 from ...language.rule import PREFER, Rule, is_built_in
 from ...language.spelling import expression
-from ...language.typed_slots import children, every, walk
+from ...language.typed_slots import every
 from ..trace import Evidence, WeighedChoice, held
 from .pattern import Pattern, RuleExpressions, compile_pattern, free_names
 from .site import NAMES, Names, Path, Site, descended, places, splice

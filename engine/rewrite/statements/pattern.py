@@ -16,8 +16,9 @@ from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import Shape
 from ...language import core as s
+from ...language.core import walk
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
-from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of, walk
+from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
 from ..matcher import Matcher, Symbol, differs
 from .site import Context, holes
 

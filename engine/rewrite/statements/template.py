@@ -21,9 +21,10 @@ from ....ir.sizes import at_the_hints
 from ....ir.substitute import substitute
 from ....ir.text.read_statements import Shape, load_fields
 from ...language import core as s
+from ...language.core import walk
 from ...language.evaluate import MISTAKES, RESERVED, Closure, Environment, holds
 from ...language.rule import Rule
-from ...language.typed_slots import every, shape_of, walk
+from ...language.typed_slots import every, shape_of
 from ..trace import WeighedChoice, show, written
 from .pattern import RuleExpressions, coerce, compile_pattern, free_names, sticky
 from .site import NAMES, Names, Site
