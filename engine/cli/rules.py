@@ -17,12 +17,12 @@ from ...codegen.target import load_device
 from ...codegen.target import target as target_named
 from ...ir import schemas
 from ...ir.diagnostic import Diagnostics, DplcError, Source, Span, UsageError, did_you_mean
+from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
 from ..language.core import walk, words_in
-from ..language.definitions import format_value
 from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
@@ -102,7 +102,7 @@ def show_rule(flags: Flags) -> None:
     readers += [other for other, number in rules.numbers.items() if name in words_in(number.declared.value)]
     for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
         old = number.overrides
-        over = "" if old is None else f"# overrides {format_value(old.value)}, {old.location}\n"
+        over = "" if old is None else f"# overrides {print_value(old.value)}, {old.location}\n"
         read = f"# read by {', '.join(readers) or 'facts and searches only'}\n"
         print_text(f"# {number.location}\n{format_file([number.declared]).rstrip()}\n{over}{read}", "rw")
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
+from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import rebuilt, words_in
 from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
@@ -148,8 +149,8 @@ def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
         return value
     if given == kind.replace("float", "whole number"):
         return tuple(map(float, value)) if isinstance(value, tuple) else float(value)
-    what = f"number `{number.name}` is {kind}, and {format_value(value)} is {given}"
-    note = f"it is {format_value(original.value)} at {original.location}"
+    what = f"number `{number.name}` is {kind}, and {print_value(value)} is {given}"
+    note = f"it is {print_value(original.value)} at {original.location}"
     single = isinstance(original.value, tuple) and not isinstance(value, tuple)
     raise DplcError(what, number.value.span, (note,), f"a list of one is written `[{value}]`" if single else None)
 
@@ -159,11 +160,6 @@ def kind_of(value: Value) -> str:
     if isinstance(value, tuple):
         return f"a list of {'whole numbers' if all(item.__class__ is int for item in value) else 'floats'}"
     return "a whole number" if value.__class__ is int else "a float"
-
-
-def format_value(value: Value) -> str:
-    """Return a number, or a list of them, as text."""
-    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
 # Facts that are an expression: `fact tiles_of(axes: [axis]) -> int = ceildiv(product(extents(axes)), area_of_tile)`.

@@ -346,7 +346,7 @@ def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
         if isinstance(clause, eq.SplitClause | eq.JoinClause):
             written += splits.fresh_names(clause)
         elif isinstance(clause, s.Rewrite):
-            written.append(replace(clause, body=splits.block(clause.body)))
+            written.append(block_changed(clause, splits.block))
         else:
             written.append(splits.clause(clause) if splits.all else clause)
     splits.finish()

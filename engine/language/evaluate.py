@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import operator
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -392,7 +391,7 @@ class Expressions:
     def weighing(self, node: s.Chosen) -> Closure:
         """Return the closure of a `choose` that lists its (alternative, cost) pairs, in the order of the domain."""
         pair = s.Group(node.span, "(", (s.NameOf(node.span, node.costs.variable), node.costs.element))
-        pairs = self.compile(dataclasses.replace(node.costs, element=pair))
+        pairs = self.compile(replace(node.costs, element=pair))
 
         def weigh(env: Environment) -> Any:
             found = []

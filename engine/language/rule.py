@@ -20,7 +20,7 @@ from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
-from ...ir.text.syntax import words_in
+from ...ir.text.syntax import walk, words_in
 from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import (
     Numbers,
@@ -306,7 +306,7 @@ def _digest(text: str) -> str:
 
 def _numbered(pipelines: Iterable[s.Pipeline]) -> Iterator[str]:
     """Yield the passes that some pipelines write with a number."""
-    for entry in (entry for pipeline in pipelines for entry in pipeline.entries):
+    for entry in walk(pipelines):
         names = entry.names if isinstance(entry, s.OneOf) else (entry.rule,) if isinstance(entry, s.PassEntry) else ()
         yield from (name for name in names if pass_name(name) != name)
 

@@ -28,13 +28,13 @@ from ...ir.node import Field, walk
 from ...ir.program import Param, TensorType
 from ...ir.substitute import substitute
 from ...ir.text.parse import parse
+from ...ir.text.print_statements import print_value
 from ...ir.text.read_statements import owners
 from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language import core as s
 from ..language.check import load_facts
 from ..language.core import FORMS, rebuilt
-from ..language.definitions import format_value
 from ..language.evaluate import FACTS
 from ..language.format import format_file, format_rule
 from ..language.pipeline import pipelines
@@ -274,7 +274,7 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
     constants = made["constants.md"] = [f"# Constants\n\n{override}"]
     for name, constant in rules.numbers.items():
-        value, declared = format_value(constant.value), _code(format_file([constant.declared]))
+        value, declared = print_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
         if name in readers:
             constants.append(f"Read by {', '.join(map(_link, readers[name]))}.")
