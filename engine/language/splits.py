@@ -13,9 +13,10 @@ from ...ir.loop import LOOP_ROLES
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import ROLES
+from ...ir.text.syntax import children, rebuilt, walk
 from ...ir.tile import AXIS_ROLES
 from .spelling import expression
-from .typed_slots import calls, children, every, names, names_in, rebuilt, substituted, walk
+from .typed_slots import calls, every, names, names_in, substituted
 
 # `split i:M => i_o:ceildiv(M, BM)=BLOCK, i:BM=THREAD`: an axis or loop as digits of a mixed radix, outermost first.
 #

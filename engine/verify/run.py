@@ -24,7 +24,7 @@ from ..language import core as s
 from ..language.check import load_facts, require
 from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
-from ..language.typed_slots import every, walk
+from ..language.typed_slots import every
 from .meaning import baseline
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs import rules as proofs
