@@ -48,6 +48,7 @@ class RewriteStep:
     folded: tuple[Folded, ...] = ()  # of its template, in a trace
     operands: tuple[Any, ...] = ()  # of a torch op: the values of its tensors
     origin: str = ""  # of a torch op that a template made: the user's op
+    cleaned: tuple[str, ...] = ()  # canonical rules on statements that ran after it
 
 
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:

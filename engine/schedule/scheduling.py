@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, takewhile, zip_longest
+from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -34,7 +34,7 @@ from ..kernels.sharing import key_of_range, sizes_of
 from ..language.pipeline import PassStep
 from ..language.rule import RuleSet, policy
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Decide, FiringChoice, RuleSite, Shaped, run_pipeline, spot_at, spots
+from ..rewrite.statements.driver import Decide, RuleSite, Shaped, repeats, run_pipeline, spots
 from ..rewrite.statements.site import Site, unused
 from ..rewrite.trace import Firing, Remark, Trace
 from ..ruleset import Toolchain
@@ -283,10 +283,10 @@ def written(value: Any, numbers: Numbers) -> Any:
     return [written(item, numbers) for item in value] if isinstance(value, tuple | list) else value
 
 
-def decision(step: PassStep, choice: FiringChoice, numbers: Numbers) -> Decision:
-    """Return a choice in the form that the store keeps."""
-    values = {name: written(value, numbers) for name, value in choice.parameters.items()}
-    return Decision(step.label or step.name, choice.rule.rule.name, choice.where, values)
+def decision(step: PassStep, site: RuleSite, numbers: Numbers) -> Decision:
+    """Return a site whose parameters are chosen in the form that the store keeps."""
+    values = {name: written(value, numbers) for name, value in site.parameters.items()}
+    return Decision(step.label, site.rule, site.where, values)
 
 
 def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleSite | None:
@@ -298,7 +298,7 @@ def chosen(spot: RuleSite, values: Mapping[str, Any], numbers: Numbers) -> RuleS
         return (value for value in site.open.values if written(value, numbers) == wanted)
 
     found = spot.filled(recorded)
-    if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.choice.parameters.items()):
+    if found is None or any(written(v, numbers) != values.get(n, v) for n, v in found.parameters.items()):
         return None
     return found
 
@@ -337,17 +337,17 @@ def _replayed(
         if untiled(program):
             return None
         waiting = schedule if other_sizes else takewhile(lambda one: one.step == step.label, schedule[done:])
-        for place, decision in enumerate(one for one in waiting if one.step == step.label):
-            own = spot_at(engine, step, decision.rule, program, target, decision.site)
-            others = spots(engine, step, program, target) if other_sizes else ()
-            sites = (spot for spot in chain((own,), others) if spot is not None and spot.rule == decision.rule)
-            legal = (found for spot in sites if (found := chosen(spot, decision.parameters, numbers)) is not None)
-            if (found := next(legal, None)) is not None:
-                program, done = fired(step, found.choice, scheduler.trace), done + 1
+        for number, decision in enumerate(one for one in waiting if one.step == step.label):
+            places = (decision.site, None) if other_sizes else (decision.site,)
+            sites = (
+                spot for place in places for spot in spots(engine, step, program, target, None, decision.rule, place)
+            )
+            if found := next(filter(None, (chosen(spot, decision.parameters, numbers) for spot in sites)), None):
+                program, done = fired(step, found, scheduler.trace), done + 1
             elif not other_sizes:
                 what = f"the remembered schedule does not fit: `{decision.rule}` cannot fire at {decision.site}"
                 raise DplcError(what, notes=(f"parameters {decision.parameters}",), hint="tune the kernel again")
-            elif place and not any("repeat" in rule.attributes for rule in step.rules):
+            elif number and not repeats(step):
                 break
             else:
                 return engine.fire(step, program, target, trace=scheduler.trace)
@@ -357,16 +357,13 @@ def _replayed(
     return scheduler.passes("tile", program, shaped, decide), done
 
 
-def fired(step: PassStep, choice: FiringChoice, trace: Trace | None) -> Program:
-    """Return the program after a choice, which the trace records."""
-    made = choice.apply()
+def fired(step: PassStep, site: RuleSite, trace: Trace | None) -> Program:
+    """Return the program after a firing, which the trace records."""
+    program, made = site.fire()
     if trace is not None:
-        before = tuple(kernel for kernel in choice.program if kernel not in made)
-        after = tuple(kernel for kernel in made if kernel not in choice.program)
-        rule = choice.rule.rule
-        where = (step.shown(rule), rule.name, rule.location, choice.kernel, choice.where)
-        trace.add(Firing(trace.prefix, *where, choice.parameters, before, after))
-    return made
+        where = (step.shown(made.rule), site.rule, made.rule.location, site.kernel, site.where)
+        trace.add(Firing(trace.prefix, *where, site.parameters, made.before, made.after))
+    return program
 
 
 # ---- Schedules out of the store, for a compile: of this very kernel, else of the same kernel at the nearest sizes.

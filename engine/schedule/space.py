@@ -25,7 +25,7 @@ from ...ir.sizes import Binding, hints, sizes_in
 from ...ir.substitute import with_sizes
 from ..kernels.sharing import key
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import FiringChoice, RuleSite, spot_at, spots
+from ..rewrite.statements.driver import PassRun, RuleSite, repeats, spots
 from ..ruleset import Toolchain
 from ..store.store import Decision, Schedule, digest
 from .scheduling import Scheduler, cuda_of, decision, estimated_registers, numbers_of, untiled, written
@@ -198,25 +198,24 @@ class Space:
         if token == SKIP:
             return self._advance(self._moved(state, state.program, 1, False), (), SKIP)
         spot = self._nearest(state, token)[0] if isinstance(token, Fire) else None
-        if spot is not None and (program := spot.choice.apply()) != state.program:
+        if spot is not None and (program := spot.apply()) != state.program:
             again = self._repeats(state) and state.firing + 1 < FIRINGS
             moved = self._moved(state, program, 0 if again else len(program) - len(state.program) + 1)
-            return self._advance(moved, (self._decision(state, spot.choice),), self.token(spot))
+            return self._advance(moved, (self._decision(state, spot),), self.token(spot))
         return self._advance(*self.by_default(state))
 
     def _default(self, state: State) -> tuple[State, Schedule]:
         """Run the pass in this kernel in the default order; return the state after it, and the firings."""
-        step = self.steps[state.step]
-        program, made, log = self.engine.fire_at(step, state.program, state.number, self.target)
-        choices = (FiringChoice(self.engine, rule, before, match, self.target) for rule, match, before in log)
-        decisions = tuple(self._decision(state, choice) for choice in choices)
-        return self._moved(state, program, max(made, 1), bool(log)), decisions
+        run = PassRun(self.engine, self.steps[state.step], self.target)
+        program, kernels = run.kernel(state.program, state.number)
+        decisions = tuple(self._decision(state, site) for site in run.log)
+        return self._moved(state, program, kernels, bool(decisions)), decisions
 
-    def _decision(self, state: State, choice: FiringChoice) -> Decision:
-        return decision(self.steps[state.step], choice, self.numbers)
+    def _decision(self, state: State, site: RuleSite) -> Decision:
+        return decision(self.steps[state.step], site, self.numbers)
 
     def _repeats(self, state: State) -> bool:
-        return self.engine.compiled(self.steps[state.step]).repeat
+        return repeats(self.steps[state.step])
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:
@@ -233,7 +232,8 @@ class Space:
             domains[spot.open.name] = tuple(map(self.plain, spot.open.values))
             return self.ordered(spot, wanted)
 
-        found = spot_at(self.engine, self.steps[state.step], fire.rule, state.program, self.target, fire.where)
+        at = spots(self.engine, self.steps[state.step], state.program, self.target, None, fire.rule, fire.where)
+        found = next(at, None)
         return found and found.filled(order), domains
 
     def plain(self, value: Any) -> Any:
@@ -249,7 +249,7 @@ class Space:
 
     def token(self, spot: RuleSite) -> Fire:
         """Return a spot as a token, with the values that are chosen."""
-        return self.fire_of(Decision("", spot.rule, spot.where, spot.choice.parameters))
+        return self.fire_of(Decision("", spot.rule, spot.where, spot.parameters))
 
     def fire_of(self, made: Decision) -> Fire:
         """Return a decision as a token."""

@@ -4,7 +4,7 @@ import pytest
 from trial import TARGET, block, engine, fire, plain, refusal, text
 
 from dplc.engine.language.evaluate import FACTS, fact
-from dplc.engine.rewrite.statements.driver import choices, find
+from dplc.engine.rewrite.statements.driver import choices
 from dplc.ir.diagnostic import DplcError
 
 ASKED: list[str] = []
@@ -210,9 +210,9 @@ def test_every_legal_rule_site_and_parameter_is_a_choice():
     assert [c.key for c in choices(made, "r", program, TARGET, {"U": 4})] == ["r@0/0(U=4)", "r@0/1(U=4)"]
     assert list(choices(made, "r", program, TARGET, without=frozenset(["example"]))) == []
     assert found[2].kernel == "example" and found[2].parameters == {"U": 2}
-    again = find(made, "r", program, TARGET, found[2].key)
-    assert again is not None and again.apply() == found[2].apply() != found[1].apply()
-    assert find(made, "r", program, TARGET, "r@0/9(U=2)") is None
+    again = {c.key: c for c in choices(made, "r", program, TARGET)}
+    assert again[found[2].key].apply() == found[2].apply() != found[1].apply()
+    assert "r@0/9(U=2)" not in again
 
 
 def test_choices_are_lazy():

@@ -10,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,7 +28,7 @@ from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
 from ..trace import Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
 from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
-from .site import below
+from .site import Site, below
 
 # Invariants after every rewrite, cheap enough for a check after each firing of a test.
 
@@ -78,18 +77,12 @@ STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there 
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Settings = Mapping[str, Pinned]  # rule -> parameter -> value
-Fired = tuple[CompiledRule, Match, Program]  # the program of the match
-
-
 Attempt = tuple[CompiledRule, Pinned, Evidence | None]  # a rule with its pinned values
 
 
-@dataclass(frozen=True)
-class CompiledPass:
-    """The rules of a pass, compiled, with the values that are given to them; whether it fires again and again."""
-
-    rules: tuple[tuple[CompiledRule, Pinned], ...]
-    repeat: bool
+def repeats(step: PassStep) -> bool:
+    """Return whether a pass fires again and again."""
+    return any("repeat" in rule.attributes for rule in step.rules)
 
 
 class Engine:
@@ -100,15 +93,14 @@ class Engine:
     """
 
     def __init__(self, rules: RuleSet, pins: Settings | None = None, check: bool = False):
-        self.rules, self.check = rules, check
-        self._compiled: dict[str, CompiledRule] = {}
+        self.rules, self.pins, self.check = rules, dict(pins or {}), check
+        self._compiled = functools.cache(lambda name: compiled_rule(rules.rule(name), rules.locals))
         self._own = object()  # identifies this engine where a kernel remembers which ones found it canonical
         own = [self.rule(rule) for rule in rules.canonical if rule.level in LEVELS]
         self._canonical: list[list[Attempt]] = [
-            [(rule, {}, None) for rule in own if (rule.rule.level == "kernel") is lowered] for lowered in (False, True)
+            [(rule, NO_PINS, None) for rule in own if (rule.rule.level == "kernel") is lowered]
+            for lowered in (False, True)
         ]
-        self._steps = weakref.WeakKeyDictionary[PassStep, CompiledPass]()
-        self.pins = dict(pins or {})
         for name, values in self.pins.items():
             rule = self.rule(name)
             for parameter in values:
@@ -119,11 +111,7 @@ class Engine:
     # ---- rules
     def rule(self, rule: Rule | str) -> CompiledRule:
         """Return the compiled form of a rule."""
-        name = rule if isinstance(rule, str) else rule.name
-        found = self._compiled.get(name)
-        if found is None:
-            found = self._compiled[name] = compiled_rule(self.rules.rule(name), self.rules.locals)
-        return found
+        return self._compiled(rule if isinstance(rule, str) else rule.name)
 
     def step(self, name: str, parameters: Pinned = NO_PINS) -> PassStep:
         """Return the pass of this name, or of one rule. Raises DplcError with the closest name."""
@@ -136,15 +124,6 @@ class Engine:
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
         """Return the values that the pipeline and the user give to this rule."""
         return {**step.parameters, **self.pins.get(rule.rule.name, {})}
-
-    def compiled(self, step: PassStep) -> CompiledPass:
-        """Return the compiled form of a pass, compiled when it first runs."""
-        found = self._steps.get(step)
-        if found is None:
-            given = tuple((rule, self.pinned(rule, step)) for rule in map(self.rule, step.rules))
-            repeat = any("repeat" in rule.attributes for rule in step.rules)
-            found = self._steps[step] = CompiledPass(given, repeat)
-        return found
 
     # ---- sites
     def sites(
@@ -171,23 +150,10 @@ class Engine:
         """Run one pass. done: names of kernels to leave alone; those that fired are added."""
         if isinstance(step, str):
             step = self.step(step, parameters)
-        rules = self.compiled(step)
-        if trace is None and not any(rule.possible(kernel) for kernel in program for rule, _ in rules.rules):
-            return program
-        return _Run(self, step, rules, target, trace, set() if done is None else done).over(program)
+        return PassRun(self, step, target, trace, set() if done is None else done).over(program)
 
-    def fire_at(
-        self, step: PassStep, program: Program, number: int, target: Target
-    ) -> tuple[Program, int, tuple[Fired, ...]]:
-        """Run one pass in one kernel. Returns the program, the number of resulting kernels, and the firings."""
-        run = _Run(self, step, self.compiled(step), target)
-        made, kernels = run.kernel(program, number)
-        return made, kernels, tuple(run.log)
-
-    def rewrite(
-        self, rule: Rule | str, program: Program, match: Match, target: Target
-    ) -> tuple[Program, tuple[str, ...]]:
-        """Return the program after one firing, canonical again, and the canonical rules that ran."""
+    def rewrite(self, rule: Rule | str, program: Program, match: Match, target: Target) -> tuple[Program, RewriteStep]:
+        """Return the program after one firing, canonical again, and the kernels that changed."""
         compiled = self.rule(rule)
         rule = compiled.rule
         try:
@@ -198,24 +164,28 @@ class Engine:
             why = str(error) or type(error).__name__
             place = rule.rewrite[0] if rule.rewrite else rule
             raise DplcError(f"rule `{rule.name}`: its template cannot be built here: {why}", place.span) from error
-        log: list[str] = []
-        changed = range(match.kernels.start, match.kernels.stop + len(made) - len(program))
-        for number in changed:
-            made = self._normal_kernel(made, number, target, rule.level, log)
-        for kernel in made[changed.start : changed.stop] if self.check or compiled.checked else ():
+        start, end = match.kernels.start, match.kernels.stop
+        changed = slice(start, end + len(made) - len(program))
+        cleaned: list[str] = []
+        for number in range(start, changed.stop):
+            made, steps = self._normal_kernel(made, number, target, rule.level)
+            cleaned += [step.rule.name for step in steps]
+        for kernel in made[changed] if self.check or compiled.checked else ():
             if wrong := wellformed(kernel):
                 what = f"rule `{rule.name}` gives a program that is not well formed: {wrong}"
                 raise DplcError(what, rule.span, (f"in kernel `{kernel.name}`",))
-        return made, tuple(log)
+        return made, RewriteStep(rule, program[start:end], made[changed], cleaned=tuple(cleaned))
 
     # ---- canonical form
     def normal(self, program: Program, target: Target, level: str = "tile") -> Program:
         """Return the canonical form of every kernel."""
         for number in range(len(program)):
-            program = self._normal_kernel(program, number, target, level, [])
+            program, _ = self._normal_kernel(program, number, target, level)
         return program
 
-    def _normal_kernel(self, program: Program, number: int, target: Target, level: str, log: list[str]) -> Program:
+    def _normal_kernel(
+        self, program: Program, number: int, target: Target, level: str
+    ) -> tuple[Program, list[RewriteStep]]:
         """Apply canonical rules to one kernel, cached per kernel: they may read only their kernel and the target."""
         key, steps = (self._own, target, level == "kernel"), list[RewriteStep]()
         while key not in _canonical_by(program[number]):
@@ -225,12 +195,11 @@ class Engine:
                 made = rule.rewrite(program, match)
                 if made[number] is not program[number]:
                     steps.append(RewriteStep(rule.rule, program[number : number + 1], made[number : number + 1]))
-                    log.append(rule.rule.name)
                     program = made
                     break
             else:
                 _canonical_by(program[number]).add(key)
-        return program
+        return program, steps
 
 
 def _attempts(
@@ -250,41 +219,44 @@ def _canonical_by(kernel: Kernel) -> set[Any]:
 
 
 @dataclass
-class _Run:
-    """One pass over one program."""
+class PassRun:
+    """One pass over one program.
+
+    done: the kernels in which it fired, by name; log: the sites where it did; told: what sizes left open.
+    """
 
     engine: Engine
     step: PassStep
-    compiled: CompiledPass
     target: Target
     trace: Trace | None = None
     done: set[str] = field(default_factory=set)
-    log: list[Fired] = field(default_factory=list)
-    told: set[tuple[str, str]] = field(default_factory=set)  # what sizes left open, by kernel
+    log: list[RuleSite] = field(default_factory=list)
+    told: set[LeftOpen] = field(default_factory=set)
 
     def over(self, program: Program) -> Program:
+        """Run the pass in every kernel that is not done from the start."""
         skip = frozenset(self.done)
-        again = self.compiled.repeat and any(rule.level == "module" for rule in self.step.rules)
+        again = repeats(self.step) and any(rule.level == "module" for rule in self.step.rules)
         for _ in range(REPEAT_FUEL if again else 1):  # a pattern over several kernels may match earlier now
             before, number = program, 0
             while number < len(program):
+                kernels = 1
                 if program[number].name not in skip:
-                    program, made = self.kernel(program, number)
-                    number += max(made, 1)
-                    continue
-                if self.trace is not None:
+                    program, kernels = self.kernel(program, number)
+                elif self.trace is not None:
                     reason = f"another pass of `one of {self.step.group}` fired"
                     self.skipped(self.trace, self.step.rules[0], program[number].name, reason)
-                number += 1
+                number += kernels
             if program is before:
                 break
         return program
 
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
         """Fire the first rule that matches a kernel (repeatedly with @repeat). Also returns the number of kernels."""
-        first, steps = program[number], list[RewriteStep]()
+        first, steps, traced = program[number], list[RewriteStep](), self.trace is not None
+        given = [(rule, self.engine.pinned(rule, self.step)) for rule in map(self.engine.rule, self.step.rules)]
         while number < len(program):
-            rules = [(*rule, None if self.trace is None else Evidence()) for rule in self.compiled.rules]
+            rules = [(*rule, Evidence() if traced else None) for rule in given]
             fired = self.once(program, number, rules)
             if self.trace is not None:
                 self.tell(self.trace, first.name, rules, fired is None and not steps)
@@ -293,42 +265,34 @@ class _Run:
             program, step = fired
             steps.append(step)
             self.done.update(kernel.name for kernel in step.after)
-            if not self.compiled.repeat:
+            if not repeats(self.step):
                 return program, len(step.after)
             if len(steps) >= REPEAT_FUEL and len(steps) >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
-                what = f"pass `{self.label}` does not stop after {len(steps)} firings in kernel `{first.name}`"
+                what = f"pass `{self.step.label}` does not stop after {len(steps)} firings in kernel `{first.name}`"
                 raise endless(what, steps)
         return program, 1
 
     def once(self, program: Program, number: int, rules: Iterable[Attempt]) -> tuple[Program, RewriteStep] | None:
         """Return the program after the first firing, and the kernels that it changed; None if nothing fires."""
         for rule, match, seen in _attempts(rules, program, number, self.target):
-            new, cleaned = self.engine.rewrite(rule.rule, program, match, self.target)
-            end = number + len(match.kernels)
-            step = RewriteStep(rule.rule, program[number:end], new[number : end + len(new) - len(program)])
+            new, step = self.engine.rewrite(rule.rule, program, match, self.target)
             if step.before != step.after:
-                self.log.append((rule, match, program))
+                self.log.append(RuleSite(self.engine, rule, match, NO_PINS))
                 if self.trace is not None:
-                    self.trace.add(self.firing(self.trace.prefix, rule, match, step, cleaned))
+                    self.fired(self.trace, rule, match, step)
                 return new, step
             if seen is not None:
                 seen.unchanged(rule.rule)
         return None
 
     # ---- events of the trace
-    @property
-    def label(self) -> str:
-        return self.step.label or self.step.name
-
-    def firing(
-        self, prefix: str, compiled: CompiledRule, match: Match, step: RewriteStep, cleaned: tuple[str, ...]
-    ) -> Firing:
+    def fired(self, trace: Trace, compiled: CompiledRule, match: Match, step: RewriteStep) -> None:
         rule, env = compiled.rule, match.env
-        return Firing(
-            prefix, self.step.shown(rule), rule.name, rule.location, step.before[0].name, match.where,
-            {name: env[name] for name in compiled.parameters if name in env}, step.before, step.after, cleaned,
+        trace.add(Firing(
+            trace.prefix, self.step.shown(rule), rule.name, rule.location, step.before[0].name, match.where,
+            {name: env[name] for name in compiled.parameters if name in env}, step.before, step.after, step.cleaned,
             compiled.weighed(env), env, held=functools.partial(compiled.held, env),
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def skipped(self, trace: Trace, rule: Rule, unit: str, reason: Refusal | str) -> None:
         trace.add(Skip(trace.prefix, self.step.shown(rule), rule.name, unit, reason))
@@ -336,10 +300,11 @@ class _Run:
     def tell(self, trace: Trace, unit: str, rules: Iterable[Attempt], idle: bool) -> None:
         """Tell what sizes left undecided, once for each kernel and pass; if no rule fired, the nearest refusal."""
         seen = [(rule.rule, evidence) for rule, _, evidence in rules if evidence is not None]
-        for line in dict.fromkeys(line for _, evidence in seen for line in evidence.left_open):
-            if (unit, line) not in self.told:
-                self.told.add((unit, line))
-                trace.add(LeftOpen(trace.prefix, self.label, unit, line))
+        for text in (text for _, evidence in seen for text in evidence.left_open):
+            event = LeftOpen(trace.prefix, self.step.label, unit, text)
+            if event not in self.told:
+                self.told.add(event)
+                trace.add(event)
         reasons = [evidence.best(rule) for rule, evidence in seen] if idle else []
         best = max(reasons, key=lambda refusal: refusal.depth, default=None)
         for reason in reasons:  # rules that the user names are reported in any case
@@ -377,13 +342,11 @@ def run_pipeline(
 
 def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) -> None:
     """Write down that a pass changed kernels. A kernel that it split off has been through all that its parent was."""
-    named = {kernel.name for kernel in before}
-    parent = ""
+    named, parent = {kernel.name for kernel in before}, ""
     for kernel in reversed(after):  # templates write what is split off before the kernel that keeps the name
-        inherited = [] if kernel.name in named else shaped.get(parent, [])
         parent = kernel.name if kernel.name in named else parent
         if kernel not in before:
-            labels = shaped.setdefault(kernel.name, list(inherited))
+            labels = shaped.setdefault(kernel.name, [*shaped.get(parent, ())])
             labels += [label] if labels[-1:] != [label] else []
 
 
@@ -413,19 +376,27 @@ def names_of(step: PassStep) -> set[str]:
 
 # The space of a pass: every legal (rule, site, parameters), lazily, preferred or not.
 #
-# A `FiringChoice` is complete. A `RuleSite` is a rule at a site with open parameters. Its first parameter costs the
-# preceding clauses, one value costs the following clauses, and the other values cost nothing.
+# The first parameter of a rule at a site costs the preceding clauses, one value costs the following clauses, and the
+# other values cost nothing.
 
 
 @dataclass(frozen=True, slots=True)
-class FiringChoice:
-    """One way to fire. It holds the program that it was found in: apply it or drop it."""
+class RuleSite:
+    """A rule at a site: a way to fire, once all parameters are chosen. It holds its program: apply it or drop it.
+
+    pinned: the values that parameters are given. open: the parameter to choose next, None once all are chosen.
+    """
 
     engine: Engine
-    rule: CompiledRule
-    program: Program
+    compiled: CompiledRule
     match: Match
-    target: Target
+    pinned: Pinned
+    open: OpenChoice | None = None
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule."""
+        return self.compiled.rule.name
 
     @property
     def where(self) -> str:
@@ -434,57 +405,57 @@ class FiringChoice:
     @property
     def kernel(self) -> str:
         """The kernel that it changes (the first of them, on a module)."""
-        return self.program[self.match.kernels.start].name
+        return self._site.program[self.match.kernels.start].name
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The values of what there was to choose: parameters and picks."""
-        return {name: self.match.env[name] for name in self.rule.chosen if name in self.match.env}
-
-    @property
-    def key(self) -> str:
-        """Text `rule@site(parameters)`, which identifies a recorded choice."""
-        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
-        return f"{self.rule.rule.name}@{self.where}({values})"
-
-    def apply(self) -> Program:
-        """Return the program after this firing, canonical again."""
-        return self.engine.rewrite(self.rule.rule, self.program, self.match, self.target)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class RuleSite:
-    """A rule at a site. open: the parameter to choose next, None once all are chosen. It holds its program."""
-
-    choice: FiringChoice
-    open: OpenChoice | None
-    pinned: Pinned
-
-    @property
-    def rule(self) -> str:
-        return self.choice.rule.rule.name
-
-    @property
-    def where(self) -> str:
-        return self.choice.where
+        return {name: self.match.env[name] for name in self.compiled.chosen if name in self.match.env}
 
     @property
     def default(self) -> Any:
         """The value that the open parameter would have by itself; None if it has none."""
         assert self.open is not None
         try:
-            return self.choice.rule.decisions[True].default(self.open.step, self.open.env)
+            return self.compiled.decisions[True].default(self.open.step, self.open.env)
         except (Undecided, *MISTAKES):
             return None
+
+    @property
+    def _site(self) -> Site:
+        return self.match.env["@site"]  # type: ignore[no-any-return]
+
+    @property
+    def key(self) -> str:
+        """Text `rule@site(parameters)`, which identifies a recorded choice."""
+        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
+        return f"{self.rule}@{self.where}({values})"
+
+    def fire(self) -> tuple[Program, RewriteStep]:
+        """Return the program after this firing, canonical again, and the kernels that changed."""
+        return self.engine.rewrite(self.rule, self._site.program, self.match, self._site.target)
+
+    def apply(self) -> Program:
+        """Return the program after this firing."""
+        return self.fire()[0]
+
+    def decided(self, env: Environment, position: int = 0) -> RuleSite | None:
+        """Return the site after the clauses up to the next open parameter; None if one of them refuses."""
+        found = self.compiled.decisions[True].advance(env, self.pinned, None, position)
+        if found is None:
+            return None
+        known, opened = (found.env, found) if isinstance(found, OpenChoice) else (found, None)
+        match = dataclasses.replace(self.match, env=known)
+        return dataclasses.replace(self, match=match, open=opened)
 
     def choose(self, value: Any) -> RuleSite | None:
         """Return the site with a value for the open parameter; None if a guard refuses it."""
         assert self.open is not None
-        return _spot(self.choice, {**self.open.env, self.open.name: value}, self.pinned, self.open.position)
+        return self.decided({**self.open.env, self.open.name: value}, self.open.position)
 
     def first(self, values: Iterable[Any]) -> RuleSite | None:
         """Return the site with the first of some values that no guard refuses; None if there is none."""
-        return next((made for made in map(self.choose, values) if made is not None), None)
+        return next(filter(None, map(self.choose, values)), None)
 
     def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
         """Return the site with values for all open parameters, in the order of preference that a function gives."""
@@ -494,59 +465,38 @@ class RuleSite:
         return found
 
 
-def _spot(choice: FiringChoice, env: Environment, pinned: Pinned, at: int = 0) -> RuleSite | None:
-    found = choice.rule.decisions[True].advance(env, pinned, None, at)
-    if found is None:
-        return None
-    known, opened = (found.env, found) if isinstance(found, OpenChoice) else (found, None)
-    match = dataclasses.replace(choice.match, env=known)
-    return RuleSite(dataclasses.replace(choice, match=match), opened, pinned)
-
-
 def spots(
     engine: Engine, step: PassStep, program: Program, target: Target, kernels: Iterable[int] | None = None,
-    rules: Iterable[Rule] | None = None, place: str | None = None,
+    rule: str | None = None, place: str | None = None,
 ) -> Iterator[RuleSite]:  # fmt: skip
     """Yield every site where some rule of a pass may fire, as far as guards that read no parameter allow it.
 
-    kernels, rules, place: those to look at; None for all.
+    kernels, rule, place: those to look at (`place` as a site's `where`); None for all.
     """
-    numbers = tuple(range(len(program)) if kernels is None else kernels)
-    for rule in map(engine.rule, step.rules if rules is None else rules):
-        pinned = {**rule.parameters, **engine.pinned(rule, step)}
-        for path, block, start in rule.starts(rule.pattern, program, numbers, False):
-            if place not in (None, where(path, start)):
+    numbers, start_there = range(len(program)) if kernels is None else kernels, place and place.split("#")[0]
+    for compiled in (engine.rule(one) for one in step.rules if rule in (None, one.name)):
+        pinned = {**compiled.parameters, **engine.pinned(compiled, step)}
+        for path, block, start in compiled.starts(compiled.pattern, program, numbers, False):
+            if start_there not in (None, where(path, start)):
                 continue
-            for match in rule.matches_at(rule.pattern, (program, path, target), block, start):
-                if rule.agrees(match.env, pinned, None):
-                    found = _spot(FiringChoice(engine, rule, program, match, target), match.env, pinned)
-                    if found is not None:
-                        yield found
-
-
-def spot_at(engine: Engine, step: PassStep, rule: str, program: Program, target: Target, where: str) -> RuleSite | None:
-    """Return one spot, found again by its rule and site: nothing else is searched."""
-    rules = [one for one in step.rules if one.name == rule]
-    found = spots(engine, step, program, target, None, rules, where.split("#")[0])
-    return next((spot for spot in found if spot.where == where), None)
+            for match in compiled.matches_at(compiled.pattern, (program, path, target), block, start):
+                wanted = (place is None or match.where == place) and compiled.agrees(match.env, pinned, None)
+                if wanted and (found := RuleSite(engine, compiled, match, pinned).decided(match.env)):
+                    yield found
 
 
 def choices(
     engine: Engine, step: PassStep | str, program: Program, target: Target,
-    parameters: Pinned = NO_PINS, without: frozenset[str] = frozenset(),
-) -> Iterator[FiringChoice]:  # fmt: skip
-    """Yield every choice of a pass. parameters: values to pin; without: kernels to leave alone."""
+    parameters: Pinned = NO_PINS, without: Collection[str] = (),
+) -> Iterator[RuleSite]:  # fmt: skip
+    """Yield every choice of a pass, complete. parameters: values to pin; without: kernels to leave alone."""
     found = engine.step(step) if isinstance(step, str) else step
-    kernels = [number for number, kernel in enumerate(program) if kernel.name not in without]
     for rule in map(engine.rule, found.rules):
         pinned = {**engine.pinned(rule, found), **parameters}
-        for match in rule.matches(program, kernels, target, pinned, None, True):
-            yield FiringChoice(engine, rule, program, match, target)
-
-
-def find(engine: Engine, step: PassStep | str, program: Program, target: Target, key: str) -> FiringChoice | None:
-    """Return the recorded choice, if it is still there."""
-    return next((choice for choice in choices(engine, step, program, target) if choice.key == key), None)
+        for match in engine.sites(rule.rule, program, target, pinned, search=True):
+            site = RuleSite(engine, rule, match, pinned)
+            if site.kernel not in without:
+                yield site
 
 
 # Parameters that the user set: dplc reports every value that no rule used.

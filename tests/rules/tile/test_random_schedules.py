@@ -15,7 +15,7 @@ from drawing import draws
 from nests import NESTS
 from scheduling import MACHINE, Program, difference, engine
 
-from dplc.engine.rewrite.statements.driver import FiringChoice, choices
+from dplc.engine.rewrite.statements.driver import RuleSite, choices
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile
@@ -49,7 +49,7 @@ def schedule(program: Program, dice: random.Random) -> tuple[Program, list[str]]
             found = list(itertools.islice(choices(engine(), step, program, MACHINE, without=frozenset(done)), TRIED))
             if not found or (name not in ("tileify", "blockify_launch") and dice.random() < skipped):
                 break
-            choice: FiringChoice = dice.choice(found)
+            choice: RuleSite = dice.choice(found)
             made = choice.apply()
             if any(_size(tile) > LARGEST for tile in nodes(made, Tile)) and name not in ("tileify", "blockify_launch"):
                 break
