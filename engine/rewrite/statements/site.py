@@ -13,7 +13,7 @@ from ....ir import names
 from ....ir.expr import Var
 from ....ir.facts.layout import bound_ranges, tile_of
 from ....ir.loop import For
-from ....ir.node import Node, contents, memoised, names_in, replace
+from ....ir.node import Node, memoised, names_in, replace
 from ....ir.program import Block, Kernel
 from ....ir.ranges import Interval, Ranges
 from ....ir.tile import Tile
@@ -128,34 +128,18 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
 
 def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Path, Block, int]]:
     """Return (path, block, position) of all statements, or of a class: block by block, pre-order."""
-    known = _places(kernel)
-    if root not in known:
-        known[root] = _gather_places((), kernel.body, root, [])
-    return known[root]
+    return _places(kernel).get(root, ())
 
 
 @memoised
 def _places(kernel: Kernel) -> dict[type[Node] | None, list[tuple[Path, Block, int]]]:
-    """Return the cache of positions by class."""
-    return {}
-
-
-def _gather_places(
-    path: Path, block: Block, root: type[Node] | None, found: list[tuple[Path, Block, int]]
-) -> list[tuple[Path, Block, int]]:
-    """Add the statements of a class, and search only blocks that contain one.
-
-    Most patterns begin with the Tile, which is not nested any deeper.
-    """
-    mark, inner = -1 if root is None else root.mark, []
-    for position, statement in enumerate(block):
-        if (statement._contents or contents(statement)) & mark:
-            if root is None or statement.__class__ is root:
-                found.append((path, block, position))
-            if "body" in statement.__class__.by_name:
-                inner.append(position)
-    for position in inner:
-        _gather_places((*path, position), block[position].body, root, found)  # type: ignore[attr-defined]
+    """Return the positions of all statements (at None), and of those of each class."""
+    found: dict[type[Node] | None, list[tuple[Path, Block, int]]] = {None: []}
+    for path, block in holes(kernel.body):
+        for position, statement in enumerate(block):
+            place = path, block, position
+            found[None].append(place)
+            found.setdefault(statement.__class__, []).append(place)
     return found
 
 
