@@ -80,10 +80,9 @@ class Matcher(abc.ABC):
         """
         plain = value.__class__ in (str, int, float, bool)
         key = (value.__class__, repr(value)) if plain else (object, id(value))
-        if key not in self._constants:
-            name = self._constants[key] = f"c{len(self._constants)}"
-            self.scope[name] = value
-        return self._constants[key]
+        name = self._constants.setdefault(key, f"c{len(self._constants)}")
+        self.scope[name] = value
+        return name
 
     def open(self, header: str, fail: str | None = None) -> None:
         """Start a block: what follows is inside it."""
@@ -173,11 +172,8 @@ class Matcher(abc.ABC):
         self.reject(condition)
 
     def environment(self, names: Iterable[str], start: str = "**env, ") -> str:
-        parts = []
-        for name in names:
-            symbol = self.symbols[name]
-            text = f"named({symbol.text})" if symbol.kind == "name" else symbol.text
-            parts.append(f"{self.constant(name)}: {text}")
+        symbols = ((self.constant(name), self.symbols[name]) for name in names)
+        parts = (f"{key}: named({x.text})" if x.kind == "name" else f"{key}: {x.text}" for key, x in symbols)
         return f"{{{start}{', '.join(parts)}}}"
 
     # ---- constants
@@ -239,7 +235,7 @@ class Matcher(abc.ABC):
     def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True, block: bool = False) -> str:
         """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
         size, in_block = f"len({whole})", bool(self.told) and block
-        least, flexible = [self.least(item) for item in items], [self.flexible(item) for item in items]
+        least, flexible = [*map(self.least, items)], [*map(self.flexible, items)]
         if closed and not any(flexible) and not in_block:
             self.reject(f"{size} != {sum(least)}")
             closed = False
@@ -256,7 +252,7 @@ class Matcher(abc.ABC):
                 ahead = self.ahead(following) if block and not self.told and following is not None else None
                 base = self.stretch(item, whole, at, size, (rest, following) if last else rest, block, ahead)
                 offset = 0
-                closed = closed and not (last and not isinstance(item, s.CaptureStatement))
+                closed = closed and (not last or isinstance(item, s.CaptureStatement))
                 continue
             if in_block:
                 self.reject(f"{at} >= {size}", item)
@@ -333,12 +329,13 @@ def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
 
 
 def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
-    node = s.bare(node)
-    if isinstance(node, s.Operation) and node.op in ("+", "-"):
-        return _addends(node.a, sign) + _addends(node.b, sign if node.op == "+" else -sign)
-    if isinstance(node, s.Prefix) and node.op == "-":
-        return _addends(node.a, -sign)
-    return [(sign, node)]
+    match s.bare(node):
+        case s.Operation(op="+" | "-" as op, a=a, b=b):
+            return _addends(a, sign) + _addends(b, sign if op == "+" else -sign)
+        case s.Prefix(op="-", a=a):
+            return _addends(a, -sign)
+        case other:
+            return [(sign, other)]
 
 
 def differs(symbol: Symbol, text: str, kind: str) -> str:

@@ -55,16 +55,13 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
     """Return the error for firings that do not terminate. fired: the last of them, in order."""
     loop = around(fired)
     rules = list({step.rule.name: step.rule for step in loop}.values())
-    names = [f"`{rule.name}`" for rule in rules]
-    if len(names) == 1:
-        said = f"{names[0]} fires on what it made"
-    else:
-        said = f"{', '.join(names[:-1])} and {names[-1]} undo one another"
+    *others, last = (f"`{rule.name}`" for rule in rules)
+    said = f"{', '.join(others)} and {last} undo one another" if others else f"{last} fires on what it made"
     notes = [f"`{rule.name}` is at {rule.location}" for rule in rules]
     for step in loop[:STEPS]:
         notes += [f"{step.rule.name}:", *(f"  {line}" for line in _shown(step))]
     hint = "a guard must see that the other one fired, or something get less with every firing"
-    return DplcError(f"{what}: {said}", rules[-1].span if rules else None, tuple(notes), hint)
+    return DplcError(f"{what}: {said}", rules[-1].span, notes, hint)
 
 
 def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
@@ -72,29 +69,29 @@ def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
 
     If no program recurs because each firing enlarges it, return one firing of each rule that fires repeatedly.
     """
-    last = fired[-1].after
-    for place in reversed(range(len(fired))):
-        if fired[place].before == last:
-            linked, at = [], last  # the firings that lead from one to the next, if they reach the end
-            for step in fired[place:]:
-                if step.before == at:
-                    linked.append(step)
-                    at = step.after
-            return linked if at == last else fired[place:]
-    often = Counter(step.rule.name for step in fired[-RECENT:])
-    chosen = {step.rule.name: step for step in fired[-RECENT:] if often[step.rule.name] > 1}
-    return tuple(chosen.values()) or fired[-1:]
+    at = last = fired[-1].after
+    begin = max((place for place, step in enumerate(fired) if step.before == last), default=None)
+    if begin is None:
+        recent = fired[-RECENT:]
+        often = Counter(step.rule.name for step in recent)
+        return [*{step.rule.name: step for step in recent if often[step.rule.name] > 1}.values()] or fired[-1:]
+    linked = []  # the firings that lead from one to the next, if they reach the end
+    for step in fired[begin:]:
+        if step.before == at:
+            linked.append(step)
+            at = step.after
+    return linked if at == last else fired[begin:]
 
 
 def _shown(step: RewriteStep) -> list[str]:
     if not isinstance(step.before, tuple):
         return [f"{term_text(step.before)}  =>  {term_text(step.after)}"]
     before, after = ("\n".join(map(print_unit, units)) for units in (step.before, step.after))
-    changed = [line for line in _difference(before, after, 0) if not line.startswith("@@")]
+    changed = [line for line in difference(before, after, 0) if not line.startswith("@@")]
     return changed[:LINES] + ["..."] * (len(changed) > LINES)
 
 
-def _difference(before: str, after: str, context: int) -> Iterator[str]:
+def difference(before: str, after: str, context: int) -> Iterator[str]:
     """Return the lines of a unified diff, without file headers."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=context)
     return itertools.islice(lines, 2, None)
@@ -146,11 +143,11 @@ def what_it_saw(
     """Return `[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
-    told = {name: show(x) for name, x in seen.items() if x is None or isinstance(x, int | float | str | e.Var)}
+    told = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
     told |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
-    told |= policy_in(condition)
+    told |= _policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
-        told = compared(condition, env, expressions, told)
+        told = told | _compared(condition, env, expressions) | told
     values = f"; {', '.join(f'{name}={value}' for name, value in told.items())}" if told else ""
     open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
     return f"[{written(condition)}{values}{open_}]"
@@ -161,8 +158,8 @@ def held(rule: Rule, env: Environment, expressions: Expressions, called: Called 
     return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
 
 
-def compared(condition: s.Syntax, env: Environment, expressions: Expressions, told: dict[str, str]) -> dict[str, str]:
-    """Return what is told, and the sides of comparisons with their values; a side without a value is left out."""
+def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
+    """Return the sides of comparisons with their values; a side without a value is left out."""
     found = dict[str, str]()
     for side in _sides(condition):
         if isinstance(side, _ALONE):
@@ -174,7 +171,7 @@ def compared(condition: s.Syntax, env: Environment, expressions: Expressions, to
             continue
         if len(text) <= LENGTH:
             found[written(side)] = text
-    return told | found | told
+    return found
 
 
 def _sides(node: s.Syntax, among: bool = False) -> tuple[s.Syntax, ...]:
@@ -199,7 +196,7 @@ def written(node: s.Syntax) -> str:
     return " ".join(line.strip() for line in lines)
 
 
-def policy_in(node: s.Syntax) -> dict[str, str]:
+def _policy_in(node: s.Syntax) -> dict[str, str]:
     """Return the policy numbers of a condition: nodes that hold a value where the text has a name."""
     found = {written(part): part for part in walk(node) if isinstance(part, s.Number | s.Group)}
     return {
@@ -220,10 +217,13 @@ def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str,
 
     Parameters are left out, because the trace shows them separately.
     """
-    hidden = {*parameters, "target"}
-    texts = ((name, show(value)) for name, value in env.items() if name.isidentifier() and name not in hidden)
-    named = {name: text for name, text in texts if "?" not in text}  # indices of a torch rule have no names
-    return {name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.." for name, text in named.items()}
+    names = (name for name in env if name.isidentifier() and name not in (*parameters, "target"))
+    texts = ((name, show(env[name])) for name in names)
+    return {
+        name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.."
+        for name, text in texts
+        if "?" not in text  # indices of a torch rule have no names
+    }
 
 
 def folds(folded: Iterable[Folded]) -> list[str]:
@@ -242,9 +242,9 @@ def show(value: Any) -> str:
     """Return a value of a rule as text: numbers, names, lists, statements."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ")"
-    if isinstance(value, Node):
-        return first_line(value) if "body" in type(value).by_name or hasattr(value, "dst") else print_value(value)
-    if isinstance(value, bool | int | float | str) or value is None:
+    if isinstance(value, Node) and ("body" in type(value).by_name or hasattr(value, "dst")):
+        return first_line(value)
+    if isinstance(value, Node | int | float | str | None):
         return print_value(value)
     return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
 
@@ -389,7 +389,7 @@ class Firing(_Event):
 
     def diff(self) -> Iterator[str]:
         """Yield the lines of a unified diff, without file headers."""
-        return _difference(_text(self.before), _text(self.after), 2)
+        return difference(_text(self.before), _text(self.after), 2)
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
@@ -516,7 +516,7 @@ class Trace:
         untold = len(self.events) - len(told)
         if untold and verbosity > 1:
             lines.append(f"{untold} rules did not match: --why-not each says why, --why-not RULE for one of them")
-        return "\n".join(lines) + "\n" if lines else ""
+        return "".join(f"{line}\n" for line in lines)
 
 
 def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
@@ -577,20 +577,16 @@ class Evidence:
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
-        self.nearest: tuple[int, s.Syntax, Any] | None = None
-        self._closeness = (0, 0)
+        self.nearest: tuple[int, bool, s.Syntax | None, Any] = 0, False, None, None
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
-        if (matched, 1) <= self._closeness:  # no nearer, however alike
-            return
-        alike = found is not None and type(found) is getattr(shape_of(expected), "cls", None)
-        closeness = (matched, int(alike))
-        if closeness > self._closeness:
-            self._closeness = closeness
-            self.nearest = (matched, expected, found)
+        if (matched, True) > self.nearest[:2]:  # else it is no nearer, however alike
+            alike = found is not None and type(found) is getattr(shape_of(expected), "cls", None)
+            if (matched, alike) > self.nearest[:2]:
+                self.nearest = matched, alike, expected, found
 
     def guard(self, rule: Rule, guard: s.Guard, depth: int, env: Environment) -> None:
         self.note_open(rule, env.get(UNDECIDED))
@@ -617,10 +613,6 @@ class Evidence:
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
 
-    def unchanged(self, rule: Rule) -> None:
-        """Note a match whose template returns the value that is there already."""
-        self.refuse(rule, len(rule.clauses) + 1, rule.span, CHANGES_NOTHING)
-
     # ---- what people read
     def all(self, rule: Rule) -> tuple[Refusal, ...]:
         """Return every refusal; the nearest miss if the pattern never matched."""
@@ -630,10 +622,10 @@ class Evidence:
         return max(self.all(rule), key=lambda refusal: refusal.depth)
 
     def _miss(self, rule: Rule) -> Refusal:
-        if self.nearest is None:
+        matched, _, expected, found = self.nearest
+        if expected is None:
             head = f"nothing here is like its first statement `{_head(rule.match[0])}`"
             return Refusal(rule, rule.span, lambda _: head, -2)
-        matched, expected, found = self.nearest
 
         def text(called: Called) -> str:
             end = "the end of the block"

@@ -58,13 +58,13 @@ Decisions = tuple[tuple[DecisionPoint, Token], ...]  # of a walk, in their order
 
 
 class State(NamedTuple):
-    """A program on its way through the passes. taken: kernels in which a pass of this `one of` has fired."""
+    """A program on its way through the passes. taken: the groups `one of` and kernels in which one has fired."""
 
     program: Program
     step: int
     number: int
     firing: int = 0
-    taken: frozenset[str] = frozenset()
+    taken: frozenset[tuple[str, str]] = frozenset()
 
 
 class Move(NamedTuple):
@@ -171,10 +171,8 @@ class Space:
             if untiled(program):
                 state = State(self.engine.fire(step, program, self.target), state.step + 1, 0)
             elif number >= len(program):
-                following = self.steps[state.step + 1 : state.step + 2]
-                taken = state.taken if [other.group for other in following] == [step.group] else frozenset()
-                state = State(program, state.step + 1, 0, 0, taken)
-            elif program[number].name in state.taken or not any(
+                state = State(program, state.step + 1, 0, 0, state.taken)
+            elif (step.group, program[number].name) in state.taken or not any(
                 self.engine.rule(rule).possible(program[number]) for rule in step.rules
             ):
                 state = state._replace(number=number + 1, firing=0)
@@ -187,10 +185,9 @@ class Space:
 
     def _moved(self, state: State, program: Program, kernels: int, fired: bool = True) -> State:
         """Return the state behind so many kernels, or after one more firing if none."""
-        firing, taken = (0 if kernels else state.firing + 1), state.taken
-        if fired and self.steps[state.step].group is not None:
-            taken |= {state.program[state.number].name}
-        return State(program, state.step, state.number + kernels, firing, taken)
+        firing, group = (0 if kernels else state.firing + 1), self.steps[state.step].group
+        took = {(group, state.program[state.number].name)} if fired and group is not None else ()
+        return State(program, state.step, state.number + kernels, firing, state.taken.union(took))
 
     # ---- decisions
     def _after(self, state: State, token: Token) -> Move:
@@ -199,23 +196,19 @@ class Space:
             return self._advance(self._moved(state, state.program, 1, False), (), SKIP)
         spot = self._nearest(state, token)[0] if isinstance(token, Fire) else None
         if spot is not None and (program := spot.apply()) != state.program:
-            again = self._repeats(state) and state.firing + 1 < FIRINGS
+            step = self.steps[state.step]
+            again = repeats(step) and state.firing + 1 < FIRINGS
             moved = self._moved(state, program, 0 if again else len(program) - len(state.program) + 1)
-            return self._advance(moved, (self._decision(state, spot),), self.token(spot))
+            decided = decision(step, spot, self.numbers)
+            return self._advance(moved, (decided,), self.fire_of(decided))
         return self._advance(*self.by_default(state))
 
     def _default(self, state: State) -> tuple[State, Schedule]:
         """Run the pass in this kernel in the default order; return the state after it, and the firings."""
         run = PassRun(self.engine, self.steps[state.step], self.target)
         program, kernels = run.kernel(state.program, state.number)
-        decisions = tuple(self._decision(state, site) for site in run.log)
+        decisions = tuple(decision(run.step, site, self.numbers) for site in run.log)
         return self._moved(state, program, kernels, bool(decisions)), decisions
-
-    def _decision(self, state: State, site: RuleSite) -> Decision:
-        return decision(self.steps[state.step], site, self.numbers)
-
-    def _repeats(self, state: State) -> bool:
-        return repeats(self.steps[state.step])
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:
@@ -260,7 +253,7 @@ class Space:
         _, fired = self.by_default(state)
         if not fired:
             return SKIP
-        return DEFAULT if self._repeats(state) or len(fired) > 1 else self.fire_of(fired[0])
+        return DEFAULT if repeats(self.steps[state.step]) or len(fired) > 1 else self.fire_of(fired[0])
 
     def domains(self, state: State, fire: Fire) -> Domains:
         """Return {parameter: its values}, each after the preceding ones are decided as in `fire`."""

@@ -6,7 +6,6 @@ The user's Python runs once, at capture. Rule files are data, and the rules' own
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import sys
 import threading
@@ -27,7 +26,7 @@ from ..capture.capture import Capture, capture_text
 from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
 from ..language.check import check, errors
 from ..language.rule import RuleFile, RuleSet, load, read_rules
-from ..rewrite.trace import Firing, Skip, Trace, show
+from ..rewrite.trace import Firing, Skip, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, source_and_torch
 from .records import (
@@ -201,8 +200,7 @@ def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
 
 def cuda_diff(before: str, after: str) -> str:
     """Return a unified diff of two CUDA texts, empty if they are equal."""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=3)
-    return "\n".join(itertools.islice(lines, 2, None))
+    return "\n".join(difference(before, after, 3))
 
 
 # ---- background jobs

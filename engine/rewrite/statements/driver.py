@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections import Counter
+import weakref
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,13 +21,13 @@ from ....ir.diagnostic import DplcError, UsageError, did_you_mean
 from ....ir.expr import Undecided, Var, free_names
 from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
 from ....ir.loop import Accumulate, For, Let, Load, Merge
-from ....ir.node import memoised, nodes, walk
+from ....ir.node import nodes, walk
 from ....ir.program import Kernel, Stmt
 from ....ir.tile import Mma, SharedTile, Stage, Tile
 from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
-from ..trace import Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
+from ..trace import CHANGES_NOTHING, Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
 from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
 from .site import Site, below
 
@@ -48,7 +49,7 @@ def wellformed(kernel: Kernel) -> str | None:
         for loop in nodes(tile.body, For):
             if not registers.isdisjoint(free_names((loop.start, loop.stop, loop.step))):
                 return f"the bounds of loop `{loop.var}` vary with a register axis, so it is no one loop of a thread"
-    used = {part.name for part in walk(kernel.body) if isinstance(part, Var)}
+    used = {var.name for var in nodes(kernel.body, Var)}
     unknown = used.difference(*map(_names_given, walk(kernel))) if kernel.ins + kernel.outs else ()
     return f"`{min(unknown)}` is used but nothing defines it" if unknown else None
 
@@ -77,7 +78,6 @@ STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there 
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
 Settings = Mapping[str, Pinned]  # rule -> parameter -> value
-Attempt = tuple[CompiledRule, Pinned, Evidence | None]  # a rule with its pinned values
 
 
 def repeats(step: PassStep) -> bool:
@@ -95,12 +95,9 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Settings | None = None, check: bool = False):
         self.rules, self.pins, self.check = rules, dict(pins or {}), check
         self._compiled = functools.cache(lambda name: compiled_rule(rules.rule(name), rules.locals))
-        self._own = object()  # identifies this engine where a kernel remembers which ones found it canonical
+        self._normal = defaultdict[Any, weakref.WeakSet[Kernel]](weakref.WeakSet)  # by target and level
         own = [self.rule(rule) for rule in rules.canonical if rule.level in LEVELS]
-        self._canonical: list[list[Attempt]] = [
-            [(rule, NO_PINS, None) for rule in own if (rule.rule.level == "kernel") is lowered]
-            for lowered in (False, True)
-        ]
+        self._canonical = [[r for r in own if (r.rule.level == "kernel") is lowered] for lowered in (False, True)]
         for name, values in self.pins.items():
             rule = self.rule(name)
             for parameter in values:
@@ -113,8 +110,10 @@ class Engine:
         """Return the compiled form of a rule."""
         return self._compiled(rule if isinstance(rule, str) else rule.name)
 
-    def step(self, name: str, parameters: Pinned = NO_PINS) -> PassStep:
-        """Return the pass of this name, or of one rule. Raises DplcError with the closest name."""
+    def step(self, name: str | PassStep, parameters: Pinned = NO_PINS) -> PassStep:
+        """Return the pass of this name, or of one rule; a pass as it is. Raises DplcError with the closest name."""
+        if isinstance(name, PassStep):
+            return name
         passes, rules = self.rules.passes, self.rules.rules
         found = passes.get(name) or ((rules[name],) if name in rules else ())
         if not found:
@@ -139,18 +138,16 @@ class Engine:
     ) -> tuple[Refusal, ...]:
         """Return every reason why a rule does not fire; empty if it does."""
         evidence = Evidence()
-        fires = next(self.sites(rule, program, target, pinned, evidence), None) is not None
+        fires = any(self.sites(rule, program, target, pinned, evidence))
         return () if fires else evidence.all(self.rule(rule).rule)
 
     # ---- passes
     def fire(
         self, step: PassStep | str, program: Program, target: Target, parameters: Pinned = NO_PINS,
-        trace: Trace | None = None, done: set[str] | None = None,
+        trace: Trace | None = None,
     ) -> Program:  # fmt: skip
-        """Run one pass. done: names of kernels to leave alone; those that fired are added."""
-        if isinstance(step, str):
-            step = self.step(step, parameters)
-        return PassRun(self, step, target, trace, set() if done is None else done).over(program)
+        """Run one pass. parameters: of a pass that is named."""
+        return PassRun(self, self.step(step, parameters), target, trace).over(program)
 
     def rewrite(self, rule: Rule | str, program: Program, match: Match, target: Target) -> tuple[Program, RewriteStep]:
         """Return the program after one firing, canonical again, and the kernels that changed."""
@@ -187,42 +184,33 @@ class Engine:
         self, program: Program, number: int, target: Target, level: str
     ) -> tuple[Program, list[RewriteStep]]:
         """Apply canonical rules to one kernel, cached per kernel: they may read only their kernel and the target."""
-        key, steps = (self._own, target, level == "kernel"), list[RewriteStep]()
-        while key not in _canonical_by(program[number]):
+        lowered, steps = level == "kernel", list[RewriteStep]()
+        normal = self._normal[target, lowered]
+        while program[number] not in normal:
             if len(steps) >= CANONICAL_FUEL:
                 raise endless(f"canonical form is not reached after {CANONICAL_FUEL} firings", steps)
-            for rule, match, _ in _attempts(self._canonical[level == "kernel"], program, number, target):
+            rules = (rule for rule in self._canonical[lowered] if rule.possible(program[number]))
+            ways = ((rule, match) for rule in rules for match in rule.matches(program, (number,), target, NO_PINS))
+            for rule, match in ways:
                 made = rule.rewrite(program, match)
                 if made[number] is not program[number]:
                     steps.append(RewriteStep(rule.rule, program[number : number + 1], made[number : number + 1]))
                     program = made
                     break
             else:
-                _canonical_by(program[number]).add(key)
+                normal.add(program[number])
         return program, steps
 
 
-def _attempts(
-    rules: Iterable[Attempt], program: Program, number: int, target: Target
-) -> Iterator[tuple[CompiledRule, Match, Evidence | None]]:
-    """Yield the matches of some rules in one kernel; rules without evidence only where they are possible."""
-    for rule, pinned, seen in rules:
-        if seen is not None or rule.possible(program[number]):
-            for match in rule.matches(program, (number,), target, pinned, seen):
-                yield rule, match, seen
-
-
-@memoised
-def _canonical_by(kernel: Kernel) -> set[Any]:
-    """Return the engines and targets that found a kernel in canonical form."""
-    return set()
+Seen = Mapping[CompiledRule, Evidence | None]  # the rules of a pass in one kernel; no evidence without a trace
 
 
 @dataclass
 class PassRun:
     """One pass over one program.
 
-    done: the kernels in which it fired, by name; log: the sites where it did; told: what sizes left open.
+    done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired; told: what
+    sizes left open.
     """
 
     engine: Engine
@@ -254,12 +242,11 @@ class PassRun:
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
         """Fire the first rule that matches a kernel (repeatedly with @repeat). Also returns the number of kernels."""
         first, steps, traced = program[number], list[RewriteStep](), self.trace is not None
-        given = [(rule, self.engine.pinned(rule, self.step)) for rule in map(self.engine.rule, self.step.rules)]
         while number < len(program):
-            rules = [(*rule, Evidence() if traced else None) for rule in given]
-            fired = self.once(program, number, rules)
+            seen = {rule: Evidence() if traced else None for rule in map(self.engine.rule, self.step.rules)}
+            fired = self.once(program, number, seen)
             if self.trace is not None:
-                self.tell(self.trace, first.name, rules, fired is None and not steps)
+                self.tell(self.trace, first.name, seen, fired is None and not steps)
             if fired is None:
                 break
             program, step = fired
@@ -272,24 +259,32 @@ class PassRun:
                 raise endless(what, steps)
         return program, 1
 
-    def once(self, program: Program, number: int, rules: Iterable[Attempt]) -> tuple[Program, RewriteStep] | None:
-        """Return the program after the first firing, and the kernels that it changed; None if nothing fires."""
-        for rule, match, seen in _attempts(rules, program, number, self.target):
-            new, step = self.engine.rewrite(rule.rule, program, match, self.target)
-            if step.before != step.after:
-                self.log.append(RuleSite(self.engine, rule, match, NO_PINS))
-                if self.trace is not None:
-                    self.fired(self.trace, rule, match, step)
-                return new, step
-            if seen is not None:
-                seen.unchanged(rule.rule)
+    def once(self, program: Program, number: int, seen: Seen) -> tuple[Program, RewriteStep] | None:
+        """Return the program after the first firing, and the kernels that it changed; None if nothing fires.
+
+        Without evidence to collect, rules are tried only where they are possible.
+        """
+        for rule, evidence in seen.items():
+            if evidence is None and not rule.possible(program[number]):
+                continue
+            pinned = self.engine.pinned(rule, self.step)
+            for match in rule.matches(program, (number,), self.target, pinned, evidence):
+                site = RuleSite(self.engine, rule, match, pinned)
+                new, step = site.fire()
+                if step.before != step.after:
+                    self.log.append(site)
+                    if self.trace is not None:
+                        self.fired(self.trace, site, step)
+                    return new, step
+                if evidence is not None:
+                    evidence.refuse(step.rule, len(step.rule.clauses) + 1, step.rule.span, CHANGES_NOTHING)
         return None
 
     # ---- events of the trace
-    def fired(self, trace: Trace, compiled: CompiledRule, match: Match, step: RewriteStep) -> None:
-        rule, env = compiled.rule, match.env
+    def fired(self, trace: Trace, site: RuleSite, step: RewriteStep) -> None:
+        compiled, rule, env = site.compiled, step.rule, site.match.env
         trace.add(Firing(
-            trace.prefix, self.step.shown(rule), rule.name, rule.location, step.before[0].name, match.where,
+            trace.prefix, self.step.shown(rule), rule.name, rule.location, site.kernel, site.where,
             {name: env[name] for name in compiled.parameters if name in env}, step.before, step.after, step.cleaned,
             compiled.weighed(env), env, held=functools.partial(compiled.held, env),
         ))  # fmt: skip
@@ -297,15 +292,15 @@ class PassRun:
     def skipped(self, trace: Trace, rule: Rule, unit: str, reason: Refusal | str) -> None:
         trace.add(Skip(trace.prefix, self.step.shown(rule), rule.name, unit, reason))
 
-    def tell(self, trace: Trace, unit: str, rules: Iterable[Attempt], idle: bool) -> None:
+    def tell(self, trace: Trace, unit: str, seen: Seen, idle: bool) -> None:
         """Tell what sizes left undecided, once for each kernel and pass; if no rule fired, the nearest refusal."""
-        seen = [(rule.rule, evidence) for rule, _, evidence in rules if evidence is not None]
-        for text in (text for _, evidence in seen for text in evidence.left_open):
+        found = [(rule.rule, evidence) for rule, evidence in seen.items() if evidence is not None]
+        for text in (text for _, evidence in found for text in evidence.left_open):
             event = LeftOpen(trace.prefix, self.step.label, unit, text)
             if event not in self.told:
                 self.told.add(event)
                 trace.add(event)
-        reasons = [evidence.best(rule) for rule, evidence in seen] if idle else []
+        reasons = [evidence.best(rule) for rule, evidence in found] if idle else []
         best = max(reasons, key=lambda refusal: refusal.depth, default=None)
         for reason in reasons:  # rules that the user names are reported in any case
             if reason is best or reason.rule.name in self.engine.pins.keys() | trace.asked:
@@ -328,15 +323,14 @@ def run_pipeline(
     shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: called for
     every pass when a schedule is replayed or drawn at random.
     """
-    taken: dict[str | None, set[str]] = {}
+    taken = defaultdict[Any, set[str]](set)
     for step in steps:
-        before, decided = program, decide(step, program) if decide is not None else None
-        if decided is None:
-            done = set() if step.group is None else taken.setdefault(step.group, set())
-            decided = engine.fire(step, program, target, trace=trace, done=done)
-        program = decided
-        if program is not before and shaped is not None:
-            _note_shaped(shaped, step.label, before, program)
+        made = decide(step, program) if decide is not None else None
+        if made is None:
+            made = PassRun(engine, step, target, trace, taken[step.group or step]).over(program)
+        if made is not program and shaped is not None:
+            _note_shaped(shaped, step.label, program, made)
+        program = made
     return program
 
 
@@ -346,8 +340,7 @@ def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) ->
     for kernel in reversed(after):  # templates write what is split off before the kernel that keeps the name
         parent = kernel.name if kernel.name in named else parent
         if kernel not in before:
-            labels = shaped.setdefault(kernel.name, [*shaped.get(parent, ())])
-            labels += [label] if labels[-1:] != [label] else []
+            shaped.setdefault(kernel.name, [*shaped.get(parent, ())]).append(label)
 
 
 def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
@@ -359,11 +352,8 @@ def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...
             raise DplcError(f"--only: there is no pass or rule `{name}` here", hint=did_you_mean(name, known))
     out: list[PassStep] = []
     for step in steps:
-        whole = {step.label, step.name, step.numbered, *(rule.file for rule in step.rules)}
-        rules = tuple(rule for rule in step.rules if rule.name in wanted)
-        if whole.intersection(wanted):
-            out.append(step)
-        elif rules:
+        whole = {step.label, step.name, step.numbered, *(rule.file for rule in step.rules)}.intersection(wanted)
+        if rules := tuple(rule for rule in step.rules if whole or rule.name in wanted):
             out.append(dataclasses.replace(step, rules=rules))
     return tuple(out)
 
@@ -490,7 +480,7 @@ def choices(
     parameters: Pinned = NO_PINS, without: Collection[str] = (),
 ) -> Iterator[RuleSite]:  # fmt: skip
     """Yield every choice of a pass, complete. parameters: values to pin; without: kernels to leave alone."""
-    found = engine.step(step) if isinstance(step, str) else step
+    found = engine.step(step)
     for rule in map(engine.rule, found.rules):
         pinned = {**engine.pinned(rule, found), **parameters}
         for match in engine.sites(rule.rule, program, target, pinned, search=True):
@@ -544,11 +534,11 @@ def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, 
         if values and name not in fired and rules.rule(name).level in LEVELS:
             reasons = [skip.reason for skip in trace.skips if skip.rule == name and isinstance(skip.reason, Refusal)]
             reason = max(reasons, key=lambda reason: reason.depth, default=None)
-            said = reason.render() if reason is not None else "another rule of its pass fired instead"
+            said = reason.render() if reason else "another rule of its pass fired instead"
             why = f"rule `{name}` fires nowhere in this program: {said}"
             text = f"{', '.join(f'{name}.{parameter}={show(value)}' for parameter, value in values.items())}: {why}"
             line = f"--prefer {name}: {why}" if next(iter(values)) == PREFER else f"--set {text}"
-            found.append(Unheard(name, text, line, reason is not None and reason.outside))
+            found.append(Unheard(name, text, line, bool(reason and reason.outside)))
     return tuple(found)
 
 
@@ -569,4 +559,4 @@ def tell_unheard(found: Sequence[Unheard], tell: Tell | None = None) -> None:
 def unheard_by_all(found: Sequence[Sequence[Unheard]]) -> tuple[Unheard, ...]:
     """Return the settings that had no effect in any of several programs."""
     rules = [{each.rule for each in one} for one in found]
-    return tuple(each for each in (found[0] if found else ()) if all(each.rule in one for one in rules))
+    return tuple(each for one in found[:1] for each in one if all(each.rule in others for others in rules))

@@ -106,8 +106,9 @@ class Context:
 def splice(block: Any, path: Path, start: int, end: int, new: Any) -> Any:
     """Return the block with `[start:end]` of the block at `path` replaced."""
     if path:
-        inner = splice(block[path[0]].body, path[1:], start, end, new)
-        start, end, new = path[0], path[0] + 1, (replace(block[path[0]], body=inner),)
+        at, outer = path[0], block[path[0]]
+        inner = splice(outer.body, path[1:], start, end, new)
+        start, end, new = at, at + 1, (replace(outer, body=inner),)
     return (*block[:start], *new, *block[end:])
 
 
