@@ -21,7 +21,7 @@ from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, under, wrong_kind
 from .language.rule_files import rule_paths, rule_source
-from .rewrite.statements.driver import Engine, Settings
+from .rewrite.statements.driver import LEVELS, Engine, Settings
 from .rewrite.terms.rewriter import TermRules, mentions_mat
 
 
@@ -100,7 +100,7 @@ class Toolchain:
         pins = {
             name: {parameter: value for parameter, value in values.items() if parameter != PREFER}
             for name, values in self.settings.items()
-            if self.rules.rule(name).level in ("module", "loop", "tile", "kernel")
+            if self.rules.rule(name).level in LEVELS
         }
         return Engine(self.rules, pins)
 

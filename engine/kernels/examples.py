@@ -30,7 +30,7 @@ from ..language import core as s
 from ..language.evaluate import MISTAKES, mistaken
 from ..language.rule import Rule, RuleSet
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import Engine
+from ..rewrite.statements.driver import LEVELS, Engine
 from ..rewrite.statements.pattern import RuleExpressions
 from ..rewrite.statements.site import Site
 from ..rewrite.terms.rewriter import TermEvidence, TermRules, mentions_mat, rewrite_graph
@@ -321,5 +321,5 @@ def settings_of(example: s.Example, rule: Rule) -> dict[str, Any]:
 
 
 TRIES: dict[str, Callable[[Any, Rule, s.Example, Target], ExampleOutcome | None]] = {
-    **dict.fromkeys(("module", "loop", "tile", "kernel"), _try_statements), "torch": _try_torch, "tensor": _try_terms,
+    **dict.fromkeys(LEVELS, _try_statements), "torch": _try_torch, "tensor": _try_terms,
 }  # fmt: skip

@@ -31,13 +31,13 @@ def descended(block: Any, path: Path) -> tuple[tuple[Any, ...], Any]:
     return tuple(around), block
 
 
+@dataclass(eq=False, slots=True)
 class Site:
     """A block of a program: `program[path[0]].body[path[1]].body ...`. An empty path is the module itself."""
 
-    __slots__ = ("path", "program", "target")
-
-    def __init__(self, program: tuple[Kernel, ...], path: Path, target: Target):
-        self.program, self.path, self.target = program, path, target
+    program: tuple[Kernel, ...]
+    path: Path
+    target: Target
 
     @property
     def enclosing(self) -> tuple[Node, ...]:
