@@ -32,9 +32,12 @@ def _head(node: s.Syntax) -> str:
             return f"{expression(node.target)}{of} = {expression(node.value)}"
         case s.Statement():
             return expression(node.call)
-        case s.ForLoop():
-            bounds = f"{expression(node.start, SUM)}..{expression(node.stop, SUM)}"
-            return _words(f"for {node.var} in {bounds}{_after(' by ', node.step, SUM)}", node.attributes)
+        case s.ForLoop() | eq.PartLoop():
+            head = f"for {node.var}"
+            if isinstance(node, s.ForLoop):
+                bounds = f"{expression(node.start, SUM)}..{expression(node.stop, SUM)}"
+                head += f" in {bounds}{_after(' by ', node.step, SUM)}"
+            return " ".join([head, *map(expression, node.attributes)])
         case s.IfBlock():
             return f"if {expression(node.condition)}"
         case s.AccumulateInto():
@@ -57,16 +60,10 @@ def _head(node: s.Syntax) -> str:
             return f"let {node.name} = {expression(node.value)}"
         case eq.UseForm():
             return f"form {expression(node.call)}"
-        case eq.PartLoop():
-            return _words(f"for {node.var}", node.attributes)
         case eq.FoldAssign():
             what = f"{node.monoid}{_after(' over ', node.lanes)} of {expression(node.value)} into ({items(node.parts)})"
             return f"{expression(node.target)} = fold {what}{' scaling ' * bool(node.scaled)}{items(node.scaled)}"
     raise TypeError(f"{type(node).__name__} is not a statement")
-
-
-def _words(lead: str, attributes: s.Nodes) -> str:
-    return " ".join([lead, *map(expression, attributes)])
 
 
 def _after(word: str, node: s.Syntax | None, strength: int = _TERNARY) -> str:
