@@ -6,10 +6,9 @@ op by name. An unknown op, or a field that an op does not have, is reported on t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
-from itertools import count
+from itertools import chain, repeat, zip_longest
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
@@ -22,7 +21,8 @@ from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import Shape, listed, named, owners
 from ...ir.text.syntax import children
 from . import core as s
-from .evaluate import CONSTANTS, Fact, facts_of
+from .elaborate import BINDERS
+from .evaluate import CONSTANTS, facts_of
 from .rule import Rule, RuleSet
 from .sorts import (
     ANY,
@@ -31,6 +31,7 @@ from .sorts import (
     BOOL,
     CONTEXT,
     DTYPE,
+    ERROR,
     EXPR,
     FN,
     INDEX,
@@ -45,14 +46,13 @@ from .sorts import (
     TERM,
     TERMS,
     TEXT,
+    Complaining,
     Inference,
     Scope,
     Sort,
     field_sort,
 )
-from .typed_slots import calls, is_variable, names, shape_of, targets
-
-ERROR, WARNING = "error", "warning"
+from .typed_slots import calls, is_variable, names, names_in, reads, shape_of, targets
 
 
 class Finding(DplcError):
@@ -60,6 +60,8 @@ class Finding(DplcError):
 
     An error stops a file from loading, a warning does not.
     """
+
+    span: Span
 
     def __init__(
         self,
@@ -75,6 +77,9 @@ class Finding(DplcError):
         self.severity, self.check, self.rule = severity, check, rule
 
 
+Around = tuple[s.EachBlock | s.Arm, ...]  # outermost first
+
+
 class Position(NamedTuple):
     """Expression or name at a position that requires the sort `want`.
 
@@ -86,11 +91,9 @@ class Position(NamedTuple):
     want: Sort
     what: str
     makes: bool = False
-    around: s.Nodes = ()
+    around: Around = ()
     scope: Scope = {}
 
-
-Report = Callable[..., None]  # what, where, hint, notes
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
 VALUE = "a value"  # what a function of values is given, and a statement that computes or stores
@@ -116,11 +119,8 @@ WORDS: dict[type[Node], dict[str, str]] = {
 }  # fmt: skip
 # The sort that a field wants where that is another than its schema's.
 WANTED = {(loop.If, "cond"): BOOL, (loop.Load, "when"): BOOL, (loop.Load, "other"): EXPR}
-# Fields that hold a name which a template makes, if it is new; every `dst` does.
-MAKES = {
-    (Kernel, "name"), (Param, "name"), (Axis, "name"), (loop.For, "var"), (loop.Accumulate, "acc"),
-    (loop.Merge, "accs"),
-}  # fmt: skip
+# Classes whose names a template makes, if they are new, as it makes every `dst`.
+MAKES = (Kernel, Param, Axis, loop.For, loop.Accumulate, loop.Merge)
 # What the terms of values hold besides values, by the names of their fields.
 CALCULATED = {
     "condition": (BOOL, "the condition of `if`"), "cond": (ANY, "the condition of `Case`"), "expr": (ANY, "the index"),
@@ -133,17 +133,18 @@ KINDS = {
 }  # fmt: skip
 
 
-class Positions:
+class Positions(Complaining):
     """Walker of the statements of a pattern or a template. `found` is its result, in text order.
 
     On torch and tensor a statement defines a value, `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`, and
-    brackets name axes. axes: the names at positions of axes, with their sorts.
+    brackets name axes. axes: the names at positions of axes, with their sorts. complaints: what could not be placed.
     """
 
-    def __init__(self, level: str, pattern: bool, report: Report):
-        self.level, self.pattern, self.report = level, pattern, report
+    def __init__(self, level: str, pattern: bool):
+        self.level, self.pattern = level, pattern
         self.found: list[Position] = []
-        self.around: s.Nodes = ()
+        self.complaints = []
+        self.around: Around = ()
         self.axes: dict[str, Sort] = {}
 
     def add(self, node: s.Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
@@ -227,10 +228,9 @@ class Positions:
         """Visit the fields of a node that are written, and its block."""
         for field in shape.cls.fields:
             if field.name in shape.fields and field.sort != "Block":
-                key, name = (shape.cls, field.name), f"`{field.name}` of `{shape.cls.__name__}`"
-                what = WORDS.get(shape.cls, {}).get(field.name, name)
-                makes = field.name == "dst" or key in MAKES
-                self._field(field, shape.fields[field.name], what, WANTED.get(key), makes)
+                what = WORDS.get(shape.cls, {}).get(field.name, f"`{field.name}` of `{shape.cls.__name__}`")
+                makes = field.name == "dst" or (field.sort == "Name" and shape.cls in MAKES)
+                self._field(field, shape.fields[field.name], what, WANTED.get((shape.cls, field.name)), makes)
         self.visit(*shape.body or ())
 
     def _field(self, field: Field, value: Any, what: str, want: Sort | None = None, makes: bool = False) -> None:
@@ -250,8 +250,7 @@ class Positions:
     def _items(self, items: s.Nodes, want: Sort, what: str, makes: bool = False) -> None:
         """Visit elements of a list, or runs of them; a node within a node."""
         for item in items:
-            nested = shape_of(item) if isinstance(item, s.AxisItem | s.ParamItem | s.Apply) else None
-            if nested is not None:
+            if (nested := shape_of(item)) is not None:
                 self._shape(nested)
             elif isinstance(item, s.Run):
                 self.add(item.base, want.listed, what)
@@ -284,8 +283,7 @@ class Positions:
     def _term(self, node: s.Syntax) -> None:
         torch = self.level == "torch"
         if isinstance(node, s.Apply):
-            op = node.fn if torch and node.fn not in s.OPERATIONS else ""
-            if op[:1].isupper() or schemas.overloads(op):
+            if torch and node.fn[:1].isupper() and node.fn not in s.OPERATIONS:
                 return self._aten(node)
             if node.fn == "mat" and len(node.items) > 1:  # `(a, b) = mat(v, w)`
                 for item in node.items:
@@ -364,48 +362,49 @@ class Positions:
         """Visit `Op(tensors.., field=value)` by the ATen schemas. Without `rest..`, a pattern is closed."""
         if call.fn == "_":
             return
-        known = schemas.overloads(call.fn)
+        known, fields = schemas.overloads(call.fn), schemas.fields(call.fn)
         if not known:
             self.report(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, schemas.names()))
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
-        kinds, places = defaultdict[str, set[str]](set), defaultdict[int, set[str]](set)
         number = sum(not isinstance(item, s.Run) for item in call.items)
-        fits = False
-        for overload in known:
-            for argument in overload.arguments:
-                kinds[argument.name].add(argument.kind)
-            free = [argument for argument in overload.arguments if argument.name not in given]
-            if len(free) + len(given) == len(overload.arguments):  # it has the fields with a name
-                for place, argument in enumerate(free):
-                    places[place].add(argument.kind)
-                loose = number - len(given)
-                fits |= loose <= len(free) and not any(argument.required for argument in free[loose:])
-        position = count()
+        free = [  # of each form that has the fields with a name: the others, which go by position
+            [argument for argument in form.arguments if argument.name not in given]
+            for form in known
+            if given <= {argument.name for argument in form.arguments}
+        ]
+        places = chain(zip_longest(*free), repeat(()))
         for item in call.items:
             if isinstance(item, s.Run):
                 self.add(item.base, LIST, OTHER_FIELDS)
             elif not isinstance(item, s.Keyword):
-                self._attribute(item, _one_kind(places[next(position)]), "a field")
-            elif item.name in kinds or not known:
-                self._attribute(item.value, _one_kind(kinds[item.name]), f"`{item.name}` of `{call.fn}`")
+                self._attribute(item, _one_kind(next(places)), "a field")
+            elif item.name in fields or not known:
+                named_so = (one for form in known for one in form.arguments if one.name == item.name)
+                self._attribute(item.value, _one_kind(named_so), f"`{item.name}` of `{call.fn}`")
             else:
                 what = f"`{call.fn}` has no field `{item.name}`"
-                self.report(what, item, did_you_mean(item.name, kinds), (f"its fields are {', '.join(kinds)}",))
-        if known and given <= kinds.keys():
-            if number > max(len(overload.arguments) for overload in known):
+                self.report(what, item, did_you_mean(item.name, fields), (f"its fields are {', '.join(fields)}",))
+        if known and given.issubset(fields):
+            loose = number - len(given)
+            if number > max(len(form.arguments) for form in known):
                 self.report(f"no form of `{call.fn}` has {number} fields", call)
-            elif self.pattern and number == len(call.items) and not fits:
+            elif (
+                self.pattern
+                and number == len(call.items)
+                and not any(
+                    loose <= len(left) and not any(argument.required for argument in left[loose:]) for left in free
+                )
+            ):
                 shown = ((one.name, [a.name + "?" * (not a.required) for a in one.arguments]) for one in known[:6])
-                notes = [f"{name}({', '.join(fields)})" for name, fields in shown]
+                notes = [f"{name}({', '.join(told)})" for name, told in shown]
                 what = f"no form of `{call.fn}` has exactly these fields"
-                self.report(what, call, "`rest..` leaves the others open", notes, check="torch_forms")
+                self.report(what, call, "`rest..` leaves the others open", notes)
 
     def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
         if isinstance(node, s.Prefix) and isinstance(node.a, s.NameOf) and node.a.text == "inf":
             node = node.a
         if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
-            told = "a field of a pattern on torch is a variable, a constant or a list of them"
-            self.report(told, node)
+            self.report("a field of a pattern on torch is a variable, a constant or a list of them", node)
         if isinstance(node, s.Group):
             inner = want.one if want.many else ANY
             for item in node.items:
@@ -417,29 +416,32 @@ class Positions:
             self.add(node, want, what)
 
 
-def _one_kind(kinds: set[str]) -> Sort:
-    """Return the sort of a field if it is the same in every overload; anything otherwise."""
-    (kind,) = kinds if len(kinds) == 1 else ("",)
-    return KINDS.get(kind, ANY)
+def _one_kind(arguments: Iterable[schemas.Argument | None]) -> Sort:
+    """Return the sort of a field if it is the same in every form that has it; anything otherwise."""
+    kinds = {argument.kind for argument in arguments if argument is not None}
+    return KINDS.get(kinds.pop(), ANY) if len(kinds) == 1 else ANY
 
 
 class CheckedRule:
-    """One rule, its rule set, and everything the checks share. `problems` is what could not even be placed."""
+    """One rule, its rule set, and everything the checks share. `complaints`: what could not even be placed."""
 
     def __init__(self, rule: Rule, rules: RuleSet):
         self.rule, self.rules = rule, rules
-        self.facts: dict[str, Fact] = facts_of(rule.level)
+        self.facts = facts_of(rule.level)
         self.dataflow = rule.level in ("torch", "tensor")
         self.local = "local" in rule.attributes
-        self.quiet = Inference(self.facts)  # it does not report the clashes inside expressions
-        self.problems: list[Finding] = []
-        pattern, template = (Positions(rule.level, at, self._report) for at in (True, False))
+        self.given = [parameter.name for parameter in rule.parameters]
+        pattern, template = (Positions(rule.level, at) for at in (True, False))
         pattern.visit(*rule.match)
         template.visit(*rule.rewrite)
+        self.complaints = pattern.complaints + template.complaints
         self.pattern, self.axes = pattern.found, template.axes | pattern.axes
         self.expressions: list[Position] = []
         self.lets: dict[str, s.Syntax] = {}
-        self.scope = self._clauses()
+        self.scope = {**self.axes, **self.bound}
+        if rule.level != "torch":  # what an op means is the same on all devices
+            self.scope["target"] = TARGET
+        self._clauses()
         self.made = {  # the names that the template makes: fresh ones
             one.node.text: one.want
             for one in template.found
@@ -450,26 +452,17 @@ class CheckedRule:
         self.template = [one._replace(scope=self._around(one.around, base)) for one in template.found]
         self.expressions += self.template
 
-    def finding(
-        self,
-        what: str,
-        at: Any,
-        hint: str | None = None,
-        notes: Iterable[str] = (),
-        severity: str = ERROR,
-        check: str = "",
-    ) -> Finding:
-        """Return a finding of the rule at a piece of syntax, or whatever has a span."""
-        return Finding(f"rule `{self.rule.name}`: {what}", at.span, notes, hint, severity, check)
-
-    def _report(self, *told: Any, **of: str) -> None:
-        self.problems.append(self.finding(*told, **of))
-
     # ---- what the pattern binds
     @cached_property
     def occurrences(self) -> list[tuple[s.NameOf, Sort]]:
         """Each occurrence of a variable in the pattern, with the sort of its position."""
-        return [found for one in self.pattern if not one.around for found in _variables(one.node, one.want)]
+        return [
+            (name, one.want if name is one.node else ANY)
+            for one in self.pattern
+            if not one.around and not isinstance(one.node, s.Member)  # `x.field` is a value: it binds nothing
+            for name in names(one.node)
+            if is_variable(name.text)
+        ]
 
     @cached_property
     def bound(self) -> dict[str, Sort]:
@@ -481,79 +474,68 @@ class CheckedRule:
                 found[name.text] = sort
         return found
 
-    # ---- clauses, in order
-    def _clauses(self) -> dict[str, Sort]:
-        scope = {**self.axes, **self.bound}
-        if self.rule.level != "torch":  # what an op means is the same on all devices
-            scope["target"] = TARGET
+    def _clauses(self) -> None:
+        """Add the expressions of the clauses and the names that they bind, in order.
+
+        A parameter is bound just before the first clause that mentions it.
+        """
+        scope, inference = self.scope, Inference(self.facts, self.scope)
         waiting = {parameter.name: parameter for parameter in self.rule.parameters}
 
-        def add(node: s.Syntax, want: Sort, what: str) -> None:
-            self.expressions.append(Position(node, want, what, scope=dict(scope)))
+        def add(node: s.Syntax | None, want: Sort, what: str) -> None:
+            if node is not None:
+                self.expressions.append(Position(node, want, what, scope=dict(scope)))
 
         def bind(*mentioned: str) -> None:
-            """Bind parameters just before the first clause that mentions them."""
             for parameter in filter(None, (waiting.pop(name, None) for name in mentioned)):
+                bind(*reads((parameter.domain, parameter.default)))
+                add(parameter.domain, LIST, f"the domain of `{parameter.name}`")
                 sort = PARAMETER_SORTS.get(parameter.sort or "any", ANY)
-                bind(*(name.text for name in names((parameter.domain, parameter.default))))
-                if parameter.domain is not None:
-                    add(parameter.domain, LIST, f"the domain of `{parameter.name}`")
-                    if sort == ANY:
-                        sort = self.quiet.element(parameter.domain, scope)
-                if parameter.default is not None:
-                    add(parameter.default, sort, f"the default of `{parameter.name}`")
+                if sort == ANY:
+                    sort = inference.element(parameter.domain)
+                add(parameter.default, sort, f"the default of `{parameter.name}`")
                 scope[parameter.name] = sort
 
         if self.local:
             bind(*waiting)
         for clause in self.rule.clauses:
-            (node,) = (part for part in children(clause) if isinstance(part, s.Syntax))
-            bind(*(name.text for name in names(node)))
+            bind(*reads(clause))
             if isinstance(clause, s.Guard):
-                add(node, BOOL, f"the condition of `{clause.kind}`")
+                add(clause.condition, BOOL, f"the condition of `{clause.kind}`")
             elif isinstance(clause, s.LetClause):
-                add(node, ANY, "a value")
-                self.lets[clause.name] = node
-                scope[clause.name] = self.quiet.sort(node, scope)
+                add(clause.value, ANY, "a value")
+                self.lets[clause.name] = clause.value
+                scope[clause.name] = inference.sort(clause.value)
             else:
-                add(node, LIST, "the domain of `pick`")
-                scope[clause.name] = self.quiet.element(node, scope)
+                add(clause.domain, LIST, "the domain of `pick`")
+                scope[clause.name] = inference.element(clause.domain)
         bind(*waiting)
-        return scope
 
-    def _around(self, around: s.Nodes, base: Scope) -> Scope:
+    def _around(self, around: Around, scope: Scope) -> Scope:
         """Return the scope with the names that `each` blocks and arms add."""
-        if not around:
-            return base
-        scope = dict(base)
         for block in around:
+            inference = Inference(self.facts, scope)
             if isinstance(block, s.EachBlock):
-                element = INT if isinstance(block.domain, s.Between) else self.quiet.element(block.domain, scope)
-                scope |= dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)
-            elif isinstance(block, s.Arm):
-                if block.variable is not None and block.domain is not None:
-                    scope[block.variable] = self.quiet.element(block.domain, scope)
-                for name, sort in _variables(block.pattern, ANY):
-                    scope.setdefault(name.text, sort)
+                element = inference.element(block.domain) if len(block.names) == 1 else ANY
+                scope = {**scope, **dict.fromkeys(block.names, element)}
+            else:
+                if block.variable is not None:
+                    scope = {**scope, block.variable: inference.element(block.domain)}
+                scope = {**dict.fromkeys(filter(is_variable, names_in(block.pattern)), ANY), **scope}
         return scope
 
     @cached_property
     def used(self) -> set[str]:
         """Every name that a clause, a domain, a default or the template reads or writes again."""
-        found = {name.text for one in self.expressions for name in names(one.node)}
-        return found | {call.fn for one in self.expressions for call in calls(one.node)}
+        everything = tuple(one.node for one in self.expressions)
+        return {*reads(everything), *(call.fn for call in calls(everything))}
+
+    @cached_property
+    def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:
+        """Parameters, `let`s and `pick`s, in order."""
+        return [one for one in (*self.rule.parameters, *self.rule.clauses) if isinstance(one, BINDERS)]
 
     @cached_property
     def parts(self) -> s.Nodes:
         """Everything the rule says, but its examples."""
         return (*self.rule.parameters, *self.rule.match, *self.rule.clauses, *self.rule.rewrite)
-
-
-def _variables(node: s.Syntax, sort: Sort) -> Iterator[tuple[s.NameOf, Sort]]:
-    """Yield the variables that a piece of a pattern binds. `x.field` is a value: it binds nothing."""
-    if isinstance(node, s.Run):
-        yield from _variables(node.base, sort.listed)
-    elif not isinstance(node, s.Member):
-        for name in names(node):
-            if is_variable(name.text):
-                yield name, sort if name is node else ANY

@@ -7,7 +7,9 @@ A sort is a kind, a list of that kind, or a captured statement of a known class.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
@@ -18,7 +20,7 @@ from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
-from .evaluate import Fact
+from .evaluate import SORT_OF, Fact
 
 
 class Sort(NamedTuple):
@@ -30,9 +32,9 @@ class Sort(NamedTuple):
 
     def __str__(self) -> str:
         name = READABLE.get(self.kind, self.kind)
-        if self.kind == "stmt" and self.many:
-            return "a run of statements"
-        return f"a list ({name} each)" if self.many and self.kind != "any" else "a list" if self.many else name
+        if not self.many:
+            return name
+        return {"stmt": "a run of statements", "any": "a list"}.get(self.kind, f"a list ({name} each)")
 
     @property
     def one(self) -> Sort:
@@ -62,18 +64,18 @@ FIELD_SORTS = {
     **CLOSED_SORTS, "Over": "expr", "Block": "stmt", "Name": "name", "Expr": "expr", "Int": "int", "Num": "num",
     "Axis": "axis", "Value": "value",
 }  # fmt: skip
-_VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME}
+_VALUE_SORTS = {bool: BOOL, int: INT, float: NUM, str: TEXT, e.Var: NAME, tuple: LIST, list: LIST}
 _CLOSED = tuple(CLOSED_SORTS.values())
-_SCALAR = ("int", "num", "bool", "name", "expr", "axis", *_CLOSED)
-PARAMETER_SORTS = {kind: Sort(kind) for kind in ("int", "num", "bool", "name", "expr", "axis", "text", *_CLOSED, "any")}
+_OPEN = ("int", "num", "bool", "name", "expr", "axis")
+_SCALAR = (*_OPEN, *_CLOSED)
+PARAMETER_SORTS = {kind: Sort(kind) for kind in (*_OPEN, "text", *_CLOSED, "any")}
 PARAMETER_SORTS |= {"set": LIST, "list": LIST}
-# What is wanted -> what may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit everywhere.
+# What is wanted -> what else may be it. `any` and `value` (an attribute of torch: number, text, list, none) fit it all.
 _MAY_BE: dict[str, tuple[str, ...]] = {
-    "int": ("int", "expr"), "num": ("int", "num", "expr"), "bool": ("bool", "expr"),
-    "name": ("name", "expr", "axis", *_CLOSED, "term"), "expr": (*_SCALAR, "term"), "axis": ("axis", "name", "expr"),
-    "stmt": ("stmt", "context"), "record": ("record", "context", "stmt"),
-    "term": ("term", "int", "num", "bool", "name", "expr"), "index": ("axis", "name", "expr", "int"),
-    **{kind: (kind, "name", "expr") for kind in _CLOSED}, **{kind: (kind,) for kind in ("text", "context", "target")},
+    "int": ("expr",), "num": ("int", "expr"), "bool": ("expr",), "name": ("expr", "axis", *_CLOSED, "term"),
+    "expr": (*_SCALAR, "term"), "stmt": ("context",), "record": ("context", "stmt"),
+    "term": ("int", "num", "bool", "name", "expr"), "index": ("axis", "name", "expr", "int"),
+    **dict.fromkeys(("axis", *_CLOSED), ("name", "expr")),
 }  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def fits(have: Sort, want: Sort) -> bool:
         return True
     if have.many is not want.many:
         return False
-    return "any" in (have.kind, want.kind) or have.kind in _MAY_BE[want.kind]
+    return "any" in (have.kind, want.kind) or have.kind in (want.kind, *_MAY_BE.get(want.kind, ()))
 
 
 @functools.cache
@@ -98,7 +100,7 @@ def sort_of(text: str) -> Sort:
         return RUN
     if text.startswith("["):
         inner = sort_of(text[1:-1])
-        return ANY if inner.many else Sort(inner.kind, True)
+        return ANY if inner.many else inner.listed
     return Sort(text) if text in READABLE else ANY
 
 
@@ -109,14 +111,12 @@ def field_sort(sort: str, many: bool) -> Sort:
 
 def sort_of_value(value: Any) -> Sort:
     """Return the sort of a constant."""
-    if isinstance(value, tuple | list):
-        return LIST
     return _VALUE_SORTS.get(value.__class__, ANY)
 
 
 # The sorts of reserved names; a dtype is a function, too, that casts.
 _RESERVED = {name: Sort(CLOSED_SORTS[kind]) for kind, words in reversed(CLOSED.items()) for name in words}
-_RESERVED |= {**dict.fromkeys(CONSTANTS, ANY), "true": BOOL, "false": BOOL, "inf": NUM, "nan": NUM}
+_RESERVED |= {name: sort_of_value(value) for name, value in CONSTANTS.items()}
 _KINDS_OF_WORDS = {name: READABLE[CLOSED_SORTS[kind]] for kind, words in CLOSED.items() for name in words}
 _KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the machine"}
 
@@ -132,145 +132,157 @@ def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
     return f"`{name}` is {kind}, and no variable", note, f"choose another name, as `{name}_`"
 
 
-def _names_a_dtype(node: s.Syntax, other: Sort) -> bool:
-    """Return whether a name is a dtype because the other side is a dtype: otherwise `f32` is a function, a cast."""
-    return other.kind == "dtype" and isinstance(node, s.NameOf) and node.text in DTYPES
-
-
 Scope = Mapping[str, Sort]
+ERROR, WARNING = "error", "warning"
 
 
-class Inference:
-    """Finder of the sort of an expression in an environment of sorts.
+class Complaint(NamedTuple):
+    """What is wrong with a rule, and where: at a piece of syntax, or whatever has a span."""
 
-    clashes: what is wrong inside of the expressions so far, where, and a hint or nothing.
+    what: str
+    at: Any
+    hint: str | None = None
+    notes: Iterable[str] = ()
+    severity: str = ERROR
+
+
+class Complaining:
+    """What keeps a list of what is wrong."""
+
+    complaints: list[Complaint]
+
+    def report(self, what: str, at: Any, hint: str | None = None, notes: Iterable[str] = ()) -> None:
+        self.complaints.append(Complaint(what, at, hint, notes))
+
+
+@dataclass(frozen=True)
+class Inference(Complaining):
+    """Finder of the sorts of expressions in a scope.
+
+    complaints: what is wrong inside of the expressions so far.
     """
 
-    def __init__(self, facts: Mapping[str, Fact]):
-        self.facts = facts
-        self.clashes: list[tuple[str, s.Syntax, str | None]] = []
+    facts: Mapping[str, Fact]
+    scope: Scope
+    complaints: list[Complaint] = field(default_factory=list)
 
-    def report(self, what: str, node: s.Syntax, hint: str | None = None) -> None:
-        self.clashes.append((what, node, hint))
-
-    def want(self, node: s.Syntax | None, sort: Sort, env: Scope, place: str) -> Sort:
+    def want(self, node: s.Syntax | None, sort: Sort, place: str) -> Sort:
         """Check the sort of an expression, if there is one, where `sort` is required, and return it."""
         if node is None:
             return sort
-        have = self.sort(node, env)
+        have = self.sort(node)
         if not fits(have, sort):
             self.report(f"{place} is {sort}, not {have}", node)
         return have
 
-    def sort(self, node: s.Syntax, env: Scope) -> Sort:
+    def sort(self, node: s.Syntax) -> Sort:
         """Return the sort of an expression."""
         match node:
             case s.NameOf():
-                return env.get(node.text) or _RESERVED.get(node.text, ANY)
-            case s.Number():
-                return INT if isinstance(node.value, int) else NUM
-            case s.Text():
-                return TEXT
+                return self.scope.get(node.text) or _RESERVED.get(node.text, ANY)
+            case s.Number() | s.Text():
+                return sort_of_value(node.value)
             case s.AxisItem():
                 return AXIS
             case s.Apply():
-                return self._apply(node, env)
+                return self._apply(node)
             case s.Operation(op="and" | "or" as op):
-                self.want(node.a, BOOL, env, f"the left of `{op}`")
-                self.want(node.b, BOOL, env, f"the right of `{op}`")
+                self.want(node.a, BOOL, f"the left of `{op}`")
+                self.want(node.b, BOOL, f"the right of `{op}`")
                 return BOOL
             case s.Operation():
-                return self._operation(node, self.sort(node.a, env), self.sort(node.b, env))
+                return self._operation(node, self.sort(node.a), self.sort(node.b))
             case s.Prefix(op="not"):
-                self.want(node.a, BOOL, env, "what `not` denies")
+                self.want(node.a, BOOL, "what `not` denies")
                 return BOOL
             case s.Prefix():
-                return self.want(node.a, EXPR, env, "what `-` negates")
+                return self.want(node.a, EXPR, "what `-` negates")
             case s.Between():
-                self.want(node.a, INT, env, "the start of a range")
-                self.want(node.b, INT, env, "the end of a range")
+                self.want(node.a, INT, "the start of a range")
+                self.want(node.b, INT, "the end of a range")
                 return INT.listed
             case s.Choice():
-                self.want(node.condition, BOOL, env, "the condition of `if`")
-                a, b = self.sort(node.a, env), self.sort(node.b, env)
+                self.want(node.condition, BOOL, "the condition of `if`")
+                a, b = self.sort(node.a), self.sort(node.b)
                 return a if a == b else _arithmetic(a, b) if fits(a, NUM) and fits(b, NUM) else ANY
             case s.Run():
-                have = self.sort(node.base, env)
+                have = self.sort(node.base)
                 if not fits(have, LIST) and have != CONTEXT:
                     self.report(f"`..` splices a list, not {have}", node)
                 return have
             case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem):
-                return self.sort(item, env)
+                return self.sort(item)
             case s.Group():
-                found = {self.sort(item, env).one for item in node.items}
+                found = {self.sort(item).one for item in node.items}
                 return found.pop().listed if len(found) == 1 else LIST
             case s.Comprehension():
-                _, have = self._each(node, env, "a comprehension")
+                _, have = self._each(node, "a comprehension")
                 return LIST if have.many else have.listed
             case s.Chosen(costs=costs):
-                chosen, cost = self._each(costs, env, "`choose`")
+                chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):
                     word = "maximising" if node.most else "minimising"
                     self.report(f"what `{word}` compares is a number, or a list of them, not {cost}", costs.element)
                 return chosen
             case s.Subscript():
-                return self._subscript(node, env)
+                return self._subscript(node)
             case s.Member():
-                return self._member(node, self.sort(node.base, env))
+                return self._member(node, self.sort(node.base))
         return ANY
 
-    def element(self, domain: s.Syntax, env: Scope) -> Sort:
-        """Return the sort of the elements of a domain."""
-        have = self.sort(domain, env)
-        if fits(have, LIST):
-            return have.one
-        self.report(f"a domain is a list, not {have}", domain)
-        return ANY
+    def element(self, domain: s.Syntax | None) -> Sort:
+        """Return the sort of the elements of a domain, if there is one."""
+        have = self.want(domain, LIST, "a domain")
+        return have.one if fits(have, LIST) else ANY
 
-    def _each(self, node: s.Comprehension, env: Scope, what: str) -> tuple[Sort, Sort]:
+    def _each(self, node: s.Comprehension, what: str) -> tuple[Sort, Sort]:
         """Return the sorts of the variable and of the value of a comprehension."""
-        inner = {**env, node.variable: self.element(node.domain, env)}
-        self.want(node.condition, BOOL, inner, f"the condition of {what}")
-        return inner[node.variable], self.sort(node.element, inner)
+        variable = self.element(node.domain)
+        inner = replace(self, scope={**self.scope, node.variable: variable})
+        inner.want(node.condition, BOOL, f"the condition of {what}")
+        return variable, inner.sort(node.element)
 
     def _operation(self, node: s.Operation, a: Sort, b: Sort) -> Sort:
         if node.op in ("in", "not in"):
             if not fits(b, LIST) and b.kind not in ("record", "context"):
                 self.report(f"the right of `{node.op}` is a list, not {b}", node.b)
             return BOOL
+        sides = ((node.a, a, b), (node.b, b, a))
         if node.op in ("==", "!="):
-            if not (fits(a, b) or fits(b, a) or _names_a_dtype(node.a, b) or _names_a_dtype(node.b, a)):
+            if not any(
+                fits(have, other)  # or a dtype beside a dtype: otherwise `f32` is a function, a cast
+                or (other.kind == "dtype" and isinstance(side, s.NameOf) and side.text in DTYPES)
+                for side, have, other in sides
+            ):
                 self.report(f"{a} is compared with {b}: never equal", node)
             return BOOL
         if a.many and b.many and node.op in ("+", "-"):
             return a if a.kind == b.kind else LIST
-        for operand, have in ((node.a, a), (node.b, b)):
+        for side, have, _ in sides:
             if have.kind in ("dtype", "fn", "role", "via") or (not fits(have, NUM) and not fits(have, EXPR)):
-                self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", operand)
+                self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", side)
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
-    def _apply(self, node: s.Apply, env: Scope) -> Sort:
-        have = [self.sort(item, env) for item in node.items]
-        known = self.facts.get(node.fn)
-        if known is None:
-            return EXPR if node.fn in FUNCTIONS or node.fn in env else ANY
-        if not any(isinstance(item, s.Run) for item in node.items):
-            more = known.arguments[-1:] * len(have) if known.most is None else ()  # the last one repeats
-            wanted = map(sort_of, (*known.arguments, *more))
-            for n, (item, sort, want) in enumerate(zip(node.items, have, wanted, strict=False), 1):
-                if not fits(sort, want):
-                    self.report(f"argument {n} of `{node.fn}` is {want}, not {sort}", item)
-        return sort_of(known.result)
+    def _apply(self, node: s.Apply) -> Sort:
+        fact = self.facts.get(node.fn)
+        wanted: Iterable[str] = repeat("any")
+        if fact is not None and not any(isinstance(item, s.Run) for item in node.items):
+            wanted = chain(fact.arguments, repeat(fact.arguments[-1] if fact.most is None else "any"))
+        for n, (item, sort) in enumerate(zip(node.items, wanted, strict=False), 1):
+            self.want(item, sort_of(sort), f"argument {n} of `{node.fn}`")
+        if fact is not None:
+            return sort_of(fact.result)
+        return EXPR if node.fn in FUNCTIONS or node.fn in self.scope else ANY
 
-    def _subscript(self, node: s.Subscript, env: Scope) -> Sort:
-        base = self.sort(node.base, env)
+    def _subscript(self, node: s.Subscript) -> Sort:
+        base = self.sort(node.base)
         if any(isinstance(item, s.Substitution | s.Run) for item in node.items):
             for item in node.items:
                 if isinstance(item, s.Substitution):
-                    self.sort(item.right, env)
+                    self.sort(item.right)
             return base
         if len(node.items) == 1 and base.many:
-            self.want(node.items[0], INT, env, "the index of a list")
+            self.want(node.items[0], INT, "the index of a list")
             return base.one
         if not base.many and base.kind in ("int", "num", "bool", "text"):
             self.report(f"`[..]` reads a list or substitutes, not {base}", node)
@@ -297,7 +309,7 @@ def _arithmetic(a: Sort, b: Sort) -> Sort:
 
 
 TARGET_FIELDS: dict[str, Sort] = {
-    **{f.name: {"int": INT, "float": NUM, "str": TEXT}[str(f.type)] for f in DEVICE_FIELDS},
+    **{f.name: sort_of(SORT_OF[str(f.type)]) for f in DEVICE_FIELDS},
     **dict.fromkeys(COMMON, INT),
     **dict.fromkeys(ABILITIES, BOOL),
 }

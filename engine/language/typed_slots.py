@@ -14,13 +14,13 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
 from ...ir.node import Node
 from ...ir.program import Kernel, Param
-from ...ir.text.read_statements import READERS, VALUE_CLASSES, Shape, axis_shape, named, op_shape, owners
+from ...ir.text.read_statements import CLOSED, READERS, VALUE_CLASSES, Shape, axis_shape, named, op_shape, owners
 from ...ir.text.syntax import children, rebuilt, walk
 from . import core as s
 from .evaluate import CONSTANTS, RESERVED
 
 # Fields whose value is text in the node and a name (`Var`) in the rule language.
-NAMES = frozenset(("Name", "Role", "Via", "Fn", "MonoidName", "AtomName", "Dtype"))
+NAMES = frozenset(("Name", *CLOSED))
 
 
 def shape_of(node: s.Syntax) -> Shape | None:
@@ -74,6 +74,11 @@ def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]
             stack.extend([(part, hidden) for part in reversed(children(node))])
 
 
+def reads(node: Any) -> Iterator[str]:
+    """Return the texts of these names."""
+    return (found.text for found in names(node))
+
+
 LEAVES = {s.Number, s.Text, bool, int, float, type(None)}
 _OF_TEXTS = {s.Member, s.Keyword, s.Guard}  # their texts are names of fields, and reasons
 
@@ -93,10 +98,9 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
             return given.text if isinstance(given, s.NameOf) else node
         if kind in LEAVES:
             return node
-        found = made.get(id(node))
-        if found is None:
-            found = made[id(node)] = changed(node, kind)
-        return found
+        if id(node) not in made:
+            made[id(node)] = changed(node, kind)
+        return made[id(node)]
 
     def changed(node: Any, kind: Any) -> Any:
         if kind is s.NameOf:
@@ -118,20 +122,13 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
     return change(node)
 
 
-def plain(node: Any, word: Callable[[str, type], str] | None = None, owner: type = s.Syntax) -> Any:
-    """Return a piece of syntax without its spans, for comparison.
-
-    word: what stands for a text in a node of a class; itself by default.
-    """
+def plain(node: Any) -> Any:
+    """Return a piece of syntax without its spans, for comparison."""
     if isinstance(node, tuple | list):
-        return tuple([plain(item, word, owner) for item in node])
-    if isinstance(node, s.NameOf):
-        node, owner = node.text, s.NameOf
+        return tuple(map(plain, node))
     if isinstance(node, s.Syntax):
-        return (type(node).__name__, *[plain(part, word, type(node)) for part in children(node)])
-    if not isinstance(node, str):
-        return repr(node)
-    return word(node, owner) if word else node
+        return (type(node).__name__, *map(plain, children(node)))
+    return node if isinstance(node, str) else repr(node)
 
 
 def every(node: Any, kind: Any) -> Iterator[Any]:
@@ -154,9 +151,9 @@ def is_variable(name: str) -> bool:
     return name != "_" and name not in RESERVED and name not in CONSTANTS
 
 
-def targets(node: s.Assign) -> s.Nodes:
-    """Return the names that a statement defines: one, or several as in `(a, b) = mat(v, w)`."""
-    if s.says_slices(node):
+def targets(line: s.Syntax) -> s.Nodes:
+    """Return the names that a line defines: one, several as in `(a, b) = mat(v, w)`, or none."""
+    if not isinstance(line, s.Assign) or s.says_slices(line):
         return ()
-    target = node.target.base if isinstance(node.target, s.Subscript) else node.target
+    target = line.target.base if isinstance(line.target, s.Subscript) else line.target
     return target.items if isinstance(target, s.Group) else (target,)

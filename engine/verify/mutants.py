@@ -14,7 +14,8 @@ from ..kernels.examples import TRIES, run_example, run_examples
 from ..language import core as s
 from ..language.core import children
 from ..language.rule import Rule, RuleSet
-from ..language.rule_scope import WARNING, Finding
+from ..language.rule_scope import Finding
+from ..language.sorts import WARNING
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE

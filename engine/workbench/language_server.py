@@ -22,7 +22,7 @@ from ..language import core as s
 from ..language.format import formatted
 from ..language.rule import BUILT_IN
 from ..language.rule_files import FURTHER
-from ..language.rule_scope import WARNING
+from ..language.sorts import WARNING
 from ..language.spelling import block
 from . import document as queries
 from .document import Answer, Counts, Document, Request, ask, end_of, path_of
