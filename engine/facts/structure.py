@@ -271,9 +271,10 @@ def crosses(first: Block, *later: Block) -> bool:
 
 
 @statement_fact
-def reads_running(body: Block, *later: Block) -> bool:
-    """Return whether a run reads an accumulator that it updates and that a later run reads, too."""
-    return not uses(body).intersection(summary(body).folded).isdisjoint(uses(tuple(chain(*later))))
+def outlives(first: Block, *later: Block) -> bool:
+    """Return whether a later run uses a value of one pass over the first: one that it defines, or a sum that it reads."""
+    passing = {defines(stmt) for stmt in first}.union(uses(first).intersection(summary(first).folded))
+    return not passing.isdisjoint(uses(tuple(chain(*later))))
 
 
 @statement_fact

@@ -5,7 +5,7 @@ Matchers, templates and checks are made from shapes, so what a field means is sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
