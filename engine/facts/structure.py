@@ -272,7 +272,7 @@ def crosses(first: Block, *later: Block) -> bool:
 
 @statement_fact
 def outlives(first: Block, *later: Block) -> bool:
-    """Return whether a later run uses a value of one pass over the first: one that it defines, or a sum that it reads."""
+    """Return whether a later run uses a value of one pass over the first: one it defines, or a sum that it reads."""
     passing = {defines(stmt) for stmt in first}.union(uses(first).intersection(summary(first).folded))
     return not passing.isdisjoint(uses(tuple(chain(*later))))
 
