@@ -552,7 +552,7 @@ def _pattern_key(rule: Rule) -> str:
     """
     ops = {call.fn for call in calls(rule.match) if call.fn[:1].isupper()}
     texts = [text for node in walk(rule.match) for text in children(node) if isinstance(text, str)]
-    variables = dict.fromkeys(text for text in texts if is_variable(text) and text not in ops)
+    variables = dict.fromkeys(text for text in texts if text.isidentifier() and is_variable(text) and text not in ops)
     numbered = substituted(rule.match, {text: s.NameOf(rule.span, f"{n}") for n, text in enumerate(variables)})
     file = rule.file if rule.level not in ("torch", "tensor") else ""
     return str((file, rule.level, sorted(rule.attributes & {"local", "canonical", "unstable"}), plain(numbered)))

@@ -26,6 +26,7 @@ COVERS = {
     "any sum": ("c <- fn(c, e)", "s <- add(s, x)", False),
     "a copy is a copy": ("a = load B[i..]", "b = load C[j..]", True),
     "another statement of the same fields": ("Sync()", "Wait()", False),
+    "another comparison": ("if a < n:\n    body..", "if a <= n:\n    body..", False),
 }
 PAIR = "rule one on tile\nmatch\n{one}\nrewrite\n    Sync()\n\nrule two{more} on tile\nmatch\n{two}\n{clauses}rewrite\n    Sync()\n"
 
