@@ -157,7 +157,7 @@ class Reader:
 
         for term in postorder(roots, lambda term: () if is_leaf(term) else operands(term)):
             self.put(self.leaf(term) if is_leaf(term) else self.node(term), term)
-        packs, means = tuple(self.packs(roots)), tuple(self.means())
+        packs, means = tuple(self.packs()), tuple(self.means())
         terms = tuple(self.nodes.values())
         self.problem = Problem(
             tuple(self.nodes),
@@ -175,10 +175,10 @@ class Reader:
             tuple(self.leaves),
         )
 
-    def packs(self, roots: Sequence[Term]) -> Iterator[Pack]:
+    def packs(self) -> Iterator[Pack]:
         """Yield weights side by side, which become leaves of their own."""
         inside = tuple(term for node, term in self.nodes.items() if node[0] != "Leaf")
-        for (weight, over), found in find_packs(roots, self.known, inside).items():
+        for (weight, over), found in find_packs(inside, self.known).items():
             if found.whole not in self.numbers:
                 self.put(self.leaf(found.whole, known=True), found.whole)
             places = self.map_form(found.places)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from ....codegen.target import Target
 from ....codegen.target import target as default_target
 from ....ir import compose
-from ....ir.compose import Folded, collected_folds
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, add, binary, subtract
 from ....ir.names import unused
@@ -61,18 +60,14 @@ class Packed(NamedTuple):
 Packs = dict[tuple[Term, frozenset[Axis]], Packed]
 
 
-def find_packs(roots: Iterable[Term], weights: Collection[str], terms: Sequence[Term] | None = None) -> Packs:
-    """Return {(weight, summed axes): its position in a packed weight}, for weights with a sibling.
-
-    terms: the values to look at, by default all below the roots.
-    """
+def find_packs(terms: Sequence[Term], weights: Collection[str]) -> Packs:
+    """Return {(weight, summed axes): its position in a packed weight}, for weights with a sibling in some values."""
     siblings: dict[Any, dict[Term, Axis]] = defaultdict(dict)
-    order = postorder(roots) if terms is None else terms
-    names = {axis.name for term in order for axis in axes(term)}
-    for term in order:
+    names = {axis.name for term in terms for axis in axes(term)}
+    for term in terms:
         both = factors(term)
         for x, w in (both, both[::-1]) if both else ():
-            over: frozenset[Axis] = frozenset(term.over)  # type: ignore[union-attr]
+            over: frozenset[Axis] = frozenset(term.over)  # type: ignore[attr-defined]
             own = [axis for axis in axes(w) if axis not in over]
             if _weight(w, weights) and len(own) == 1 and own[0] not in axes(x) and over <= set(axes(w)):
                 siblings[x, over, dtype(w)][w] = own[0]
@@ -142,12 +137,12 @@ class TermSite:
     roots: tuple[Term, ...] = ()
     flow: Any = None
     bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
-    folded: list[Folded] = field(default_factory=list)  # by canonical forms, since the last template began
+    folded: list[compose.Folded] = field(default_factory=list)  # by canonical forms, since the last template began
 
     @functools.cached_property
     def packs(self) -> Packs:
         """Weights that have a sibling."""
-        return find_packs(self.roots, self.weights)
+        return find_packs(postorder(self.roots), self.weights)
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: Environment) -> None:
         assert self.evidence is not None
@@ -219,7 +214,7 @@ class Rewriter:
         weights: Iterable[str] = (),
     ):
         self.site = TermSite(target or default_target(), evidence, frozenset(weights))
-        self.evidence, self.table = evidence, rules.table(evidence is not None)
+        self.table = rules.table(evidence is not None)
         self.normal: dict[Any, Any] = {}
         self.replaced: dict[Any, Any] = {}  # what is replaced from the start, whatever the rules say
         self.becomes: dict[Any, Any] = {}  # a term that a rule replaced -> its replacement, not yet in normal form
@@ -236,27 +231,25 @@ class Rewriter:
             if term in normal:
                 stack.pop()
                 continue
-            following = becomes.get(term)
+            following = becomes.get(term) or replaced.get(term)
             if following is None:
-                following = replaced.get(term)
-                if following is None:
-                    waiting = [operand for operand in operands(term) if operand not in normal]
-                    if waiting:
-                        following = self._step(term, collapsing) if collapsing.attempts else None
-                        if following is None:
-                            # what has a replacement but no normal form is on the stack: it would wait for itself
-                            if any(operand in becomes for operand in waiting):
-                                raise self._endless()
-                            stack.extend(waiting)
-                            continue
-                    else:
-                        built = compose.rebuilt(term, normal.__getitem__)
-                        following = self._step(built, self.table)
-                        if following is None:
-                            normal[term] = normal[built] = built
-                            stack.pop()
-                            continue
-                becomes[term] = following
+                waiting = [operand for operand in operands(term) if operand not in normal]
+                if waiting:
+                    following = self._step(term, collapsing) if collapsing.attempts else None
+                    if following is None:
+                        # what has a replacement but no normal form is on the stack: it would wait for itself
+                        if any(operand in becomes for operand in waiting):
+                            raise self._endless()
+                        stack.extend(waiting)
+                        continue
+                else:
+                    built = compose.rebuilt(term, normal.__getitem__)
+                    following = self._step(built, self.table)
+                    if following is None:
+                        normal[term] = normal[built] = built
+                        stack.pop()
+                        continue
+            becomes[term] = following
             done = normal.get(following)
             if done is not None:
                 normal[term] = done
@@ -273,7 +266,7 @@ class Rewriter:
         What a rule such as `add(x, 0) => x` gives is replaced in turn, if that is asked before anything below it is
         visited.
         """
-        site, evidence, found, more = self.site, self.evidence, None, True
+        site, evidence, found, more = self.site, self.site.evidence, None, True
         while more:
             more = False
             for attempt, run in table[term.fn if term.__class__ is Elementwise else term.__class__]:
@@ -319,7 +312,7 @@ def rewrite_graph(
     rewriter.site.roots = tuple(out.value for out in graph.outs)
     rewriter.replaced = replaced or {}
     rewriter.limit = FUEL * (100 + len(graph.names))
-    with collected_folds() as rewriter.site.folded:
+    with compose.collected_folds() as rewriter.site.folded:
         outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
     if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
         return graph
