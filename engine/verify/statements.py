@@ -85,10 +85,10 @@ class StatementChecker(Checker):
     def _renumbered(self, rule: Rule, numbers: Mapping[str, int], program: Module) -> Iterator[Module]:
         """Yield a program with the extents of a proof instead of its own, and with undeclared buffers."""
         compiled, seen = self.engine.rule(rule), set[Module]()
-        starts = compiled.starts(compiled.pattern, program, range(len(program)), True)
+        starts = compiled.starts(program, range(len(program)), True)
         for path, block, start in islice(starts, STARTS):
             site = (program, path, target(self.machines[0]))
-            for match in compiled.matches_at(compiled.pattern, site, block, start):
+            for match in compiled.matches_at(site, block, start):
                 change = {match.env[n]: v for n, v in numbers.items() if type(match.env.get(n)) is int}
                 made = tuple(Kernel(k.name, (), (), _changed(k.body, change)) for k in program)
                 if change and made not in seen:

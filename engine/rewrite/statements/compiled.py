@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import operator
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,7 +16,6 @@ from ....ir.program import Block, Kernel
 from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling, value_of
 from ....ir.tile import Tile
 from ...language import core as s
-from ...language.core import children, walk
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
 from ...language.rule import PREFER, Rule, is_built_in
 from ...language.spelling import expression
@@ -77,9 +75,12 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
         place(reads | more)
         value, other = (None if node is None else expressions.compile(node) for node in (asked, default))
         needs = _wanted(reads, lets), _wanted(more, lets)
-        steps.append(PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps)))
+        step = PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps))
+        steps.append(step)
         if isinstance(clause, s.LetClause):
-            lets.append(steps[-1])
+            lets.append(step)
+        elif isinstance(clause, s.Guard):
+            step.asked = pays if clause.kind == PREFER else holds
 
     for clause in rule.clauses:
         match clause:
@@ -87,22 +88,16 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
                 add(clause, asked)
     place(open_)
     proved = {*_wanted(free_names(rule.rewrite), lets)} if lets else set()
-    proved.update(*(step.before for step in _legal(steps) if step not in lets))
-    for step in steps:
-        if isinstance(step.clause, s.Guard):
-            step.asked = pays if step.clause.kind == PREFER else holds
-        elif step in lets and step not in proved:
-            step.value = partial(_at_the_hints, step.value)
+    proved.update(*(step.before for step in steps if step.asked is not pays and step not in lets))
+    for let in lets:
+        if let not in proved:
+            let.value = partial(_at_the_hints, let.value)
     return steps
 
 
 def _wanted(names: Container[str], lets: Lets) -> Lets:
     """Return the lets of some names, each after the lets that it reads."""
     return [*dict.fromkeys(one for let in lets if let.name in names for one in (*let.before, let))]
-
-
-def _legal(steps: Iterable[PlannedClause]) -> Iterator[PlannedClause]:
-    return (step for step in steps if getattr(step.clause, "kind", "") != PREFER)
 
 
 def _at_the_hints(closure: Closure, env: Environment) -> Any:
@@ -123,7 +118,7 @@ def searched(steps: Iterable[PlannedClause]) -> list[PlannedClause]:
             chosen.add(step.name)
         return found
 
-    return sorted(_legal(steps), key=depends)
+    return sorted((step for step in steps if step.asked is not pays), key=depends)
 
 
 Pinned = Mapping[str, Any]  # values of parameters
@@ -159,8 +154,8 @@ class PlanExecutor:
         needed = {let for step in self.steps for let in (*step.before, *step.for_default)}
         self.opening = {step: [let for let in planned[:at] if let in needed] for at, step in enumerate(planned)}
         # words of the template, in whatever role: a name may denote a kernel or a dtype, too
-        read = walk((rule.rewrite, rule.covers)) if self.lets else ()
-        self.late = _wanted({word for node in read for word in children(node) if word.__class__ is str}, self.lets)
+        read = s.walk((rule.rewrite, rule.covers)) if self.lets else ()
+        self.late = _wanted({word for node in read for word in s.children(node) if word.__class__ is str}, self.lets)
 
     def solutions(
         self, env: Environment, pinned: Pinned, evidence: Evidence | None, at: int = 0
@@ -248,8 +243,7 @@ class PlanExecutor:
         """Return the default value of a parameter as a number: a size is replaced by its example value."""
         if step.default is None:
             return None
-        with at_the_hints():
-            value = step.default(env)
+        value = _at_the_hints(step.default, env)
         return tuple(map(at_hint, value)) if value.__class__ is tuple else at_hint(value)
 
     def values(
@@ -266,10 +260,10 @@ class PlanExecutor:
         try:
             with among_choices():
                 domain = step.value(env) if step.value else None
-            if own and step.name in pinned and domain is not None:
-                return tuple(domain)
             if own:
-                if step.for_default and not self.known(step.for_default, env, evidence):
+                if step.name in pinned and domain is not None:
+                    return tuple(domain)
+                if not self.known(step.for_default, env, evidence):
                     return ()
                 value = self.default(step, env)
         except Undecided as undecided:
@@ -296,28 +290,23 @@ class PlanExecutor:
         return ()
 
 
-def cover_check(rule: Rule, cover: s.Cover, expressions: RuleExpressions) -> Callable[[Environment], None]:
-    """Return a check that the parts of a split cover it, as every split implies. It raises DplcError.
+def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: Environment) -> None:
+    """Check that the parts of a split cover it, as every split implies. Raises DplcError.
 
     The parts have fewer values than the split index; or more, if they must divide it. For symbolic dimensions, bindings
     are tried that distinguish most expressions. A size that another value is part of is not checked, as for a loop
     whose end depends on an axis.
     """
-    compute_size, compute_parts = expressions.compile(cover.size), expressions.compile_all(cover.parts)
-
-    def check(env: Environment) -> None:
-        size, covered = compute_size(env), functools.reduce(operator.mul, compute_parts(env))
-        for values in telling(sizes_in((size, covered))) if only_sizes(size) and only_sizes(covered) else ():
-            whole, total = value_of(size, values), value_of(covered, values)
-            if total < whole or (cover.divide and total != whole):
-                said = " * ".join(f"({text})" if " " in text else text for text in map(expression, cover.parts))
-                left, written = "leave values out" if total < whole else "are more", expression(cover.size)
-                what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
-                exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
-                hint = f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`"
-                raise DplcError(what, cover.span, (), hint)
-
-    return check
+    size, covered = expressions.compile(cover.size)(env), math.prod(expressions.compile_all(cover.parts)(env))
+    for values in telling(sizes_in((size, covered))) if only_sizes(size) and only_sizes(covered) else ():
+        whole, total = value_of(size, values), value_of(covered, values)
+        if total < whole or (cover.divide and total != whole):
+            said = " * ".join(f"({text})" if " " in text else text for text in map(expression, cover.parts))
+            left, written = "leave values out" if total < whole else "are more", expression(cover.size)
+            what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
+            exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
+            hint = f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`"
+            raise DplcError(what, cover.span, (), hint)
 
 
 Program = tuple[Kernel, ...]
@@ -391,17 +380,15 @@ class CompiledRule:
     def template(self) -> Closure:
         """A function from the environment of a match to the statements that the rule builds for it."""
         rule, decided = self.rule, self.decisions[False]
-        bound = (step.name for step in (*decided.steps, *decided.lets))
-        known = frozenset((*self.pattern.names, *bound, "target"))
+        known = frozenset((*self.pattern.names, *self.chosen, *(let.name for let in decided.lets), "target"))
         fresh = defined(rule.rewrite, known)
         build = Template(rule.level, known.union(fresh), self._local, families(rule.match)).block(rule.rewrite)
-        covers = [cover_check(rule, cover, self.expressions) for cover in rule.covers]
 
         def whole(match_env: Environment) -> Any:
             env = dict(match_env)
             decided.compute(decided.late, env)
-            for cover in covers:
-                cover(env)
+            for cover in rule.covers:
+                check_cover(rule, cover, self.expressions, env)
             names = env.setdefault(NAMES, Names(env["@site"], env))
             for name in fresh:
                 if name not in env:
@@ -443,32 +430,29 @@ class CompiledRule:
         evidence: Evidence | None = None, search: bool = False,
     ) -> Iterator[Match]:  # fmt: skip
         """Yield every legal way to fire in the given kernels, lazily: pre-order, left to right, pattern order."""
-        pattern = self.pattern if evidence is None else self.reporting
         decision = self.decisions[search]
         pinned = {**self.parameters, **pinned} if search else pinned
-        given = self.taken([pinned[name] for name in self.given if name in pinned]) if self.given else {}
-        for path, block, start in self.starts(pattern, program, kernels, evidence is not None):
-            for match in self.matches_at(pattern, (program, path, target), block, start, evidence, given):
+        given = self.taken([pinned[name] for name in self.given if name in pinned])
+        for path, block, start in self.starts(program, kernels, evidence is not None):
+            for match in self.matches_at((program, path, target), block, start, evidence, given):
                 if self.agrees(match.env, pinned, evidence):
                     for found in decision.solutions(match.env, pinned, evidence):
                         yield Match(path, start, match.end, match.ordinal, found)
 
     def matches_at(
-        self, pattern: Pattern, where: tuple[Program, Path, Target], block: Block, start: int,
+        self, where: tuple[Program, Path, Target], block: Block, start: int,
         evidence: Evidence | None = None, given: Pinned = NO_PINS,
     ) -> Iterator[Match]:  # fmt: skip
         """Yield every match of the pattern alone at one start. where: the arguments of the Site."""
-        near = None if evidence is None else evidence.near
+        pattern, near = (self.pattern, None) if evidence is None else (self.reporting, evidence.near)
         site = None
         for ordinal, (end, env) in enumerate(pattern.match(block, start, {"target": where[2], **given}, near)):
             site = env["@site"] = site or Site(*where)
             yield Match(site.path, start, end, ordinal, env)
 
-    def starts(
-        self, pattern: Pattern, program: Program, kernels: Iterable[int], all_: bool
-    ) -> Iterator[tuple[Path, Any, int]]:
+    def starts(self, program: Program, kernels: Iterable[int], all_: bool) -> Iterator[tuple[Path, Any, int]]:
         """Yield (path, block, start) where the first statement could match. all_: also where it surely does not."""
-        root = None if all_ else pattern.root
+        root = None if all_ else self.pattern.root
         for number in kernels:
             kernel = program[number]
             if not self.possible(kernel, all_):
@@ -509,9 +493,9 @@ class CompiledRule:
 
     def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:
         """Apply a local rule to a captured run: bottom-up, one pass; results are not matched again."""
-        shared = {name: outer[name] for name in ("target", "@site")}
-        names = outer.get(NAMES) or Names(outer["@site"], outer)
-        base = {**shared, **self.taken(arguments), NAMES: names}
+        site = outer["@site"]
+        names = outer.get(NAMES) or Names(site, outer)
+        base = {"target": outer["target"], "@site": site, **self.taken(arguments), NAMES: names}
 
         def fire(whole: Block, start: int) -> tuple[int, Block] | None:
             for end, bound in self.pattern.match(whole, start, base, None):

@@ -466,10 +466,10 @@ def spots(
     numbers, start_there = range(len(program)) if kernels is None else kernels, place and place.split("#")[0]
     for compiled in (engine.rule(one) for one in step.rules if rule in (None, one.name)):
         pinned = {**compiled.parameters, **engine.pinned(compiled, step)}
-        for path, block, start in compiled.starts(compiled.pattern, program, numbers, False):
+        for path, block, start in compiled.starts(program, numbers, False):
             if start_there not in (None, where(path, start)):
                 continue
-            for match in compiled.matches_at(compiled.pattern, (program, path, target), block, start):
+            for match in compiled.matches_at((program, path, target), block, start):
                 wanted = (place is None or match.where == place) and compiled.agrees(match.env, pinned, None)
                 if wanted and (found := RuleSite(engine, compiled, match, pinned).decided(match.env)):
                     yield found
