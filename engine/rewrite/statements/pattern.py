@@ -16,7 +16,6 @@ from ....ir.substitute import substitute, substitute_affine
 from ....ir.text.print_statements import print_value
 from ....ir.text.read_statements import Shape
 from ...language import core as s
-from ...language.core import walk
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, Environment, Expressions
 from ...language.typed_slots import EXACT, NAMES, calls, is_variable, names, shape_of
 from ..matcher import Matcher, Symbol, differs
@@ -54,7 +53,7 @@ class RuleExpressions(Expressions):
         made = super().compile(node) if shape is None else self.node(shape, {})
         if not self.variables or isinstance(node, s.NameOf | s.Number | s.Text):
             return made
-        mentioned = {getattr(part, field, None) for part in walk(node) for field in ("text", "name", "fn")}
+        mentioned = {getattr(part, field, None) for part in s.walk(node) for field in ("text", "name", "fn")}
         names = tuple(dict.fromkeys(name for name in self.variables if name in mentioned))
         if len(names) == len(set(self.variables)) or not any(call.fn in self.facts for call in calls(node)):
             return made
@@ -172,7 +171,7 @@ def free_names(node: Any, facts: Container[str] = ()) -> frozenset[str]:
 
 
 Near = Callable[[int, s.Syntax, Any], None]
-Match = Callable[[Any, int, dict[str, Any], Near | None], Iterator[tuple[int, dict[str, Any]]]]
+Match = Callable[[Any, int, Environment, Near | None], Iterator[tuple[int, Environment]]]
 
 
 UNBOUND = object()  # the value of a variable of a `*` capture that is empty
@@ -238,8 +237,8 @@ class StatementMatcher(Matcher):
             "Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND,
         }  # fmt: skip
         super().__init__(scope, "steps" if evidence else "")
-        self.expressions = expressions
-        self.symbolic = RuleExpressions(expressions.level, symbolic=True)  # `if t < 1:` has a condition, not an answer
+        # `if t < 1:` has a condition, not an answer
+        self.expressions = RuleExpressions(expressions.level, symbolic=True)
         self.sticky: dict[str, list[str]] = {}
         self.needs = 0  # the marks of the classes that must be there
         self.sort = ""  # of the values of the list that is matched; none of statements
@@ -377,7 +376,7 @@ class StatementMatcher(Matcher):
     def name(self, sort: str, text: str, x: str) -> None:
         if text in CONSTANTS:
             self.reject(self.unlike(x, CONSTANTS[text]))
-        elif text in RESERVED and text != "_":
+        elif text in RESERVED:
             self.reject(self.unlike(x, text if sort in NAMES else e.Var(text)))
         else:
             self.bind(text, x, "name" if sort in NAMES else "value")
@@ -399,7 +398,7 @@ class StatementMatcher(Matcher):
             self.value("Name", node.base, f"{x}.name")
             return self.sequence("Expr", node.items, f"{x}.index")
         if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
-            compute, kind = self.constant(self.symbolic.compile(node)), "name" if sort in NAMES else "value"
+            compute, kind = self.constant(self.expressions.compile(node)), "name" if sort in NAMES else "value"
             value = self.held(f"{compute}({self.environment(sorted(names & known))})")
             return self.reject(differs(Symbol(value, "value"), x, kind))
         if isinstance(node, s.Apply):
@@ -413,10 +412,10 @@ class StatementMatcher(Matcher):
 
     def register(self, node: s.Subscript) -> bool:
         """Return whether `acc[i]` is an element of a register array, and not of a list that the pattern binds."""
-        base = node.base
-        if self.expressions.level != "kernel" or not isinstance(base, s.NameOf):
+        if self.expressions.level != "kernel" or not isinstance(node.base, s.NameOf):
             return False
-        return base.text not in self.symbols or self.symbols[base.text].kind == "name"
+        known = self.symbols.get(node.base.text)
+        return known is None or known.kind == "name"
 
 
 def _statements(block: s.Nodes) -> s.Nodes:
@@ -435,5 +434,5 @@ _COSTS = {s.Number: 0, s.Text: 0, s.Prefix: 0, s.NameOf: 1, tuple: 3, s.Member: 
 
 
 def _cost(value: Any) -> int:
-    fixed = isinstance(value, s.NameOf) and (value.text in RESERVED or value.text in CONSTANTS)
+    fixed = isinstance(value, s.NameOf) and not is_variable(value.text)
     return 0 if fixed else _COSTS.get(type(value), 2)
