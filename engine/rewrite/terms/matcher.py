@@ -240,14 +240,14 @@ class TermRuleWriter(Matcher):
 
     # ---- the function
     def write(self) -> CompiledTermRule:
-        pattern = list(self.rule.left.values())[-1]
+        *_, pattern = self.rule.left.values()
         cls, constants = head(pattern, self.deciding)
         root = constants.get("fn", cls) if cls is Elementwise else cls
         run = self.function_of("attempt", "site", self.decided)
         return CompiledTermRule(self.rule, run, root, self.collapses(pattern))
 
     def collapses(self, pattern: c.ValueTerm) -> bool:
-        value = list(self.rule.right.values())[-1]
+        *_, value = self.rule.right.values()
         if self.rule.clauses or not isinstance(pattern, c.FunctionTerm) or not pattern.known:
             return False
         kind = FUNCTIONS[pattern.fn].kind
@@ -338,8 +338,8 @@ def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[s
         return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
     if type(term) not in _NODES or (isinstance(term, c.MatTerm) and deciding):
         return None, {}
-    said = {name: getattr(term, name, None) for name in _KNOWN}
-    return _NODES[type(term)][0], {name: value for name, value in said.items() if value in _KNOWN[name]}
+    said = ((name, getattr(term, name, None), known) for name, known in _KNOWN.items())
+    return _NODES[type(term)][0], {name: value for name, value, known in said if value in known}
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
@@ -397,10 +397,12 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
 
     Raises DplcError for a parameter without a default or a value, and for a `pick`.
     """
-    own = [parameter.name for parameter in rule.parameters]
-    pinned = {name: parameters[key] for name in own if (key := f"{rule.name}.{name}") in parameters}
+    pinned: dict[str, Any] = {}
     for parameter in rule.parameters:
-        if parameter.default is None and parameter.name not in pinned:
+        key = f"{rule.name}.{parameter.name}"
+        if key in parameters:
+            pinned[parameter.name] = parameters[key]
+        elif parameter.default is None:
             raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
     for clause in rule.clauses:
         if isinstance(clause, c.PickClause):
@@ -410,7 +412,7 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
 
 def compiled_term_rule(rule: Rule, parameters: dict[str, Any], evidence: bool) -> CompiledTermRule:
     """Return a rule on tensor, compiled once for all sets that share it and set its parameters to the same values."""
-    values = tuple((p.name, repr(parameters.get(f"{rule.name}.{p.name}"))) for p in rule.parameters)
+    values = (repr(parameters.get(f"{rule.name}.{parameter.name}")) for parameter in rule.parameters)
     return rule.compiled((evidence, *values), lambda: TermRuleWriter(rule, parameters, evidence).write())
 
 
