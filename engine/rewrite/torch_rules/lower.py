@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import count, filterfalse
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
@@ -59,27 +59,17 @@ from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     READERS,
     Bound,
-    Fields,
     NotApplicable,
     OpCall,
     Producer,
     StatementPattern,
-    Types,
     View,
     views,
 )
 from .resymbolise import resymbolise
-from .template import Bracket, Build, Numbers, Part, TemplateCompiler, TorchSite
+from .template import Bracket, Numbers, Part, TemplateCompiler, TorchSite
 
 # A compiled torch rule: match, clauses, template.
-
-
-class Definition(NamedTuple):
-    """`name = value` or `y[bs.., j] = value`. bracket: of a result with a value, else None."""
-
-    name: str
-    bracket: Bracket | None
-    part: Part
 
 
 class TorchRule:
@@ -97,7 +87,7 @@ class TorchRule:
     @cached_property
     def clauses(self) -> list[tuple[s.LetClause | s.Guard, Closure]]:
         """The `let`s and guards, each with what computes it."""
-        numbers, found = Numbers(), list[tuple[s.LetClause | s.Guard, Closure]]()
+        numbers, found = Numbers(), []
         for clause in self.rule.clauses:
             if isinstance(clause, s.PickClause):
                 raise DplcError("a torch rule has `let`, `require` and `prefer` only", clause.span)
@@ -106,12 +96,12 @@ class TorchRule:
         return found
 
     @cached_property
-    def statements(self) -> list[Definition]:
-        """The template."""
+    def statements(self) -> list[tuple[Bracket | None, Part]]:
+        """The template: `name = value` or `y[bs.., j] = value`, each with the bracket of a result that has a value."""
         lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
         compiler = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst})
         made = [self._statement(line, compiler) for line in lines]
-        if not made or made[-1].name != self.root.dst:
+        if not lines or _target_name(lines[-1]) != self.root.dst:
             what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
             raise DplcError(what, self.rule.span)
         return made
@@ -138,20 +128,19 @@ class TorchRule:
         root = self.root
         return next((p.op for p in self.patterns[:-1] if root.op in READERS and p.dst in root.reads), root.op)
 
-    def _statement(self, node: Any, compiler: TemplateCompiler) -> Definition:
+    def _statement(self, node: Any, compiler: TemplateCompiler) -> tuple[Bracket | None, Part]:
         name, value = _target_name(node), node.value
         if isinstance(value, s.Apply) and value.fn[0].isupper() and (node.types or value.fn not in s.OPERATIONS):
-            return Definition(name, None, self._op(name, value, node.types, compiler.numbers))
+            return None, self._op(name, value, node.types, compiler.numbers)
         bracket = compiler.bracket(node.target.items) if isinstance(node.target, s.Subscript) else None
         if (bracket is None) == (name == self.root.dst):
             raise DplcError(f"`{name}`: the result has brackets, the values before it have none", node.span)
         part = compiler.of(s.term_of(value, torch=True))
 
-        def local(firing: TorchSite) -> Build:
-            firing.locals[name] = build = cache(part(firing))
-            return build
+        def local(firing: TorchSite) -> None:
+            firing.locals[name] = cache(part(firing))
 
-        return Definition(name, bracket, part if bracket is not None else local)
+        return bracket, part if bracket is not None else local
 
     @staticmethod
     def _op(name: str, op: s.Apply, types: tuple[s.TypeOf, ...], numbers: Numbers) -> Part:
@@ -163,12 +152,12 @@ class TorchRule:
         positional = numbers.compile_all(tuple(x for x in op.items if not isinstance(x, s.Keyword)))
         kinds = [(numbers.compile(s.NameOf(t.span, t.dtype)), numbers.compile_all(t.dims)) for t in types]
 
-        def make(firing: TorchSite) -> Build:
-            env, call, lowering = firing.env, firing.call, firing.lowering
+        def make(firing: TorchSite) -> None:
+            env, call = firing.env, firing.call
             results = tuple(TensorType(kind(env).name, shape(env)) for kind, shape in kinds)
-            fields = positional(env), {name: closure(env) for name, closure in named.items()}
-            env[name] = lowering.made(call, name, op.fn, fields, results or call.statement.types)
-            return lambda: None
+            given = {name: closure(env) for name, closure in named.items()}
+            types = results or call.statement.types
+            env[name] = firing.lowering.made(call, name, op.fn, positional(env), given, types)
 
         return make
 
@@ -204,21 +193,25 @@ class TorchRule:
 
     def _build(self, firing: TorchSite) -> View:
         """Build the template."""
-        last, result, lowering = self.statements[-1], firing.result, firing.lowering
-        if last.bracket is not None:
-            firing.place_result(last.bracket)
-            if any(e.__class__ is not Axis for e, n in zip(firing.result_entries, result.shape, strict=True) if n != 1):
-                raise DplcError(f"`{last.name}[..]`: the brackets of the result hold axes only", self.rule.span)
-        *builds, build = [(name, part(firing)) for name, _, part in self.statements]
-        if last.bracket is None:
-            return firing.env[last.name]  # type: ignore[no-any-return]
+        result, hints, name = firing.result, firing.lowering.hints, self.root.dst
+        bracket, _ = self.statements[-1]
+        if bracket is not None:
+            firing.result_entries = firing.align(bracket, result)
+            for entry, n in zip(firing.result_entries, result.shape, strict=True):
+                if entry in firing.slots:
+                    firing.slots[entry].free = False  # torch gives the shape of the result: its extents are final
+                elif n != 1:
+                    raise DplcError(f"`{name}[..]`: the brackets of the result hold axes only", self.rule.span)
+        *_, build = [part(firing) for _, part in self.statements]
+        if bracket is None:
+            return firing.env[name]  # type: ignore[no-any-return]
         notes = [slices(firing) for slices in self.slices]
         firing.name_axes()
-        for name, local in builds:
-            lowering.hints.setdefault(local(), name)
-        value, of_its_dtype = build[1](), any(x.dtype == result.dtype for x in views(tuple(firing.call.given.values())))
-        result.term = compose.held(value, result.dtype) if of_its_dtype else compose.cast(value, result.dtype)
-        lowering.hints.setdefault(result.term, result.name)
+        for local, value in firing.locals.items():
+            hints.setdefault(value(), local)
+        of_its_dtype = any(x.dtype == result.dtype for x in views(tuple(firing.call.given.values())))
+        result.term = (compose.held if of_its_dtype else compose.cast)(build(), result.dtype)
+        hints.setdefault(result.term, result.name)
         for note in notes:
             note(result.term)
         return result
@@ -512,14 +505,28 @@ class TorchLowering:
             return view
         raise self.unsupported(call.origin, statement, refusals)
 
-    def made(self, call: OpCall, name: str, op: str, fields: Fields, types: Types) -> View | Producer:
+    def made(
+        self,
+        call: OpCall,
+        name: str,
+        op: str,
+        positional: Sequence[Any],
+        named: Mapping[str, Any],
+        types: tuple[TensorType, ...],
+    ) -> View | Producer:
         """Lower an op that a template made: its tensors get names, so that it is a statement like any other.
 
         Several results, and complex numbers, are lowered at each read.
         """
         if self.depth >= DEPTH:
             raise DplcError(f"torch rules do not end: `{op}` is made again and again", self._place(call.origin))
-        args = self._arguments(op, fields)
+        if op not in names():
+            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
+        given = bind(op, [*map(self._reference, positional)], {name: self._reference(x) for name, x in named.items()})
+        if given is None:
+            listed = ", ".join(map(str, (*range(len(positional)), *named)))
+            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {listed}")
+        args = tuple(given.items())
         key = op, repr(args), types
         known = self.made_before.get(key)
         if len(types) > 1 or types[0].dtype in PARTS:
@@ -537,17 +544,6 @@ class TorchLowering:
         view = self.made_before[key] = self.lower(self.call(statement, call.origin))
         self.depth -= 1
         return view
-
-    def _arguments(self, op: str, fields: Fields) -> tuple[tuple[str, Any], ...]:
-        """Return the fields that a template gives to an op, by their names."""
-        if op not in names():
-            raise DplcError(f"unknown torch op `{op}`", hint=did_you_mean(op, names()))
-        positional, named = fields
-        given = bind(op, [*map(self._reference, positional)], {name: self._reference(x) for name, x in named.items()})
-        if given is None:
-            listed = ", ".join(map(str, (*range(len(positional)), *named)))
-            raise DplcError(f"no overload of `{op}` takes the fields that a template gives it: {listed}")
-        return tuple(given.items())
 
     def _reference(self, value: Any) -> Any:
         if isinstance(value, tuple):

@@ -11,7 +11,6 @@ from ....ir.diagnostic import DplcError, Span
 from ....ir.expr import Axis, Var
 from ....ir.interp import tensor as meaning
 from ....ir.node import Expr, walk
-from ....ir.program import TensorType
 from ....ir.schemas import Overload
 from ....ir.substitute import with_sizes
 from ....ir.tensor import Elementwise, Input, Output, TensorGraph, Term, axes, postorder
@@ -29,8 +28,6 @@ from ...language.typed_slots import names_in
 READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
 
 Entry = Any  # the content of one position of a bracket: an index expression over unnamed axes, or a deferred term
-Types = tuple[TensorType, ...]  # of the results of an op
-Fields = tuple[Sequence[Any], Mapping[str, Any]]  # that a template gives to an op: by position, and by name
 
 
 class NotApplicable(Exception):

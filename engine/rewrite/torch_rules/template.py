@@ -119,13 +119,6 @@ class TorchSite:
             found[place:place] = env[name]
         return found
 
-    def place_result(self, bracket: Bracket) -> None:
-        """Align the brackets of the result: torch gives its shape, so these extents are final."""
-        self.result_entries = self.align(bracket, self.result)
-        for entry in self.result_entries:
-            if entry in self.slots:
-                self.slots[entry].free = False
-
     # ---- naming
     def name_axes(self) -> None:
         """Give every axis its name, and the result and inputs that were not read before their axes."""
@@ -166,7 +159,7 @@ class TorchSite:
         kind, shape, name = dtype(terms[0]), tuple(lane.extent for lane in lanes), self.result.name
         tensors = tuple(View(name, kind, shape, term, lanes) for term in terms)
         types = (TensorType(kind, (len(terms), *shape)),)
-        made: View = self.lowering.made(self.call, name, "Stack", ((), {"tensors": tensors, "dim": 0}), types)
+        made: View = self.lowering.made(self.call, name, "Stack", (), {"tensors": tensors, "dim": 0}, types)
         return made.read_at((axis, *lanes))
 
     def read(self, view: View, entries: Sequence[Entry]) -> Term:
