@@ -46,15 +46,14 @@ def _formula(array: Array, dtype: str, over: Over, few: int) -> Term | None:
         value = array.item()
         return compose.const(value, dtype) if value == value else None  # not for nan
     if dtype == "b8":
-        return _condition(array, over) or _few(array, dtype, over, few)
-    ramp = _affine(array, over)
-    if ramp is not None:
-        return compose.cast(ramp, dtype)
-    return _two_values(array, dtype, over) or _few(array, dtype, over, few)
+        found = _condition(array, over)
+    else:
+        found = _affine(array, dtype, over) or _two_values(array, dtype, over)
+    return found or _few(array, dtype, over, few)
 
 
-def _affine(array: Array, over: Over) -> Term | None:
-    """Return `origin + sum of step * axis`, in integers, or None."""
+def _affine(array: Array, dtype: str, over: Over) -> Term | None:
+    """Return `origin + sum of step * axis`, computed in integers, or None."""
     if array.dtype.kind == "f" and not np.all((np.abs(array) < EXACT) & (array == np.round(array))):
         return None
     origin = int(array.flat[0])
@@ -62,7 +61,9 @@ def _affine(array: Array, over: Over) -> Term | None:
     if abs(origin) + sum(abs(step) * n for step, n in zip(steps, array.shape, strict=True)) >= LARGEST:
         return None
     ramp = sum(map(np.multiply, steps, np.ix_(*map(np.arange, array.shape))), np.int64(origin))
-    return compose.index(add(origin, total(over(), steps))) if np.array_equal(ramp, array) else None
+    if not np.array_equal(ramp, array):
+        return None
+    return compose.cast(compose.index(add(origin, total(over(), steps))), dtype)
 
 
 def _condition(array: Array, over: Over) -> Term | None:
