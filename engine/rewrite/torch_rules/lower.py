@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache, partial
 from itertools import count, filterfalse
@@ -22,7 +22,7 @@ from ....ir.diagnostic import DplcError, Span, did_you_mean
 from ....ir.dtypes import FLOATS
 from ....ir.expr import Axis, Undecided, Var
 from ....ir.names import unused
-from ....ir.node import nodes
+from ....ir.node import contains, nodes
 from ....ir.program import TensorType
 from ....ir.ranges import where_decided
 from ....ir.schemas import PARTS, aten_name, names, resolve
@@ -286,12 +286,10 @@ _CALLED: dict[type[Term], dict[str, str]] = {
 _OTHERWISE = {Reduce: "folded", Fold: "folded", Mat: "stored", Case: "picked"}
 
 
-def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], fixed: Set[str]) -> tuple[Named, ...]:
-    """Return a name for every line between inputs and outputs. fixed: names that are taken."""
-    taken = {*fixed, *(out.name for out in outs)}
-    stored = {out.value for out in outs}
-    named = []
-    for term in postorder(out.value for out in outs):
+def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], taken: set[str]) -> tuple[Named, ...]:
+    """Return a name for every line between inputs and outputs. taken: the names of these, and of axes."""
+    stored, named = dict.fromkeys(out.value for out in outs), []
+    for term in postorder(stored):
         kind, fn = term.__class__, getattr(term, "fn", "")
         if kind not in PLAIN and term not in stored:
             name = hints.get(term) or _CALLED.get(kind, {}).get(fn) or _OTHERWISE.get(kind, f"{fn}_")
@@ -301,20 +299,22 @@ def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], fixed: Set
     return tuple(named)
 
 
+RuleTable = dict[str, tuple[TorchRule, ...]]  # by the op that their pattern starts from
 AXIS_LETTERS = "ijklmnopqrstuvw"
 DEPTH = 64  # of ops that templates make from ops that templates made
 MOST_SETS = 8  # of rules, whose tables are kept
 
 
 @lru_cache(MOST_SETS)
-def compile_rules(rules: RuleSet) -> dict[str, tuple[TorchRule, ...]]:
+def compile_rules(rules: RuleSet) -> RuleTable:
     """Return the torch rules by the op that their pattern starts from, in the order of the pipeline.
 
     A rule is compiled once for all sets. Only built-in rules (which the tests check) are compiled no further than their
     patterns: the errors of others are raised now.
     """
     load_facts()
-    found, ours = defaultdict[str, tuple[TorchRule, ...]](tuple), {id(file.source) for file in built_in_files()}
+    found: RuleTable = defaultdict(tuple)
+    ours = {id(file.source) for file in built_in_files()}
     for step in pipelines(rules).get("torch", ()):
         for rule in step.rules:
             made = rule.compiled("torch", partial(TorchRule, rule))
@@ -361,7 +361,7 @@ class TorchLowering:
     def __init__(
         self,
         graph: TorchGraph,
-        rules: dict[str, tuple[TorchRule, ...]],
+        rules: RuleTable,
         spans: Mapping[str, Span | str],
         trace: bool = False,
     ):
@@ -401,16 +401,14 @@ class TorchLowering:
                 resymbolise(view, known[view.name], self.fresh, few)
         self.inputs = [view for view in self.inputs if view.term is None]
 
-    def own(self, view: View) -> None:
-        """Name the axes of an input that is not read plainly, if it has none yet."""
-        view.own(self.fresh, view.shape)
+    def own(self, view: View) -> Term:
+        """Return the term of a value; the axes of an input that is not read plainly get names, if it has none yet."""
+        return view.own(self.fresh, view.shape)
 
     def bound(self, origin: TorchOp, x: Any, low: int, end: int) -> Any:
         """Return x; its values are indices from low to end-1, and torch raises an error of `origin` for any other."""
-        below = postorder((x,)) if isinstance(x, Term) else []
-        if any(isinstance(part, Input) for part in below) and not any(
-            isinstance(part, Reduce | Fold) or dtype(part) in FLOATS for part in below
-        ):  # computed from integer inputs elementwise: reductions would be calculated twice
+        elementwise = contains(x, Input) and not contains(x, Reduce, Fold)  # reductions would be calculated twice
+        if elementwise and not any(dtype(part) in FLOATS for part in postorder((x,))):
             self.bounds.append(Bound(x, low, end, aten_name(origin.op), self._place(origin)))
         return x
 
@@ -588,15 +586,12 @@ class TorchLowering:
         stored: set[Term] = set()
         used = {view.name for view in self.inputs}
         found = [self.env[param.name] for param in self.graph.outs]
-        for view in found:
-            self.own(view)
-        now = self.slices
-        for term in postorder([view.term for view in found if view.term is not None]) if now else ():
+        terms, now = [*map(self.own, found)], self.slices
+        for term in postorder(terms) if now else ():
             if term not in now:
                 now[term] = rebuilt(term, now.__getitem__)
-        for param, view in zip(self.graph.outs, found, strict=True):
-            assert view.term is not None
-            term = now.get(view.term, view.term)
+        for param, view, term in zip(self.graph.outs, found, terms, strict=True):
+            term = now.get(term, term)
             while term in stored or term.__class__ in PLAIN:
                 term = Elementwise("copy", (term,))
             stored.add(term)
@@ -607,8 +602,8 @@ class TorchLowering:
             own = iter(default_axes(view.name, tuple(n for n in view.shape if n != 1)))
             view.own(partial(next, own), view.shape)
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
-        fixed = {a.name for a in self.age} | {x.name for x in ins} | _RESERVED
-        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, fixed))
+        taken = used | {axis.name for axis in self.age} | _RESERVED
+        return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, taken))
 
 
 _RESERVED = RESERVED | CONSTANTS.keys() | {"and", "or", "not", "in", "if", "else", "for", "load", "mat"}

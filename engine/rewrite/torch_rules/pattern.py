@@ -63,11 +63,12 @@ class View:
         """Return the axes that names give to the entries of its dimensions."""
         return tuple(None if n == 1 else name(entry) for entry, n in zip(entries, self.shape, strict=True))
 
-    def own(self, name: Callable[[Any], Axis], entries: Sequence[Any]) -> None:
-        """Name the axes of an input that has none yet."""
+    def own(self, name: Callable[[Any], Axis], entries: Sequence[Any]) -> Term:
+        """Return the term, after naming the axes of an input that has none yet."""
         if self.term is None:
             self.dims = self.along(name, entries)
             self.term = Input(self.name, tuple(filter(None, self.dims)), self.dtype)
+        return self.term
 
     def read_at(self, places: Sequence[Expr]) -> Term:
         """Return the value at an index in each dimension."""
@@ -230,7 +231,7 @@ class Bound:
     low: Any
     end: Any
     op: str
-    span: Span | None = None
+    span: Span | None
 
 
 def check_places(bounds: Iterable[Bound], tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> None:

@@ -128,8 +128,7 @@ class TorchSite:
             self.slots.values(), key=lambda x: (not any(x.candidates.values()), x.bound, len(x.candidates))
         ):
             found, age = slot.candidates, self.lowering.age
-            free = {(found[axis], age[axis]): axis for axis in found if axis not in taken}
-            slot.axis = free[max(free)] if free else None
+            slot.axis = max(found.keys() - taken, key=lambda axis: (found[axis], age[axis]), default=None)
             taken.add(slot.axis)
         self.result.dims = self.result.along(self.named, self.result_entries)
         for view, entries in self.unowned.items():  # unless an op that the template made owns it meanwhile
@@ -217,8 +216,6 @@ class TemplateCompiler:
             case s.EitherTerm():
                 condition, a, b = self.numbers.compile(term.condition), self.of(term.a, short), self.of(term.b, short)
                 return lambda firing: (a if condition(firing.env) else b)(firing)
-            case s.NameTerm():
-                return self._read(term.node, self.numbers.compile(term.node), term.name)
             case s.ReduceTerm(fn=fn):
                 able = [name for name, function in FUNCTIONS.items() if function.identity is not None]
                 if fn not in able:
@@ -232,7 +229,15 @@ class TemplateCompiler:
                 e = self.index(term.expr)
                 return combined(lambda firing: compose.index(firing.resolve(e(firing.env))))
             case s.CaseTerm():
-                return self._case(self.index(term.cond), self.of(term.a, True), self.of(term.b, True))
+                chosen_by = self.index(term.cond)
+
+                def chosen(firing: TorchSite, a: Build, b: Build) -> Any:
+                    condition = firing.resolve(chosen_by(firing.env))
+                    if isinstance(condition, bool):
+                        return a() if condition else b()
+                    return compose.case(condition, a(), b())
+
+                return combined(chosen, self.of(term.a, True), self.of(term.b, True))
             case s.CastTerm(dtype=written):
                 to = self.numbers.compile(written)
 
@@ -244,23 +249,20 @@ class TemplateCompiler:
 
                 return combined(cast, self.of(term.x, short))
             case s.PlaceTerm():
-                low, end = self.numbers.compile(term.low), self.numbers.compile(term.end)
-
-                def place(firing: TorchSite, x: Build) -> Any:
-                    return firing.lowering.bound(firing.call.origin, x(), low(firing.env), end(firing.env))
-
-                return combined(place, self.of(term.x, short))
+                bounds = self.numbers.compile_all((term.low, term.end))
+                return combined(
+                    lambda firing, x: firing.lowering.bound(firing.call.origin, x(), *bounds(firing.env)),
+                    self.of(term.x, short),
+                )
             case s.FunctionTerm(known=True, fn=fn):
                 if len(term.operands) != (arity := FUNCTIONS[fn].arity):
                     raise DplcError(f"`{fn}` takes {arity} arguments, not {len(term.operands)}", term.span)
                 parts = (self.of(operand, short) for operand in term.operands)
                 return combined(lambda _, *xs: compose.elementwise(fn, *[x() for x in xs]), *parts)
-        return self._read(term.node, self.numbers.compile(term.node))
+        return self._read(term.node, self.numbers.compile(term.node), term.name if isinstance(term, s.NameTerm) else "")
 
     @staticmethod
-    def _read(
-        node: s.Syntax, closure: Closure, name: str = "", bracket: Bracket | None = None, short: bool = False
-    ) -> Part:
+    def _read(node: s.Syntax, closure: Closure, name: str, bracket: Bracket | None = None, short: bool = False) -> Part:
         """Compile a name or a calculation: a local value, a number, a rank-0 tensor; or `x[os.., k]`, a tensor.
 
         A number in the position of a tensor is used as it is. short: what is read may be shorter than its axis.
@@ -322,7 +324,7 @@ class TemplateCompiler:
             terms = tuple(firing.read(*read) for read in tensors)
             place = firing.resolve(index(firing.env))
             axis = place if place.__class__ is Axis else firing.lowering.fresh(len(terms))
-            made = stacked(axis, terms, lambda others: firing.stack(axis, others))
+            made = stacked(axis, terms, partial(firing.stack, axis))
             if made is None:
                 raise NotApplicable(f"the tensors of `{name}` are not computed alike")
             return remap(made, {axis: place})
@@ -346,16 +348,6 @@ class TemplateCompiler:
                 firing.lowering.slice_of(view.term, whole, remap(whole, where))
 
         return combined(note, self._tensors(term))
-
-    @staticmethod
-    def _case(condition: Closure, a: Part, b: Part) -> Part:
-        def chosen(firing: TorchSite, first: Build, second: Build) -> Any:
-            found = firing.resolve(condition(firing.env))
-            if isinstance(found, bool):
-                return (first if found else second)()
-            return compose.case(found, first(), second())
-
-        return combined(chosen, a, b)
 
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
