@@ -31,7 +31,14 @@ def resymbolise(view: View, array: Array, fresh: Callable[[int], Axis], few: int
     varying = [d for d, n in enumerate(array.shape) if n > 1 and not np.all(_same(array, np.take(array, [0], axis=d)))]
     small = array[tuple(slice(None) if d in varying else 0 for d in range(array.ndim))]
     over = cache(lambda: list(map(fresh, small.shape)))
-    view.term = _formula(small, view.dtype, over, few)
+    if not small.ndim:
+        value = small.item()
+        found: Term | None = compose.const(value, view.dtype) if value == value else None  # not for nan
+    elif view.dtype == "b8":
+        found = _condition(small, over)
+    else:
+        found = _affine(small, view.dtype, over) or _two_values(small, view.dtype, over)
+    view.term = found or _few(small, view.dtype, over, few)
     if view.term is not None:
         view.dims = tuple(map(dict(zip(varying, over(), strict=True)).get, range(array.ndim)))
 
@@ -39,17 +46,6 @@ def resymbolise(view: View, array: Array, fresh: Callable[[int], Axis], few: int
 def _same(a: Array, b: Any) -> Any:
     """Return whether elements are equal to the bit: zeros have signs; nan is equal to nothing."""
     return (a == b) & (np.signbit(a) == np.signbit(b)) if a.dtype.kind == "f" else a == b
-
-
-def _formula(array: Array, dtype: str, over: Over, few: int) -> Term | None:
-    if not array.ndim:
-        value = array.item()
-        return compose.const(value, dtype) if value == value else None  # not for nan
-    if dtype == "b8":
-        found = _condition(array, over)
-    else:
-        found = _affine(array, dtype, over) or _two_values(array, dtype, over)
-    return found or _few(array, dtype, over, few)
 
 
 def _affine(array: Array, dtype: str, over: Over) -> Term | None:
