@@ -57,7 +57,6 @@ from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, policy_of
 from ..trace import RewriteStep, what_it_saw
 from .pattern import (
-    READERS,
     Bound,
     NotApplicable,
     OpCall,
@@ -70,6 +69,9 @@ from .resymbolise import resymbolise
 from .template import Bracket, Numbers, Part, TemplateCompiler, TorchSite
 
 # A compiled torch rule: match, clauses, template.
+
+# Ops that read a value which is not a term itself: one of several results, a part of complex numbers.
+READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
 
 
 class TorchRule:
@@ -209,7 +211,7 @@ class TorchRule:
         firing.name_axes()
         for local, value in firing.locals.items():
             hints.setdefault(value(), local)
-        of_its_dtype = any(x.dtype == result.dtype for x in views(tuple(firing.call.given.values())))
+        of_its_dtype = any(x.dtype == result.dtype for x in views(*firing.call.given.values()))
         result.term = (compose.held if of_its_dtype else compose.cast)(build(), result.dtype)
         hints.setdefault(result.term, result.name)
         for note in notes:
@@ -369,7 +371,7 @@ class TorchLowering:
         self.inputs = [View(p.name, p.dtype, p.shape) for p in graph.ins]
         self.env: dict[str, View] = {view.name: view for view in self.inputs}
         self.producers = {statement.dst: statement for statement in graph.body}
-        taken = {*self.env, *self.producers, *_RESERVED, *sizes_in((graph.ins, graph.body))}
+        taken = {*self.env, *self.producers, *_RESERVED, *sizes_in(graph)}
         every = (f"{letter}{round_ or ''}" for round_ in count() for letter in AXIS_LETTERS)
         self.axis_names = filterfalse(taken.__contains__, every)
         self.hints: dict[Any, str] = {}  # the preferred names of terms in prints
@@ -382,6 +384,9 @@ class TorchLowering:
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
+        # the statements whose value is read, by anything but Getitem: those are read through it
+        read = tuple(statement.args for statement in graph.body if statement.op != "Getitem")
+        self.wanted = {out.name for out in graph.outs} | {name.name for name in nodes(read, Var)}
         # two results of one op (values and indices of a sort) share what both need
         self.made_before: dict[Any, View | Producer] = {}
 
@@ -443,12 +448,6 @@ class TorchLowering:
                     self.origins[new] = statement
                     waiting.extend(operands(new))
 
-    @cached_property
-    def wanted(self) -> set[str]:
-        """The statements whose value is read, by anything but Getitem: those are read through it."""
-        read = tuple(statement.args for statement in self.graph.body if statement.op != "Getitem")
-        return {out.name for out in self.graph.outs} | {name.name for name in nodes(read, Var)}
-
     def call(self, statement: TorchOp, origin: TorchOp | None = None) -> OpCall:
         """Return an op with its fields looked up."""
         origin = origin or statement
@@ -494,9 +493,9 @@ class TorchLowering:
                 refusals.append((rule.rule, statement, refusal))
                 continue
             if self.trace:
-                given = tuple(v.term for v in views(tuple(call.given.values())) if v.term)
-                folded, origin = tuple(self.folded[mark:]), call.origin.dst
-                self.fired.append(RewriteStep(rule.rule, statement, view, bound, folded, given, origin))
+                given = tuple(v.term for v in views(*call.given.values()) if v.term)
+                folded = tuple(self.folded[mark:])
+                self.fired.append(RewriteStep(rule.rule, statement, view, bound, folded, given, call.origin.dst))
                 del self.folded[mark:]
                 before = NotApplicable(f"`{rule.rule.name}` took it before")
                 self.refused += refusals + [(later.rule, statement, before) for later in rules[place + 1 :]]
@@ -582,8 +581,7 @@ class TorchLowering:
     # ---- the result
     def _graph(self) -> TensorGraph:
         """Return the graph: outputs are computed values, each stored once."""
-        outs: list[Output] = []
-        stored: set[Term] = set()
+        outs, stored = list[Output](), set[Term]()
         used = {view.name for view in self.inputs}
         found = [self.env[param.name] for param in self.graph.outs]
         terms, now = [*map(self.own, found)], self.slices

@@ -24,10 +24,8 @@ from ...language.typed_slots import names_in
 # Torch values as terms, and axes that have no name yet.
 
 
-# Ops that read a value which is not a term itself: one of several results, a part of complex numbers.
-READERS = ("Getitem", "Real", "Imag", "ViewAsReal")
-
 Entry = Any  # the content of one position of a bracket: an index expression over unnamed axes, or a deferred term
+Entries = tuple[Entry, ...]
 
 
 class NotApplicable(Exception):
@@ -79,9 +77,9 @@ class View:
         return self.name
 
 
-def views(value: Any) -> list[View]:
-    """Return the tensors in a value, the elements of lists and the operands of index expressions, in order."""
-    return [part for part in walk(value) if isinstance(part, View)]
+def views(*values: Any) -> list[View]:
+    """Return the tensors in some values, the elements of lists and the operands of index expressions, in order."""
+    return [part for part in walk(values) if isinstance(part, View)]
 
 
 @dataclass

@@ -26,7 +26,7 @@ from ....ir.tensor import Input, Term, axes, dtype
 from ...language import core as s
 from ...language.evaluate import MISTAKES, SITE, Closure, Environment, Expressions, mistaken
 from ...language.typed_slots import names_in
-from .pattern import AxisSlot, Entry, Exactly, NotApplicable, OpCall, View, views
+from .pattern import AxisSlot, Entries, Entry, Exactly, NotApplicable, OpCall, View, views
 
 # One use of a rule on one op: the axis of each position of each bracket, and the names of the axes.
 #
@@ -42,14 +42,13 @@ class TorchSite:
     """The site that facts of level torch see. lowering: the pass over a program (`TorchLowering`)."""
 
     def __init__(self, lowering: Any, call: OpCall):
-        statement = call.statement
-        self.lowering, self.call = lowering, call
-        self.result = View(statement.dst, statement.types[0].dtype, statement.types[0].shape)
+        self.lowering, self.call, kind = lowering, call, call.statement.types[0]
+        self.result = View(call.statement.dst, kind.dtype, kind.shape)
         self.env: Environment = {SITE: self}
         self.slots: dict[Axis, AxisSlot] = {}
-        self.unowned: dict[View, tuple[Entry, ...]] = {}
+        self.unowned: dict[View, Entries] = {}
         self.locals: dict[str, Build] = {}
-        self.result_entries: tuple[Entry, ...] = ()
+        self.result_entries: Entries = ()
 
     # ---- unnamed axes
     def axis(self, extent: int, free: bool = False) -> Axis:
@@ -63,7 +62,7 @@ class TorchSite:
         return self.slots[entry].extent
 
     # ---- placing
-    def place(self, view: View, bracket: Bracket, short: bool = False) -> tuple[Entry, ...]:
+    def place(self, view: View, bracket: Bracket, short: bool = False) -> Entries:
         """Return the entries of a bracket, one per dimension of a value.
 
         short: it may be shorter than its axis, as under a Case.
@@ -84,7 +83,7 @@ class TorchSite:
                     slot.candidates[dim] = slot.candidates.get(dim, False) or view.term.__class__ is not Input
         return aligned
 
-    def align(self, bracket: Bracket, view: View, short: bool = False) -> tuple[Entry, ...]:
+    def align(self, bracket: Bracket, view: View, short: bool = False) -> Entries:
         """Return one entry per dimension, from the right; extents of free axes are settled."""
         entries = self.entries(bracket, len(view.shape))
         spare = len(entries) - len(view.shape)
@@ -122,7 +121,7 @@ class TorchSite:
     # ---- naming
     def name_axes(self) -> None:
         """Give every axis its name, and the result and inputs that were not read before their axes."""
-        taken: set[Axis | None] = set()
+        taken = set[Axis | None]()
         # axes of computed values are first, then axes that are not reduced, then those with few candidates
         for slot in sorted(
             self.slots.values(), key=lambda x: (not any(x.candidates.values()), x.bound, len(x.candidates))
@@ -174,7 +173,7 @@ def combined(make: Callable[..., Any], *parts: Part) -> Part:
     return lambda firing: partial(make, firing, *[part(firing) for part in parts])
 
 
-Reads = list[tuple[View, tuple[Entry, ...]]]  # of the tensors of a list
+Reads = list[tuple[View, Entries]]  # of the tensors of a list
 
 
 class Item(NamedTuple):
