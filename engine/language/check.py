@@ -10,9 +10,8 @@ import functools
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from itertools import takewhile
 
 from ...codegen.target import devices, load_device
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
@@ -146,10 +145,11 @@ class Checks(CheckedRule):
         """Report `dtype=_` on torch if the rule never reads the result's dtype: it would ignore the requested dtype."""
         if self.rule.level != "torch" or any(call.fn == "dtype" for call in calls(self.parts)):
             return
-        for item in every(self.rule.match, s.Keyword):
-            if item.name == "dtype" and isinstance(item.value, s.NameOf) and item.value.text == "_":
-                hint = "bind it and use it, or leave it out to match its default only"
-                yield Complaint("`dtype=_` ignores what the user asked for", item, hint, (), WARNING)
+        for node in walk(self.rule.match):
+            match node:
+                case s.Keyword(name="dtype", value=s.NameOf(text="_")):
+                    hint = "bind it and use it, or leave it out to match its default only"
+                    yield Complaint("`dtype=_` ignores what the user asked for", node, hint, severity=WARNING)
 
     # ---- names: each is bound before it is read, and read after it is bound
     def words_of_the_language(self) -> Complaints:
@@ -223,9 +223,9 @@ class Checks(CheckedRule):
 
     def unused(self) -> Complaints:
         """Report a variable that the pattern binds once, a `let`, a `pick` or a parameter that nothing reads."""
-        rule, times = self.rule, Counter(name.text for name, _ in self.occurrences)
+        times = Counter(name.text for name, _ in self.occurrences)
         free = {*self.used, *self.given}
-        free |= {node.base.text for node in every(rule.match, s.Member) if isinstance(node.base, s.NameOf)}
+        free |= {node.base.text for node in every(self.rule.match, s.Member) if isinstance(node.base, s.NameOf)}
         free |= {getattr(one.node, "text", "") for one in self.pattern if one.what == OTHER_FIELDS}
         for name, _ in self.occurrences:
             if times[name.text] == 1 and name.text not in free:
@@ -407,11 +407,12 @@ class Checks(CheckedRule):
         if self.local:
             return
         if not any(isinstance(one.gives, tuple) for one in self.rules.examples_at(rule.span)):
-            yield Complaint("no example shows it fire", rule, 'add `example "title"` .. `gives` ..', (), WARNING)
+            hint = 'add `example "title"` .. `gives` ..'
+            yield Complaint("no example shows it fire", rule, hint, severity=WARNING)
         for guard in rule.guards:
             if guard.kind == "require" and not self.rules.shows_refusal(guard):
                 what = f'no example is refused because "{guard.reason}"'
-                yield Complaint(what, guard, f'add an example that `gives no "{guard.reason}"`', (), WARNING)
+                yield Complaint(what, guard, f'add an example that `gives no "{guard.reason}"`', severity=WARNING)
 
     def refusals_known(self) -> Complaints:
         """Check that `gives no "text"` has the text of a reason of this rule, or of a pattern that does not match."""
@@ -482,26 +483,23 @@ class Checks(CheckedRule):
         The earlier rule is in the same pass. On torch and tensor, where every rule is tried at every value, the earlier
         rule may be in any file (a warning).
         """
-        rule = self.rule
-        for earlier in takewhile(lambda other: other.name != rule.name, _alike(self.rules)[rule.name]):
-            asks = earlier.parameters or not all(isinstance(clause, s.LetClause) for clause in earlier.clauses)
-            if asks or earlier.attributes & {"local", "unstable"}:
-                continue
-            what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
-            notes = (f"`{earlier.name}` is at {earlier.location}",)
-            if earlier.file == rule.file:
-                yield Complaint(what, rule, "put the special rule first", notes)
-            else:
-                hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
-                yield Complaint(what, rule.match[-1], hint, notes, WARNING)
+        rule, earlier = self.rule, _unguarded(self.rules).get(self.rule.name)
+        if earlier is None:
             return
+        what = f"can never fire: `{earlier.name}` matches everything it matches, without a guard"
+        notes = (f"`{earlier.name}` is at {earlier.location}",)
+        if earlier.file == rule.file:
+            yield Complaint(what, rule, "put the special rule first", notes)
+        else:
+            hint = f"say `pass {pass_name(rule.file)} before {pass_name(earlier.file)} ..` in a pipeline"
+            yield Complaint(what, rule.match[-1], hint, notes, WARNING)
 
     def changes_nothing(self) -> Complaints:
         """Report a template that is the pattern: the rule fires nowhere."""
         rule = self.rule
         if plain(rule.match) == plain(rule.rewrite):
             what = "the template is the pattern: the rule changes nothing, so it never fires"
-            yield Complaint(what, rule.rewrite[0], "change what stands behind `rewrite`", (), WARNING)
+            yield Complaint(what, rule.rewrite[0], "change what stands behind `rewrite`", severity=WARNING)
 
 
 def _arguments(n: int) -> str:
@@ -559,8 +557,8 @@ def _pattern_key(rule: Rule) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def _alike(rules: RuleSet) -> dict[str, list[Rule]]:
-    """Return, by the name of a rule, all that match the same in the order in which they are tried.
+def _unguarded(rules: RuleSet) -> dict[str, Rule]:
+    """Return, by the name of a rule, the first that is tried before it, matches the same and asks nothing.
 
     The order is that of the pipelines, or of declaration if these are not sound.
     """
@@ -568,10 +566,17 @@ def _alike(rules: RuleSet) -> dict[str, list[Rule]]:
         named = [rule.name for steps in pipelines(rules).values() for step in steps for rule in step.rules]
     except DplcError:
         named = []
-    alike: dict[str, list[Rule]] = {}
-    for rule in (rules.rules[name] for name in dict.fromkeys((*named, *rules.rules))):
-        alike.setdefault(rule.compiled(_pattern_key, functools.partial(_pattern_key, rule)), []).append(rule)
-    return {rule.name: same for same in alike.values() for rule in same}
+    first: dict[str, Rule] = {}
+    found: dict[str, Rule] = {}
+    for name in dict.fromkeys((*named, *rules.rules)):
+        rule = rules.rules[name]
+        key = rule.compiled(_pattern_key, functools.partial(_pattern_key, rule))
+        asks = rule.parameters or not all(isinstance(clause, s.LetClause) for clause in rule.clauses)
+        if key in first:
+            found[name] = first[key]
+        elif not asks and rule.attributes.isdisjoint(("local", "unstable")):
+            first[key] = rule
+    return found
 
 
 @functools.cache
@@ -588,8 +593,8 @@ def _found(kind: type[CheckedRule], rule: Rule, rules: RuleSet) -> Iterator[Find
     subject = kind(rule, rules)
     for name, check in vars(kind).items():
         for one in check(subject) if not name.startswith("_") else ():
-            what, owner = f"rule `{rule.name}`: {one.what}", rule.family or rule.name
-            yield Finding(what, one.at.span, one.notes, one.hint, one.severity, name, owner)
+            told = one._replace(what=f"rule `{rule.name}`: {one.what}")
+            yield Finding(told, name, rule.family or rule.name)
 
 
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
@@ -600,19 +605,18 @@ def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     return sorted(found.values(), key=lambda finding: (finding.span.line, finding.span.column))
 
 
-def check(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
+def check(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
     """Return everything that is wrong with the rules. only: names of source files; None means all of them.
 
     The members of a family share their text, hence their findings: each is reported once.
     """
     load_facts()
-    wanted = None if only is None else set(only)
     found: dict[object, Finding] = {}
     for each in for_every_device(rules):
-        for declared in (*unread_numbers(each, wanted), *kinds_of_facts(each, wanted)):
+        for declared in check_declarations(each, only):
             found.setdefault(declared.span, declared)
         for rule in each.rules.values():
-            for finding in check_rule(rule, each) if wanted is None or rule.span.source.name in wanted else ():
+            for finding in check_rule(rule, each) if only is None or rule.span.source.name in only else ():
                 what = finding.what.replace(f"`{rule.name}`", "") if rule.family else finding.what
                 found.setdefault((finding.check, finding.span, what), finding)
     return list(found.values())
@@ -623,10 +627,15 @@ def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
     return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
 
 
-def kinds_of_facts(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:
-    """Report facts of files whose value has another sort than they declare. A fact that stays the same is kept."""
+def check_declarations(rules: RuleSet, only: Collection[str] | None) -> Iterator[Finding]:
+    """Report what nothing reads, and facts whose value has another sort than they declare.
+
+    A fact that stays the same is kept.
+    """
+    if only:
+        yield from _unread(rules, only)
     for fact in rules.facts.values():
-        if wanted is None or fact.span.source.name in wanted:
+        if only is None or fact.span.source.name in only:
             yield from remembered("kind", fact.name, (fact,), functools.partial(_kind_of_fact, fact))
 
 
@@ -634,25 +643,23 @@ def _kind_of_fact(fact: s.FactOf) -> list[Finding]:
     scope = {"target": TARGET, **{p.name: sort_of(p.sort or "any") for p in fact.parameters}}
     inference = Inference(facts_of("tile"), scope)
     inference.want(fact.value, sort_of(fact.result), "what it gives")
-    return [Finding(f"fact `{fact.name}`: {one.what}", one.at.span, (), one.hint) for one in inference.complaints]
+    return [Finding(one._replace(what=f"fact `{fact.name}`: {one.what}")) for one in inference.complaints]
 
 
-def unread_numbers(rules: RuleSet, wanted: set[str] | None) -> Iterator[Finding]:
+def _unread(rules: RuleSet, only: Collection[str]) -> Iterator[Finding]:
     """Report numbers and facts of users' files that nothing reads. Python reads some numbers of ours, in copies too."""
-    if not wanted:
-        return
     values = [fact.value for file in rules.files for fact in file.facts]
     values += [number.declared.value for number in rules.numbers.values()]
     read = {*words_in(tuple(values)), *(number.name for file in built_in_files() for number in file.numbers)}
     read.update(word for file in rules.files for rule in file.rules for word in rule.words)
     for name, fact in rules.facts.items():
-        if fact.span.source.name in wanted and name not in read:
-            yield Finding(f"fact `{name}` is never asked", fact.span, (), "ask it in a rule, or take it out")
+        if fact.span.source.name in only and name not in read:
+            yield Finding(Complaint(f"fact `{name}` is never asked", fact, "ask it in a rule, or take it out"))
     for name, number in rules.numbers.items():
-        span = number.declared.span
-        if span.source.name in wanted and number.overrides is None and name not in read:
+        declared = number.declared
+        if declared.span.source.name in only and number.overrides is None and name not in read:
             hint = did_you_mean(name, rules.numbers.keys() - {name}) or "name it in a rule, or take it out"
-            yield Finding(f"number `{name}` is never read", span, (), hint)
+            yield Finding(Complaint(f"number `{name}` is never read", declared, hint))
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
@@ -664,7 +671,7 @@ def warnings(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == WARNING]
 
 
-def require(rules: RuleSet, only: Iterable[str] | None = None) -> list[Finding]:
+def require(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
     """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
     if broken := errors(findings):

@@ -31,7 +31,6 @@ from .sorts import (
     BOOL,
     CONTEXT,
     DTYPE,
-    ERROR,
     EXPR,
     FN,
     INDEX,
@@ -47,6 +46,7 @@ from .sorts import (
     TERMS,
     TEXT,
     Complaining,
+    Complaint,
     Inference,
     Scope,
     Sort,
@@ -63,18 +63,9 @@ class Finding(DplcError):
 
     span: Span
 
-    def __init__(
-        self,
-        what: str,
-        span: Span,
-        notes: Iterable[str] = (),
-        hint: str | None = None,
-        severity: str = ERROR,
-        check: str = "",
-        rule: str = "",
-    ):
-        super().__init__(what, span, notes, hint)
-        self.severity, self.check, self.rule = severity, check, rule
+    def __init__(self, complaint: Complaint, check: str = "", rule: str = ""):
+        super().__init__(complaint.what, complaint.at.span, complaint.notes, complaint.hint)
+        self.severity, self.check, self.rule = complaint.severity, check, rule
 
 
 Around = tuple[s.EachBlock | s.Arm, ...]  # outermost first

@@ -25,7 +25,7 @@ from ...ir.text.parse import parse
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
 from ..language import core as s
-from ..language.check import check_rule, errors, kinds_of_facts, lint_rule, load_facts, unread_numbers
+from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts
 from ..language.elaborate import elaborated
 from ..language.format import format_file
 from ..language.pipeline import pipelines
@@ -201,7 +201,7 @@ class Document:
         )
         place = next((place for place, known in enumerate(files) if known.source.name == self.name), None)
         self.rules = _others(place_of(file, files, copies=True) if place is None else place).extended(file)
-        found = [*unread_numbers(self.rules, {self.name}), *kinds_of_facts(self.rules, {self.name})]
+        found = [*check_declarations(self.rules, {self.name})]
         others = (line for chunk in texts if not chunk.declares("rule") for line in chunk.text.splitlines())
         context = "\n".join(line for line in others if line.strip() and not line.startswith("#"))
         checked, self._checked = self._checked, {}
