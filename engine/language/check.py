@@ -79,9 +79,9 @@ class Checks(CheckedRule):
         texts = [name.text for name, _ in self.occurrences]
         read = {*self.used, *self.given}
         for n, one in enumerate((*self.pattern, *self.expressions)):
-            if not isinstance(one.node, s.NameOf) or one.want.kind not in _WORDS:
+            if not one.name or one.want.kind not in _WORDS:
                 continue
-            name, (word, options) = one.node.text, _WORDS[one.want.kind]
+            name, (word, options) = one.name, _WORDS[one.want.kind]
             known = {*options, "_"}
             if one.want.kind == "fn" and self.dataflow:
                 known |= self.facts.keys()
@@ -191,9 +191,10 @@ class Checks(CheckedRule):
                     notes = [f"it is bound later, in line {later[name.text]}"] if name.text in later else ()
                     hint = did_you_mean(name.text, {*one.scope, *self.rules.numbers} - {name.text})
                     yield Complaint(f"unbound variable `{name.text}`", name, hint, notes)
-            for replaced in (node.left for node in every(one.node, s.Substitution) if not names_in(node.left)):
-                what = "a substitution replaces a variable, or a sum that is computed from variables"
-                yield Complaint(what, replaced, "write `body[i := e]..`, or `body[i*F + r := e]..`")
+            for node in every(one.node, s.Substitution):
+                if not names_in(node.left):
+                    what = "a substitution replaces a variable, or a sum that is computed from variables"
+                    yield Complaint(what, node.left, "write `body[i := e]..`, or `body[i*F + r := e]..`")
 
     def root_defined(self) -> Complaints:
         """Check on torch and tensor that the template defines the value that the pattern ends with."""
@@ -210,8 +211,10 @@ class Checks(CheckedRule):
         rule, ends = self.rule, _defined(self.rule.match[-1])
         pattern = rule.match if self.dataflow else ()
         lines = {name: line for line in every(pattern, s.Assign) for name in _defined(line)}
-        joined = [line for line in every(rule.rewrite, s.Assign) if isinstance(line.target, s.Group)]
-        needed = {*ends, *(name for line in joined for name in _defined(line))}  # `(a, b) = mat(v, w)` has two roots
+        needed = set(ends)
+        for line in every(rule.rewrite, s.Assign):
+            if isinstance(line.target, s.Group):  # `(a, b) = mat(v, w)` has two roots
+                needed.update(_defined(line))
         while more := {name for one in needed & lines.keys() for name in reads(lines[one].value)} - needed:
             needed |= more
         lost = [name for name, line in lines.items() if needed.isdisjoint(_defined(line))]
@@ -226,7 +229,7 @@ class Checks(CheckedRule):
         times = Counter(name.text for name, _ in self.occurrences)
         free = {*self.used, *self.given}
         free |= {node.base.text for node in every(self.rule.match, s.Member) if isinstance(node.base, s.NameOf)}
-        free |= {getattr(one.node, "text", "") for one in self.pattern if one.what == OTHER_FIELDS}
+        free |= {one.name for one in self.pattern if one.what == OTHER_FIELDS}
         for name, _ in self.occurrences:
             if times[name.text] == 1 and name.text not in free:
                 yield Complaint(f"`{name.text}` is bound but never used; write `_`", name)
@@ -295,11 +298,10 @@ class Checks(CheckedRule):
         ends = _defined(rule.match[-1]) if self.dataflow else []
         sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
         for one in self.template:
-            name = one.node.text if isinstance(one.node, s.NameOf) else ""
-            if name and one.want in (TERM, INDEX) and name in ends and id(one.node) not in sliced:
-                yield Complaint(f"the template reads `{name}`, which it defines", one.node)
-            elif rule.level == "torch" and one.what == VALUE and self.bound.get(name) == TERM:
-                yield Complaint(f"a tensor is read with brackets: `{name}[..]`", one.node)
+            if one.name and one.want in (TERM, INDEX) and one.name in ends and id(one.node) not in sliced:
+                yield Complaint(f"the template reads `{one.name}`, which it defines", one.node)
+            elif rule.level == "torch" and one.what == VALUE and self.bound.get(one.name) == TERM:
+                yield Complaint(f"a tensor is read with brackets: `{one.name}[..]`", one.node)
 
     def made_in_order(self) -> Complaints:
         """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
@@ -364,7 +366,7 @@ class Checks(CheckedRule):
         """Check that the default of a parameter is in its domain, if both are constant."""
         rule = self.rule
         for parameter in rule.parameters:
-            if parameter.domain is not None and parameter.default is not None:
+            if parameter.default is not None:
                 default = constant(rule.level, parameter.default)
                 if default is not None and not admits(rule, parameter.name, default):
                     what = f"the default {default} of `{parameter.name}` is not in its domain"
@@ -588,19 +590,10 @@ def load_facts() -> None:
     importlib.import_module("..rewrite.statements.site", __package__)
 
 
-def _found(kind: type[CheckedRule], rule: Rule, rules: RuleSet) -> Iterator[Finding]:
-    """Yield what the checks of a class find in a rule."""
-    subject = kind(rule, rules)
-    for name, check in vars(kind).items():
-        for one in check(subject) if not name.startswith("_") else ():
-            told = one._replace(what=f"rule `{rule.name}`: {one.what}")
-            yield Finding(told, name, rule.family or rule.name)
-
-
 def check_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     """Return everything that is wrong with one rule, errors and warnings, in the order of the text."""
     found: dict[object, Finding] = {}
-    for finding in _found(Checks, rule, rules):  # one problem for each location: the first is the clearest
+    for finding in Checks(rule, rules).findings():  # one problem for each location: the first is the clearest
         found.setdefault((finding.span, finding.severity), finding)
     return sorted(found.values(), key=lambda finding: (finding.span.line, finding.span.column))
 
@@ -687,7 +680,8 @@ class Lints(CheckedRule):
         rule = self.rule
         others = tuple(other.rewrite for other in self.rules.rules.values() if other is not rule)
         if self.local and rule.name not in (use.call.fn for use in every(others, s.UseRule)):
-            yield Complaint(f"no rule says `with rule {rule.name}(..)`", rule, "use it, or take it out", (), WARNING)
+            what = f"no rule says `with rule {rule.name}(..)`"
+            yield Complaint(what, rule, "use it, or take it out", severity=WARNING)
 
     def idle_guards(self) -> Complaints:
         """Report a guard that has the same value for all programs."""
@@ -696,7 +690,7 @@ class Lints(CheckedRule):
             if value is not None:
                 holds = "always holds: no program violates it" if value else "never holds: the rule cannot fire"
                 hint = "leave it out" if value else "ask something of the program"
-                yield Complaint(f"`{expression(condition)}` {holds}", condition, hint, (), WARNING)
+                yield Complaint(f"`{expression(condition)}` {holds}", condition, hint, severity=WARNING)
 
     def unknown_devices(self) -> Complaints:
         """Report a text that is compared with `target.name` or `target.arch`, and that no device file has."""
@@ -705,11 +699,12 @@ class Lints(CheckedRule):
                 match side:
                     case s.Member(base=s.NameOf(text="target"), field="name" | "arch" as field):
                         known = sorted({getattr(load_device(name), field) for name in devices()})
-                        for text in (text for text in every(other, s.Text) if text.value not in known):
-                            what = f'no device has the {field} "{text.value}": the comparison is never equal'
-                            yield Complaint(what, text, did_you_mean(text.value, known), (), WARNING)
+                        for text in every(other, s.Text):
+                            if text.value not in known:
+                                what = f'no device has the {field} "{text.value}": the comparison is never equal'
+                                yield Complaint(what, text, did_you_mean(text.value, known), severity=WARNING)
 
 
 def lint_rule(rule: Rule, rules: RuleSet) -> list[Finding]:
     """Return the parts of one rule that have no effect."""
-    return [*_found(Lints, rule, rules)]
+    return [*Lints(rule, rules).findings()]

@@ -6,7 +6,7 @@ op by name. An unknown op, or a field that an op does not have, is reported on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain, repeat, zip_longest
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import Shape, listed, named, owners
 from ...ir.text.syntax import children
 from . import core as s
-from .elaborate import BINDERS
 from .evaluate import CONSTANTS, facts_of
 from .rule import Rule, RuleSet
 from .sorts import (
@@ -84,6 +83,11 @@ class Position(NamedTuple):
     makes: bool = False
     around: Around = ()
     scope: Scope = {}
+
+    @property
+    def name(self) -> str:
+        """The text of a name, empty for any other expression."""
+        return self.node.text if isinstance(self.node, s.NameOf) else ""
 
 
 OTHER_FIELDS = "the other fields"  # `rest..` on torch, which opens a pattern
@@ -273,17 +277,17 @@ class Positions(Complaining):
 
     def _term(self, node: s.Syntax) -> None:
         torch = self.level == "torch"
-        if isinstance(node, s.Apply):
-            if torch and node.fn[:1].isupper() and node.fn not in s.OPERATIONS:
-                return self._aten(node)
-            if node.fn == "mat" and len(node.items) > 1:  # `(a, b) = mat(v, w)`
+        match node:
+            case s.Apply(fn=op) if torch and op[:1].isupper() and op not in s.OPERATIONS:
+                self._aten(node)
+            case s.Apply(fn="mat", items=(_, _, *_)):  # `(a, b) = mat(v, w)`
                 for item in node.items:
                     self._term(item)
-                return None
-        try:
-            return self._operands(s.term_of(node, torch))
-        except DplcError as error:
-            return self.report(error.what, error, error.hint, error.notes)
+            case _:
+                try:
+                    self._operands(s.term_of(node, torch))
+                except DplcError as error:
+                    self.report(error.what, error, error.hint, error.notes)
 
     def _operands(self, *terms: s.ValueTerm) -> None:
         for term in terms:
@@ -386,14 +390,14 @@ class Positions(Complaining):
                     loose <= len(left) and not any(argument.required for argument in left[loose:]) for left in free
                 )
             ):
-                shown = ((one.name, [a.name + "?" * (not a.required) for a in one.arguments]) for one in known[:6])
-                notes = [f"{name}({', '.join(told)})" for name, told in shown]
+                notes = [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]]
                 what = f"no form of `{call.fn}` has exactly these fields"
                 self.report(what, call, "`rest..` leaves the others open", notes)
 
     def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
-        if isinstance(node, s.Prefix) and isinstance(node.a, s.NameOf) and node.a.text == "inf":
-            node = node.a
+        match node:
+            case s.Prefix(a=s.NameOf(text="inf") as infinity):
+                node = infinity
         if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
             self.report("a field of a pattern on torch is a variable, a constant or a list of them", node)
         if isinstance(node, s.Group):
@@ -405,6 +409,10 @@ class Positions(Complaining):
             self.add(node, ANY, what)  # where tensors are listed, an op that gives several has one name for them
         else:
             self.add(node, want, what)
+
+
+def _shown(argument: schemas.Argument) -> str:
+    return argument.name if argument.required else f"{argument.name}?"
 
 
 def _one_kind(arguments: Iterable[schemas.Argument | None]) -> Sort:
@@ -434,14 +442,21 @@ class CheckedRule:
             self.scope["target"] = TARGET
         self._clauses()
         self.made = {  # the names that the template makes: fresh ones
-            one.node.text: one.want
+            one.name: one.want
             for one in template.found
-            if one.makes and isinstance(one.node, s.NameOf) and is_variable(one.node.text)
-            if one.node.text not in self.scope
+            if one.makes and one.name and is_variable(one.name) and one.name not in self.scope
         }
         base = {**self.scope, **self.made}
         self.template = [one._replace(scope=self._around(one.around, base)) for one in template.found]
         self.expressions += self.template
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what the checks of its class find, in their order: each is a method."""
+        rule = self.rule
+        for name, check in vars(type(self)).items():
+            for one in check(self) if not name.startswith("_") else ():
+                told = one._replace(what=f"rule `{rule.name}`: {one.what}")
+                yield Finding(told, name, rule.family or rule.name)
 
     # ---- what the pattern binds
     @cached_property
@@ -505,14 +520,13 @@ class CheckedRule:
     def _around(self, around: Around, scope: Scope) -> Scope:
         """Return the scope with the names that `each` blocks and arms add."""
         for block in around:
-            inference = Inference(self.facts, scope)
+            element = Inference(self.facts, scope).element(block.domain)
             if isinstance(block, s.EachBlock):
-                element = inference.element(block.domain) if len(block.names) == 1 else ANY
-                scope = {**scope, **dict.fromkeys(block.names, element)}
+                scope = {**scope, **dict.fromkeys(block.names, element if len(block.names) == 1 else ANY)}
             else:
-                if block.variable is not None:
-                    scope = {**scope, block.variable: inference.element(block.domain)}
                 scope = {**dict.fromkeys(filter(is_variable, names_in(block.pattern)), ANY), **scope}
+                if block.variable is not None:
+                    scope = {**scope, block.variable: element}
         return scope
 
     @cached_property
@@ -524,7 +538,7 @@ class CheckedRule:
     @cached_property
     def binders(self) -> list[s.Parameter | s.LetClause | s.PickClause]:
         """Parameters, `let`s and `pick`s, in order."""
-        return [one for one in (*self.rule.parameters, *self.rule.clauses) if isinstance(one, BINDERS)]
+        return [one for one in (*self.rule.parameters, *self.rule.clauses) if not isinstance(one, s.Guard)]
 
     @cached_property
     def parts(self) -> s.Nodes:
