@@ -48,7 +48,7 @@ def pasted(level: str, dump: str) -> tuple[RuleSet, list[Any]]:
     root = lines[-1].split("[")[0].split(":")[0].split(" = ")[0].strip()
     text = "\n".join([f"rule pasted on {level}", "match", *lines, "rewrite", f"    {TEMPLATES[level].format(root)}\n"])
     rules = RuleSet([read_rules(Source("pasted.rw", text))])
-    return rules, [e for e in errors(check(rules)) if getattr(e, "check", "") != "unused_variables"]
+    return rules, [e for e in errors(check(rules)) if getattr(e, "check", "") != "unused"]
 
 
 def matches_tensor(rules: RuleSet, graph: TensorGraph) -> bool:
