@@ -104,7 +104,7 @@ class Recorder:
 
     def refused(self, rule: Rule, guard: s.Guard, value: Term, env: Environment) -> Refusal:
         """Return the record of a guard that did not hold."""
-        found = failed_guard(rule, guard, {} if self.asked is None else env, Expressions, term=value)
+        found = failed_guard(rule, guard, {} if self.asked is None else env, term=value)
         text = "" if self.asked is None else found.text(self.names)
         return replace(found, text=lambda names: text)
 
@@ -193,7 +193,7 @@ class Siblings:
         Otherwise the site records the guard that keeps them apart.
         """
         bound = dict(zip(self.names, (first, first, second, second), strict=True))
-        env = self.decide({**bound, SITE: site, "target": site.target}, self.pinned, AtTerm(site, second))
+        env = self.decide({**bound, SITE: site, "target": site.target}, self.pinned, AtTerm(self.rule, site, second))
         return None if env is None else site.recorder.fired(self.rule, first, second, bound, env)
 
 

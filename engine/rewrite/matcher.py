@@ -43,7 +43,11 @@ class Matcher(abc.ABC):
 
     No text of a rule ever becomes text of the program: names of a rule are keys of dictionaries, passed in as
     constants. `fail` is the statement that gives up the current attempt.
+
+    sort: of the values of the list that is matched; empty for a block of statements.
     """
+
+    sort = "Term"
 
     def __init__(self, scope: dict[str, Any], told: str = ""):
         """Create a matcher. The second argument selects the near misses that it reports.
@@ -171,10 +175,10 @@ class Matcher(abc.ABC):
             condition = f"{symbol.text} is not {text} and ({condition})"
         self.reject(condition)
 
-    def environment(self, names: Iterable[str], start: str = "**env, ") -> str:
+    def environment(self, names: Iterable[str]) -> str:
+        """Return the items of a dictionary: the variables, as the rule sees them."""
         symbols = ((self.constant(name), self.symbols[name]) for name in names)
-        parts = (f"{key}: named({x.text})" if x.kind == "name" else f"{key}: {x.text}" for key, x in symbols)
-        return f"{{{start}{', '.join(parts)}}}"
+        return ", ".join(f"{key}: named({x.text})" if x.kind == "name" else f"{key}: {x.text}" for key, x in symbols)
 
     # ---- constants
     def unlike(self, x: str, value: Any) -> str:
@@ -232,9 +236,9 @@ class Matcher(abc.ABC):
                 self.operand(part, self.held(f"multiply{given}"))
 
     # ---- lists
-    def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True, block: bool = False) -> str:
+    def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True) -> str:
         """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
-        size, in_block = f"len({whole})", bool(self.told) and block
+        size, in_block = f"len({whole})", self.told and not self.sort
         least, flexible = [*map(self.least, items)], [*map(self.flexible, items)]
         if closed and not any(flexible) and not in_block:
             self.reject(f"{size} != {sum(least)}")
@@ -249,8 +253,7 @@ class Matcher(abc.ABC):
             if flexible[position]:
                 rest, following = sum(least[position + 1 :]), (*items, None)[position + 1]
                 last = not any(flexible[position + 1 :]) and (closed or following is None)
-                ahead = self.ahead(following) if block and not self.told and following is not None else None
-                base = self.stretch(item, whole, at, size, (rest, following) if last else rest, block, ahead)
+                base = self.stretch(item, whole, at, size, (rest, following) if last else rest)
                 offset = 0
                 closed = closed and (not last or isinstance(item, s.CaptureStatement))
                 continue
@@ -264,29 +267,22 @@ class Matcher(abc.ABC):
         end = _sum(base, offset)
         if closed:
             there = f"{whole}[{end}] if {end} < {size} else None"
-            self.reject(f"{end} != {size}", s.PassStatement(items[-1].span) if block and items else None, there)
+            self.reject(f"{end} != {size}", s.PassStatement(items[-1].span) if items and not self.sort else None, there)
         return end
 
-    def run(
-        self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any, block: bool,
-        ahead: str | None = None,
-    ) -> str:  # fmt: skip
-        """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins.
-
-        ahead: of the statement that follows, what `statements_with` finds it by.
-        """
+    def run(self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any) -> str:
+        """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins."""
         end, role = self.local("j"), None if role is None else self.constant(role)
         if rest.__class__ is tuple:
             self.put(f"{end} = {size} - {rest[0]}")
-            if block:
+            if not self.sort:
                 self.reject(f"{end} < {at}", rest[1])
             if role:
                 self.reject(f"role_end({whole}, {at}, {role}) < {end}")
         else:
             stop = f"{size} + {1 - rest}"
             stop = f"min({stop}, role_end({whole}, {at}, {role}) + 1)" if role else stop
-            ends = f"range({at}, {stop})" if ahead is None else f"statements_with({whole}, {at}, {stop}, {ahead})"
-            self.loop(f"for {end} in {ends}:", item)
+            self.loop(f"for {end} in range({at}, {stop}):", item)
         self.bind(name, f"{whole}[{at}:{end}]")
         return end
 
@@ -296,12 +292,9 @@ class Matcher(abc.ABC):
 
     @abc.abstractmethod
     def flexible(self, item: Any) -> bool: ...
-    def ahead(self, following: Any) -> str | None:
-        """Return the text that finds the statement following a run without trying every position, or None."""
-        return None
 
     @abc.abstractmethod
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
         """Match an item that spans a varying number of positions. Returns its end as text."""
 
     @abc.abstractmethod
@@ -371,7 +364,7 @@ def same(a: Any, b: Any) -> bool:
     if a.__class__ is not b.__class__:
         return False
     if a.__class__ is e.Sum:
-        return a.constant == b.constant and len(a.terms) == len(b.terms) and dict(a.terms) == dict(b.terms)
+        return e.linear(a) == e.linear(b)
     if a.__class__ is tuple:
         return len(a) == len(b) and all(map(same, a, b))
     return bool(a == b) and (a.__class__ is not float or repr(a) == repr(b))

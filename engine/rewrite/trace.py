@@ -137,10 +137,8 @@ NAMELESS: Called = MappingProxyType({})
 _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value its text or its names tell
 
 
-def what_it_saw(
-    guard: s.Guard, env: Environment, expressions: Expressions, undecided: Any = None, called: Called = NAMELESS
-) -> str:
-    """Return `[size(axes) <= most; most=4, size(axes)=7]`. undecided: the condition that sizes leave open."""
+def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> str:
+    """Return `[size(axes) <= most; most=4, size(axes)=7]`, and the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
     told = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
@@ -149,13 +147,13 @@ def what_it_saw(
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
         told = told | _compared(condition, env, expressions) | told
     values = f"; {', '.join(f'{name}={value}' for name, value in told.items())}" if told else ""
-    open_ = f"; undecided: {told_open(undecided)}" if undecided is not None else ""
+    open_ = f"; undecided: {told_open(env[UNDECIDED])}" if UNDECIDED in env else ""
     return f"[{written(condition)}{values}{open_}]"
 
 
 def held(rule: Rule, env: Environment, expressions: Expressions, called: Called = NAMELESS) -> tuple[str, ...]:
     """Return the guards of a rule that fired, with their values: `where size(axes) <= most; most=4, size(axes)=3`."""
-    return tuple(f"{g.kind} {what_it_saw(g, env, expressions, None, called)[1:-1]}" for g in rule.guards)
+    return tuple(f"{g.kind} {what_it_saw(g, env, expressions, called)[1:-1]}" for g in rule.guards)
 
 
 def _compared(condition: s.Syntax, env: Environment, expressions: Expressions) -> dict[str, str]:
@@ -325,17 +323,13 @@ class Refusal:
         return f"{self.location}: {self.rule.name}: {self.text(called)}"
 
 
-def failed_guard(
-    rule: Rule, guard: s.Guard, env: Environment, expressions: Callable[[str], Expressions], depth: int = 0,
-    term: Any = None,
-) -> Refusal:  # fmt: skip
+def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Any = None) -> Refusal:
     """Return the refusal of a guard that did not hold in an environment."""
-    undecided = env.pop(UNDECIDED, None)
     seen = dict(env)  # the values of now: later clauses bind more
 
     def text(called: Called) -> str:
         preferred = "not preferred: " if guard.kind == "prefer" else ""
-        saw = what_it_saw(guard, seen, expressions(rule.level), undecided, called)
+        saw = what_it_saw(guard, seen, RuleExpressions(rule.level), called)
         return f'{preferred}matched, but "{guard.reason}" {saw}'
 
     return Refusal(rule, guard.span, text, depth, because=guard.reason, term=term)
@@ -575,7 +569,8 @@ def program_key(graph: TensorGraph, known: Collection[str]) -> str:
 class Evidence:
     """Evidence of one attempt at a rule: its refusals, and the furthest point that the pattern reached."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Rule):
+        self.rule = rule
         self.refusals: list[Refusal] = []
         self.nearest: tuple[int, bool, s.Syntax | None, Any] = 0, False, None, None
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
@@ -588,40 +583,41 @@ class Evidence:
             if (matched, alike) > self.nearest[:2]:
                 self.nearest = matched, alike, expected, found
 
-    def guard(self, rule: Rule, guard: s.Guard, depth: int, env: Environment) -> None:
-        self.note_open(rule, env.get(UNDECIDED))
-        self.refusals.append(failed_guard(rule, guard, env, RuleExpressions, depth))
+    def guard(self, guard: s.Guard, depth: int, env: Environment) -> None:
+        self.note_open(env.get(UNDECIDED))
+        self.refusals.append(failed_guard(self.rule, guard, env, depth))
 
-    def domain(self, rule: Rule, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
+    def domain(self, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
         def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
             shown = ", ".join((*map(show, domain[:12]), *["..."] * (len(domain) > 12)))
             return f"matched, but {which}{place.name}={show(value)} is not in its domain {{{shown}}}{off}"
 
-        self.refusals.append(Refusal(rule, place.span, text, depth, not which))
+        self.refusals.append(Refusal(self.rule, place.span, text, depth, not which))
 
-    def refuse(self, rule: Rule, depth: int, span: Span, text: str) -> None:
-        self.refusals.append(Refusal(rule, span, lambda _: f"matched, but {text}", depth))
+    def refuse(self, depth: int, span: Span, text: str) -> None:
+        self.refusals.append(Refusal(self.rule, span, lambda _: f"matched, but {text}", depth))
 
-    def undecided(self, rule: Rule, span: Span, name: str, condition: Any, depth: int = 0) -> None:
+    def undecided(self, span: Span, name: str, condition: Any, depth: int = 0) -> None:
         """Note a let, a domain or a default without a value, because sizes leave it open."""
-        self.note_open(rule, condition)
-        self.refuse(rule, depth, span, f"`{name}` is undecided: {told_open(condition)}")
+        self.note_open(condition)
+        self.refuse(depth, span, f"`{name}` is undecided: {told_open(condition)}")
 
-    def note_open(self, rule: Rule, condition: Any) -> None:
+    def note_open(self, condition: Any) -> None:
         """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
-            self.left_open.setdefault(f"{rule.name}: {told_open(condition)}")
+            self.left_open.setdefault(f"{self.rule.name}: {told_open(condition)}")
 
     # ---- what people read
-    def all(self, rule: Rule) -> tuple[Refusal, ...]:
+    def all(self) -> tuple[Refusal, ...]:
         """Return every refusal; the nearest miss if the pattern never matched."""
-        return tuple(self.refusals) or (self._miss(rule),)
+        return tuple(self.refusals) or (self._miss(),)
 
-    def best(self, rule: Rule) -> Refusal:
-        return max(self.all(rule), key=lambda refusal: refusal.depth)
+    def best(self) -> Refusal:
+        return max(self.all(), key=lambda refusal: refusal.depth)
 
-    def _miss(self, rule: Rule) -> Refusal:
+    def _miss(self) -> Refusal:
+        rule = self.rule
         matched, _, expected, found = self.nearest
         if expected is None:
             head = f"nothing here is like its first statement `{_head(rule.match[0])}`"

@@ -124,7 +124,7 @@ class StatementChecker(Checker):
         self, rule: Rule, program: Module, machine: Target, given: dict[str, Any], outcome: Outcome
     ) -> list[Match]:
         """Return some of the ways to fire, with as many parameter values among them as possible."""
-        sites, evidence = functools.partial(self.engine.sites, rule, program, machine), Evidence()
+        sites, evidence = functools.partial(self.engine.sites, rule, program, machine), Evidence(rule)
         found = list(islice(sites(search=True), SEEN))
         pinned = {p.name: given[p.name] for p in rule.parameters if p.name in given}
         for known in ({}, pinned) if pinned else ({},):

@@ -85,7 +85,7 @@ def test_generated_words():
         .rule
     )
     maker = StatementMatcher(RuleExpressions("tile"), (), True)
-    maker.items(rule.match, "block", "start", False, True)
+    maker.items(rule.match, "block", "start", False)
     words = set(re.findall(r"[A-Za-z_]+\w*", maker.text()))
     allowed = {"def", "match", "if", "is", "not", "and", "or", "for", "in", "range", "len", "continue", "return",
                "else", "None", "block", "start", "env", "near", "node", "same", "body", "role", "step", "unroll",

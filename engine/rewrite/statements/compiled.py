@@ -197,7 +197,7 @@ class PlanExecutor:
                     raise self.mistake(error, step.clause) from error
                 if not passed:
                     if evidence is not None:
-                        evidence.guard(self.rule, step.clause, step.depth, env)
+                        evidence.guard(step.clause, step.depth, env)
                     return None
             else:
                 values = self.values(step, env, pinned, evidence)
@@ -216,7 +216,7 @@ class PlanExecutor:
         except Undecided as undecided:
             if evidence is not None:
                 let = next(let for let in lets if let.name not in env)
-                evidence.undecided(self.rule, let.clause.span, let.name, undecided.condition)
+                evidence.undecided(let.clause.span, let.name, undecided.condition)
             return False
         return True
 
@@ -268,7 +268,7 @@ class PlanExecutor:
                 value = self.default(step, env)
         except Undecided as undecided:
             if evidence is not None:
-                evidence.undecided(self.rule, place.span, step.name, undecided.condition, step.depth)
+                evidence.undecided(place.span, step.name, undecided.condition, step.depth)
             return ()
         except MISTAKES as error:  # `max` of an empty list, say
             why = f"no default here: {error.what if isinstance(error, NotComputed) else error}"
@@ -283,10 +283,10 @@ class PlanExecutor:
                 return tuple(domain)
             else:
                 if evidence is not None:
-                    evidence.domain(self.rule, place, step.depth, "the default " if own else "", value, domain)
+                    evidence.domain(place, step.depth, "the default " if own else "", value, domain)
                 return ()
         if evidence is not None:
-            evidence.refuse(self.rule, step.depth, place.span, f"{step.name} has {why}")
+            evidence.refuse(step.depth, place.span, f"{step.name} has {why}")
         return ()
 
 
@@ -473,7 +473,7 @@ class CompiledRule:
         for name, value in pinned.items():
             if value is not EVERY and env.get(name, value) != value:
                 if evidence is not None:
-                    evidence.refuse(self.rule, 0, self.rule.span, f"{name} is pinned to another value")
+                    evidence.refuse(0, self.rule.span, f"{name} is pinned to another value")
                 return False
         return True
 

@@ -137,9 +137,9 @@ class Engine:
         self, rule: Rule | str, program: Program, target: Target, pinned: Pinned = NO_PINS
     ) -> tuple[Refusal, ...]:
         """Return every reason why a rule does not fire; empty if it does."""
-        evidence = Evidence()
+        evidence = Evidence(self.rule(rule).rule)
         fires = any(self.sites(rule, program, target, pinned, evidence))
-        return () if fires else evidence.all(self.rule(rule).rule)
+        return () if fires else evidence.all()
 
     # ---- passes
     def fire(
@@ -243,7 +243,7 @@ class PassRun:
         """Fire the first rule that matches a kernel (repeatedly with @repeat). Also returns the number of kernels."""
         first, steps, traced = program[number], list[RewriteStep](), self.trace is not None
         while number < len(program):
-            seen = {rule: Evidence() if traced else None for rule in map(self.engine.rule, self.step.rules)}
+            seen = {rule: Evidence(rule.rule) if traced else None for rule in map(self.engine.rule, self.step.rules)}
             fired = self.once(program, number, seen)
             if self.trace is not None:
                 self.tell(self.trace, first.name, seen, fired is None and not steps)
@@ -277,7 +277,7 @@ class PassRun:
                         self.fired(self.trace, site, step)
                     return new, step
                 if evidence is not None:
-                    evidence.refuse(step.rule, len(step.rule.clauses) + 1, step.rule.span, CHANGES_NOTHING)
+                    evidence.refuse(len(step.rule.clauses) + 1, step.rule.span, CHANGES_NOTHING)
         return None
 
     # ---- events of the trace
@@ -294,13 +294,13 @@ class PassRun:
 
     def tell(self, trace: Trace, unit: str, seen: Seen, idle: bool) -> None:
         """Tell what sizes left undecided, once for each kernel and pass; if no rule fired, the nearest refusal."""
-        found = [(rule.rule, evidence) for rule, evidence in seen.items() if evidence is not None]
-        for text in (text for _, evidence in found for text in evidence.left_open):
+        found = [evidence for evidence in seen.values() if evidence is not None]
+        for text in (text for evidence in found for text in evidence.left_open):
             event = LeftOpen(trace.prefix, self.step.label, unit, text)
             if event not in self.told:
                 self.told.add(event)
                 trace.add(event)
-        reasons = [evidence.best(rule) for rule, evidence in found] if idle else []
+        reasons = [evidence.best() for evidence in found] if idle else []
         best = max(reasons, key=lambda refusal: refusal.depth, default=None)
         for reason in reasons:  # rules that the user names are reported in any case
             if reason is best or reason.rule.name in self.engine.pins.keys() | trace.asked:

@@ -220,7 +220,7 @@ def compile_pattern(
     """Compile a pattern. given: variables that are bound before the match (the parameters of a local rule)."""
     maker = StatementMatcher(expressions, given, evidence)
     items = _statements(statements)
-    end = maker.items(items, "block", "start", False, True)
+    end = maker.items(items, "block", "start", False)
     if not any(map(maker.least, items)):
         maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no location
     maker.finish(end)
@@ -241,14 +241,14 @@ class StatementMatcher(Matcher):
         self.expressions = RuleExpressions(expressions.level, symbolic=True)
         self.sticky: dict[str, list[str]] = {}
         self.needs = 0  # the marks of the classes that must be there
-        self.sort = ""  # of the values of the list that is matched; none of statements
+        self.sort = ""
         self.open("def match(block, start, env, near):")
         for name in given:
             self.symbols[name] = Symbol(self.held(f"env[{self.constant(name)}]"), "value")
 
     def finish(self, end: str) -> None:
         hidden = "".join(f", {self.constant(key)}: ({', '.join(found)},)" for key, found in self.sticky.items())
-        self.put(f"result = {self.environment(self.symbols)[:-1]}{hidden}}}")
+        self.put(f"result = {{**env, {self.environment(self.symbols)}{hidden}}}")
         for name, symbol in self.symbols.items():
             if symbol.maybe:
                 self.put(f"if {symbol.text} is UNBOUND: del result[{self.constant(name)}]")
@@ -269,7 +269,7 @@ class StatementMatcher(Matcher):
                 self.bind(item.name, x)
         return ()
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
         if isinstance(item, s.CaptureStatement):
             return self.capture_run(item, whole, at, size)
         if isinstance(item, s.InsideBlock):
@@ -280,7 +280,7 @@ class StatementMatcher(Matcher):
         role = None if run.role in (None, "_") else run.role
         if role is not None and role not in RESERVED:
             raise DplcError(f"`{role}` is not a role", run.span)
-        return self.run(item, run.base.text, role, whole, at, size, rest, block)
+        return self.run(item, run.base.text, role, whole, at, size, rest)
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
         """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds."""
@@ -299,7 +299,7 @@ class StatementMatcher(Matcher):
         )
         if item.repeat == "+":
             there = f"{whole}[{end}] if {end} < {size} else None"
-            self.reject(f"{end} == {at}", item if self.told else None, there)
+            self.reject(f"{end} == {at}", item, there)
         else:
             self.needs = needs
         for place, (name, symbol) in enumerate(bound.items()):
@@ -316,7 +316,7 @@ class StatementMatcher(Matcher):
         self.put(f"{segment} = {whole}[{at}:]")
         self.loop(f"for {path}, {block} in holes({segment}):", item)
         self.loop(f"for {start} in range(len({block})):", item)
-        end = self.items(_statements(item.body), block, start, False, True)
+        end = self.items(_statements(item.body), block, start, False)
         self.bind(item.name, f"Context({segment}, {path}, {start}, {end})")
         return size
 
@@ -329,7 +329,7 @@ class StatementMatcher(Matcher):
             self.sticky.setdefault(sticky(shape.cls), []).append(x)
         self.matched += 1
         if shape.body is not None:
-            self.sequence("", _statements(shape.body), f"{x}.body", True)
+            self.sequence("", _statements(shape.body), f"{x}.body")
 
     def node(self, shape: Shape, x: str) -> None:
         cls, x = shape.cls, self.held(x)
@@ -351,11 +351,11 @@ class StatementMatcher(Matcher):
         else:
             self.value(field.sort, value, x)
 
-    def sequence(self, sort: str, items: tuple[Any, ...], x: str, block: bool = False) -> None:
+    def sequence(self, sort: str, items: tuple[Any, ...], x: str) -> None:
         before, self.sort = self.sort, sort
-        whole = self.local("b" if block else "t")
+        whole = self.local("t" if sort else "b")
         self.put(f"{whole} = {x}")
-        self.items(items, whole, "0", True, block)
+        self.items(items, whole, "0")
         self.sort = before
 
     # ---- values
@@ -399,7 +399,7 @@ class StatementMatcher(Matcher):
             return self.sequence("Expr", node.items, f"{x}.index")
         if names <= known | {"target"} or isinstance(node, s.Member | s.Subscript | s.Comprehension):
             compute, kind = self.constant(self.expressions.compile(node)), "name" if sort in NAMES else "value"
-            value = self.held(f"{compute}({self.environment(sorted(names & known))})")
+            value = self.held(f"{compute}({{**env, {self.environment(sorted(names & known))}}})")
             return self.reject(differs(Symbol(value, "value"), x, kind))
         if isinstance(node, s.Apply):
             self.reject(f"{x}.__class__ is not Call")

@@ -15,7 +15,7 @@ from ....ir.diagnostic import DplcError, did_you_mean
 from ....ir.expr import Axis, Not
 from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
-from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, Term, axes, dtype, postorder
+from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, postorder
 from ...language import core as c
 from ...language.evaluate import CONSTANTS, SITE, Environment, Expressions
 from ...language.rule import Rule
@@ -28,7 +28,7 @@ from ..trace import CHANGES_NOTHING, Evidence
 _KNOWN: dict[str, Container[Any]] = {"fn": FUNCTIONS, "part": PARTS}
 # The class of the value that a term matches, and the text that builds it.
 _NODES: dict[type, tuple[type, str]] = {
-    c.MappedTerm: (Remap, "remap({}, dict({}))"), c.MatTerm: (Mat, "Mat({})"), c.CaseTerm: (Case, "case({}, {}, {})"),
+    c.MappedTerm: (Remap, "remap({}, dict({}))"), c.CaseTerm: (Case, "case({}, {}, {})"),
     c.IndexTerm: (Index, "Index({})"), c.FunctionTerm: (Elementwise, "elementwise({}, {})"),
     c.ReduceTerm: (Reduce, "reduce({}, ({},), {})"), c.FoldTerm: (Fold, "fold({}, ({},), ({},))"),
 }  # fmt: skip
@@ -37,9 +37,9 @@ _NODES: dict[type, tuple[type, str]] = {
 class TermRuleWriter(Matcher):
     """Writer of the functions of one rule: the tests of its pattern, its guards, its template.
 
-    evidence: note refusals, also every failed guard at the site. bind: return the bindings, not a replacement; a `mat`
-    is a decision of fusion still open then, not a node. near: report near misses. Without them, the caller has checked
-    the class of the root, and its function if that is elementwise.
+    evidence: note refusals, also every failed guard at the site. bind: return the bindings, not a replacement, as
+    fusion wants them. near: report near misses. Without them, the caller has checked the class of the root, and its
+    function if that is elementwise.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TermRuleWriter(Matcher):
     ):
         super().__init__({
             "Axis": Axis, "Const": Const, "Not": Not, "Remap": Remap, "axes": axes, "leaf": is_leaf,
-            "orders": orders_of, "Index": Index, "Mat": Mat, "typed": _typed, "elementwise": compose.elementwise,
+            "orders": orders_of, "Index": Index, "typed": _typed, "elementwise": compose.elementwise,
             "reduce": compose.reduce, "case": compose.case, "remap": compose.remap, "cast": compose.asked_cast,
             "fold": compose.fold,
         }, "parts" if near else "")  # fmt: skip
@@ -76,7 +76,7 @@ class TermRuleWriter(Matcher):
     def value(self, term: c.ValueTerm, x: str) -> None:
         """Emit tests that a value, or an axis, is of this form."""
         with self.at(term.node, x) as x:
-            cls, constants = head(term, self.deciding)
+            cls, constants = head(term)
             known = x == "t" and not self.told
             tests = [] if cls is None or known else [f"{x}.__class__ is not {self.constant(cls)}"]
             for name, value in constants.items():
@@ -95,7 +95,7 @@ class TermRuleWriter(Matcher):
                     self.extent(term, x)
                 case c.ReadTerm():
                     self.places(term, x)
-                case c.MatTerm() if self.deciding:
+                case c.MatTerm():  # a decision of fusion that is open, no node
                     inner = self.held(f"site.stored({x})")
                     self.reject(f"{inner} is None")
                     self.value(term.x, inner)
@@ -149,8 +149,8 @@ class TermRuleWriter(Matcher):
     def item(self, item: Any, x: str) -> Iterable[tuple[Any, str]]:
         return ((item, x),)
 
-    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any, block: bool, ahead: str | None) -> str:
-        return self.run(item.node, item.name, None, whole, at, size, rest, False)
+    def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
+        return self.run(item.node, item.name, None, whole, at, size, rest)
 
     # ---- axes
     def extent(self, item: c.AxisTerm, x: str, there: str = "") -> None:
@@ -241,7 +241,7 @@ class TermRuleWriter(Matcher):
     # ---- the function
     def write(self) -> CompiledTermRule:
         *_, pattern = self.rule.left.values()
-        cls, constants = head(pattern, self.deciding)
+        cls, constants = head(pattern)
         root = constants.get("fn", cls) if cls is Elementwise else cls
         run = self.function_of("attempt", "site", self.decided)
         return CompiledTermRule(self.rule, run, root, self.collapses(pattern))
@@ -265,11 +265,11 @@ class TermRuleWriter(Matcher):
             if asks or name in self.read:
                 symbol.text = self.held(symbol.text)
         if asks:
-            site = f", {self.constant(SITE)}: site, {self.constant('target')}: site.target}}"
-            self.put(f"env = {self.environment(self.symbols, '')[:-1]}{site}")
+            site = f"{self.constant(SITE)}: site, {self.constant('target')}: site.target"
+            self.put(f"env = {{{self.environment(self.symbols)}, {site}}}")
         if decides:
             decide, pinned = map(self.constant, executor_of(rule, self.parameters, self.noted))
-            told = f"{self.constant(AtTerm)}(site, t)" if self.noted else "None"
+            told = f"{self.constant(AtTerm)}({self.constant(rule)}, site, t)" if self.noted else "None"
             self.put(f"env = {decide}(env, {pinned}, {told})", f"if env is None: {self.fail}")
         for clause in rule.clauses:
             if isinstance(clause, c.LetClause):
@@ -330,13 +330,13 @@ class TermRuleWriter(Matcher):
         return symbol.text
 
 
-def head(term: c.ValueTerm, deciding: bool = False) -> tuple[type | None, dict[str, Any]]:
+def head(term: c.ValueTerm) -> tuple[type | None, dict[str, Any]]:
     """Return the class that a value must have, and the required values of its fields."""
     if isinstance(term, c.NumberTerm):
         return Const, {"value": term.value}
     if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
         return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
-    if type(term) not in _NODES or (isinstance(term, c.MatTerm) and deciding):
+    if type(term) not in _NODES:
         return None, {}
     said = ((name, getattr(term, name, None), known) for name, known in _KNOWN.items())
     return _NODES[type(term)][0], {name: value for name, value, known in said if value in known}
@@ -381,11 +381,12 @@ class CompiledTermRule:
 class AtTerm(Evidence):
     """Evidence that reports to a site only the guards that kept a rule away from a term."""
 
+    rule: Rule
     site: Any
     term: Any
 
-    def guard(self, rule: Rule, guard: c.Guard, depth: int, env: Environment) -> None:
-        self.site.refuse(rule, guard, self.term, env)
+    def guard(self, guard: c.Guard, depth: int, env: Environment) -> None:
+        self.site.refuse(self.rule, guard, self.term, env)
 
     domain = refuse = undecided = staticmethod(lambda *_: None)  # type: ignore[assignment]
 

@@ -37,7 +37,7 @@ from ....ir.tensor import (
 )
 from ....ir.torch import TorchOp
 from ...language import core as s
-from ...language.evaluate import Environment, Expressions
+from ...language.evaluate import Environment
 from ...language.rule import Rule
 from ...language.typed_slots import calls
 from ..trace import RECENT, Refusal, RewriteStep, endless, failed_guard
@@ -146,7 +146,7 @@ class TermSite:
 
     def refuse(self, rule: Rule, guard: s.Guard, term: Term, env: Environment) -> None:
         assert self.evidence is not None
-        self.evidence.refusals.append(failed_guard(rule, guard, env, Expressions, term=term))
+        self.evidence.refusals.append(failed_guard(rule, guard, env, term=term))
 
 
 class TermRules:

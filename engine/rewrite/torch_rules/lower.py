@@ -52,7 +52,7 @@ from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
 from ...language import core as s
 from ...language.check import load_facts
-from ...language.evaluate import CONSTANTS, RESERVED, UNDECIDED, Closure, holds
+from ...language.evaluate import CONSTANTS, RESERVED, Closure, holds
 from ...language.pipeline import pipelines
 from ...language.rule import Rule, RuleSet, built_in_files, policy_of
 from ..trace import RewriteStep, what_it_saw
@@ -190,8 +190,7 @@ class TorchRule:
             if isinstance(clause, s.LetClause):
                 env[clause.name] = closure(env)
             elif not holds(closure, env):
-                undecided = env.pop(UNDECIDED, None)
-                raise NotApplicable(clause.reason, partial(what_it_saw, clause, env, Numbers(), undecided))
+                raise NotApplicable(clause.reason, partial(what_it_saw, clause, env, Numbers()))
 
     def _build(self, firing: TorchSite) -> View:
         """Build the template."""
