@@ -54,7 +54,6 @@ class Packed(NamedTuple):
 
     whole: Term
     places: AxisMap
-    axis: Axis
 
 
 Packs = dict[tuple[Term, frozenset[Axis]], Packed]
@@ -90,13 +89,13 @@ def _packed(members: dict[Term, Axis], over: frozenset[Axis], names: set[str]) -
     names.add(name)
     *starts, end = itertools.accumulate((int(axis.extent) for axis in members.values()), initial=0)
     every = Axis(name, end)
-    placed = [(w, axis, start) for (w, axis), start in zip(members.items(), starts, strict=True)]
+    placed = [*zip(members.items(), starts, strict=True)]
     whole: Any = None
-    for w, axis, start in reversed(placed):
+    for (w, axis), start in reversed(placed):
         mine = compose.remap(w, {axis: subtract(every, start)})
         whole = mine if whole is None else compose.case(binary("<", every, end), mine, whole)
         end = start
-    return {(w, over): Packed(whole, ((every, add(axis, start)),), every) for w, axis, start in placed}
+    return {(w, over): Packed(whole, ((every, add(axis, start)),)) for (w, axis), start in placed}
 
 
 FUEL = 100  # firings allowed per term of the program before a set of rules counts as looping
@@ -150,31 +149,17 @@ class TermSite:
 
 
 class TermRules:
-    """Compiled rules on tensor. `enabled` names @unstable rules to use; exact leaves @approx ones out."""
+    """Compiled rules on tensor. `enabled` names @unstable rules to use.
 
-    def __init__(
-        self,
-        rules: Iterable[Rule],
-        enabled: Iterable[str] = (),
-        exact: bool = False,
-        parameters: dict[str, Any] | None = None,
-    ):
-        wanted = set(enabled)
-        self.rules = [
-            rule
-            for rule in rules
-            if rule.level == "tensor"
-            and ("unstable" not in rule.attributes or rule.name in wanted)
-            and not (exact and "approx" in rule.attributes)
-        ]
+    table: by whether refusals are noted, the attempts, compiled at the first call.
+    """
+
+    def __init__(self, rules: Iterable[Rule], enabled: Collection[str] = (), parameters: dict[str, Any] | None = None):
+        self.rules = [rule for rule in rules if "unstable" not in rule.attributes or rule.name in enabled]
         self.parameters = parameters or {}
-        self._tables: dict[bool, Table] = {}
-
-    def table(self, evidence: bool) -> Table:
-        """Return the attempts, compiled at the first call, in the variant that notes refusals or the one without."""
-        if evidence not in self._tables:
-            self._tables[evidence] = Table([compiled_term_rule(rule, self.parameters, evidence) for rule in self.rules])
-        return self._tables[evidence]
+        self.table = functools.cache(
+            lambda evidence: Table([compiled_term_rule(rule, self.parameters, evidence) for rule in self.rules])
+        )
 
 
 Attempts = tuple[tuple[CompiledTermRule, Callable[[Any, Any], Any]], ...]  # each with its `run`: it is asked often
