@@ -70,7 +70,7 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
     if flags.as_json:
         print_json([event.record() | ({"held": event.held()} if isinstance(event, Firing) else {}) for event in events])
     elif events:
-        print_text("\n".join(lines_of(events, 2, diffs)), "diff")
+        print_text("\n".join(lines_of(events, diffs)), "diff")
     else:
         told = "\n".join(_unmatched(compiler.tools, name, trace) for name in shown)
         print_note(f"note: {told or 'no rule fired, and none was refused'}")

@@ -26,6 +26,7 @@ from ...ir.text.programs import print_program, print_unit
 from ...ir.text.sizes import told_open
 from ..language import core as s
 from ..language.core import walk
+from ..language.definitions import line_of
 from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions
 from ..language.rule import Rule
 from ..language.typed_slots import names_in, shape_of
@@ -146,7 +147,7 @@ def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, call
     told |= _policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
         told = told | _compared(condition, env, expressions) | told
-    values = f"; {', '.join(f'{name}={value}' for name, value in told.items())}" if told else ""
+    values = f"; {assigned(told)}" if told else ""
     open_ = f"; undecided: {told_open(env[UNDECIDED])}" if UNDECIDED in env else ""
     return f"[{written(condition)}{values}{open_}]"
 
@@ -247,6 +248,11 @@ def show(value: Any) -> str:
     return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
 
 
+def assigned(values: Mapping[str, Any]) -> str:
+    """Return values with their names as text: `N=2, K=none`."""
+    return ", ".join(f"{name}={show(value)}" for name, value in values.items())
+
+
 # The trace: every firing, and every refusal with its reason. One record type for all levels.
 #
 # `-v` prints a line for each firing; `-vv` a diff between `>>> t:007_stage_inputs` and `<<< t:007_stage_inputs`, and
@@ -266,32 +272,25 @@ ALTERNATIVES = 6  # alternatives of a line
 class WeighedChoice:
     """One `choose`.
 
-    name: of the parameter or `let`; cost: its text; alternatives: each with its cost, the winner first; set_to: the
-    value that the user set instead.
+    name: of the parameter or `let`; cost: its text; set: the value that the user set instead; alternatives: each value
+    with its cost, the winner first. `--json` has the same fields.
     """
 
     name: str
     cost: str
-    most: bool
-    alternatives: tuple[tuple[str, str], ...]
-    set_to: str | None = None
+    maximising: bool
+    set: str | None
+    alternatives: tuple[dict[str, str], ...]
 
     def line(self) -> str:
         """Return the line of the trace: `N = 4 costs 12, 2 costs 14 (minimising stall(n))`."""
-        says = "is worth" if self.most else "costs"
-        told = [f"{value} {says} {cost}" for value, cost in self.alternatives[:ALTERNATIVES]]
+        says = "is worth" if self.maximising else "costs"
+        told = [f"{one['value']} {says} {one['cost']}" for one in self.alternatives[:ALTERNATIVES]]
         if len(self.alternatives) > ALTERNATIVES:
             told.append(f"{len(self.alternatives) - ALTERNATIVES} more")
         weighed = ", ".join(told) or "nothing to choose from"
-        instead = f"; set to {self.set_to}" if self.set_to is not None else ""
-        return f"{self.name} = {weighed} ({'maximising' if self.most else 'minimising'} {self.cost}){instead}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return {
-            "name": self.name, "cost": self.cost, "maximising": self.most, "set": self.set_to,
-            "alternatives": [{"value": value, "cost": cost} for value, cost in self.alternatives],
-        }  # fmt: skip
+        instead = f"; set to {self.set}" if self.set is not None else ""
+        return f"{self.name} = {weighed} ({'maximising' if self.maximising else 'minimising'} {self.cost}){instead}"
 
 
 @dataclass(frozen=True)
@@ -316,11 +315,14 @@ class Refusal:
 
     @property
     def location(self) -> str:
-        return f"{self.span.source.name}:{self.span.line}"
+        return line_of(self.span)
 
     def render(self, called: Called = NAMELESS) -> str:
         """Return the text `file:line: rule: reason`."""
         return f"{self.location}: {self.rule.name}: {self.text(called)}"
+
+    def __str__(self) -> str:
+        return self.render()
 
 
 def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Any = None) -> Refusal:
@@ -377,8 +379,7 @@ class Firing(_Event):
 
     def line(self) -> str:
         """Return the line `t:007_stage_inputs stage_inputs at mm 0/0/1 (N=2) rules/tile/memory/stage_inputs.rw:3`."""
-        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
-        shown = f" ({values})" if values else ""
+        shown = f" ({assigned(self.parameters)})" if self.parameters else ""
         return f"{self.marker} {self.rule} at {self.unit} {self.where}{shown} {self.location}"
 
     def diff(self) -> Iterator[str]:
@@ -393,7 +394,7 @@ class Firing(_Event):
             "canonical": list(self.cleaned),
             "parameters": {name: show(value) for name, value in self.parameters.items()},
             "bound": bound(self.bound, self.parameters),
-            "weighed": [choice.record() for choice in self.weighed],
+            "weighed": [*map(vars, self.weighed)],
             "folded": folds(self.folded),
             "diff": "\n".join(self.diff()),
         }  # fmt: skip
@@ -408,16 +409,12 @@ class Skip(_Event):
     unit: str
     reason: Refusal | str
 
-    @property
-    def why(self) -> str:
-        return self.reason if isinstance(self.reason, str) else self.reason.render()
-
     def line(self) -> str:
-        return f"--- {self.marker} skipped at {self.unit}: {self.why}"
+        return f"--- {self.marker} skipped at {self.unit}: {self.reason}"
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        return super().record() | {"rule": self.rule, "unit": self.unit, "reason": self.why}
+        return super().record() | {"rule": self.rule, "unit": self.unit, "reason": str(self.reason)}
 
 
 @dataclass(frozen=True)
@@ -489,7 +486,7 @@ class Trace:
         return f"<dplc.Trace: {len(self.firings)} firings, {len(self.skips)} refusals{open_}>"
 
     def __str__(self) -> str:
-        lines = list(lines_of(self.events, 1))
+        lines = [event.line() for event in self.events if not isinstance(event, Skip)]
         if len(lines) > SHOWN:
             lines[SHOWN:] = [f".. and {len(lines) - SHOWN} more: .render(1) is all of it"]
         all_ = "what every rule changed: .render(2); and why others did not match: .render(2, ['each'])"
@@ -504,23 +501,20 @@ class Trace:
         """
         why_not = self.asked if why_not is None else why_not
         told = [e for e in self.events if not isinstance(e, Skip) or not {EACH, e.rule, e.label}.isdisjoint(why_not)]
-        lines = list(lines_of(told, verbosity)) if verbosity else []
         if verbosity < 2:
-            lines += [event.line() for event in told if isinstance(event, Skip)]
-        untold = len(self.events) - len(told)
-        if untold and verbosity > 1:
-            lines.append(f"{untold} rules did not match: --why-not each says why, --why-not RULE for one of them")
+            last = sorted(told, key=lambda event: isinstance(event, Skip))
+            lines = [event.line() for event in last if verbosity or isinstance(event, Skip)]
+        else:
+            lines = list(lines_of(told))
+            if untold := len(self.events) - len(told):
+                lines.append(f"{untold} rules did not match: --why-not each says why, --why-not RULE for one of them")
         return "".join(f"{line}\n" for line in lines)
 
 
-def lines_of(events: Iterable[Event], verbosity: int, diffs: bool = True) -> Iterator[str]:
-    """Yield the lines of `-v` (1) or `-vv` (2); without diffs a firing has the guards that held instead."""
+def lines_of(events: Iterable[Event], diffs: bool = True) -> Iterator[str]:
+    """Yield the lines of `-vv`; without diffs a firing has the guards that held instead."""
     for event in events:
-        if isinstance(event, Remark):
-            yield event.line()
-        elif isinstance(event, Skip):
-            yield from [event.line()] * (verbosity > 1)
-        elif verbosity < 2:
+        if not isinstance(event, Firing):
             yield event.line()
         else:  # the canonical rules that fired after it, the alternatives, the simplifications
             head = event.line() + (f"; then {', '.join(event.cleaned)}" if event.cleaned else "")

@@ -27,7 +27,19 @@ from ....ir.tile import Mma, SharedTile, Stage, Tile
 from ...language.evaluate import MISTAKES, Environment, NotComputed
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
-from ..trace import CHANGES_NOTHING, Evidence, Firing, LeftOpen, Refusal, RewriteStep, Skip, Trace, endless, show
+from ..trace import (
+    CHANGES_NOTHING,
+    Evidence,
+    Firing,
+    LeftOpen,
+    Refusal,
+    RewriteStep,
+    Skip,
+    Trace,
+    assigned,
+    endless,
+    show,
+)
 from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
 from .site import Site, below
 
@@ -418,8 +430,7 @@ class RuleSite:
     @property
     def key(self) -> str:
         """Text `rule@site(parameters)`, which identifies a recorded choice."""
-        values = ", ".join(f"{name}={show(value)}" for name, value in self.parameters.items())
-        return f"{self.rule}@{self.where}({values})"
+        return f"{self.rule}@{self.where}({assigned(self.parameters)})"
 
     def fire(self) -> tuple[Program, RewriteStep]:
         """Return the program after this firing, canonical again, and the kernels that changed."""
