@@ -83,7 +83,7 @@ class Matcher(abc.ABC):
         Objects other than texts and numbers are told apart by identity: to compare rule syntax with its spans is slow.
         """
         plain = value.__class__ in (str, int, float, bool)
-        key = (value.__class__, repr(value)) if plain else (object, id(value))
+        key = value.__class__, repr(value) if plain else id(value)
         name = self._constants.setdefault(key, f"c{len(self._constants)}")
         self.scope[name] = value
         return name
@@ -122,8 +122,7 @@ class Matcher(abc.ABC):
         """End the text: no choice matched."""
         for depth, name in reversed(self.inner or ()):
             self.depth = depth
-            found = self.local("f")
-            self.put(f"{found} = {name}()")
+            found = self.held(f"{name}()", "f")
             self.put(f"if {found} is not None: return {found}")
 
     def text(self) -> str:
@@ -259,9 +258,7 @@ class Matcher(abc.ABC):
                 continue
             if in_block:
                 self.reject(f"{at} >= {size}", item)
-            variable = self.local("x")
-            self.put(f"{variable} = {whole}[{at}]")
-            waiting += self.item(item, variable)
+            waiting += self.item(item, self.held(f"{whole}[{at}]", "x"))
             offset += 1
         self.several(waiting)
         end = _sum(base, offset)
@@ -272,7 +269,7 @@ class Matcher(abc.ABC):
 
     def run(self, item: Any, name: str, role: str | None, whole: str, at: str, size: str, rest: Any) -> str:
         """Match `xs..`, before `rest` more; a pair says that the rest is fixed: the run ends where it begins."""
-        end, role = self.local("j"), None if role is None else self.constant(role)
+        end, role = self.local("j"), role and self.constant(role)
         if rest.__class__ is tuple:
             self.put(f"{end} = {size} - {rest[0]}")
             if not self.sort:

@@ -353,9 +353,7 @@ class StatementMatcher(Matcher):
 
     def sequence(self, sort: str, items: tuple[Any, ...], x: str) -> None:
         before, self.sort = self.sort, sort
-        whole = self.local("t" if sort else "b")
-        self.put(f"{whole} = {x}")
-        self.items(items, whole, "0")
+        self.items(items, self.held(x, "t" if sort else "b"), "0")
         self.sort = before
 
     # ---- values

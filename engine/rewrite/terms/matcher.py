@@ -118,9 +118,7 @@ class TermRuleWriter(Matcher):
                 self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
                 waiting = [(value[0], first), (value[1], second)]
             elif isinstance(value, tuple):
-                whole = self.local("t")
-                self.put(f"{whole} = {place}")
-                self.items(value, whole, "0")
+                self.items(value, self.held(place, "t"), "0")
             elif isinstance(value, c.Syntax):
                 self.arithmetic(value, place)
             elif name not in constants:
@@ -171,8 +169,8 @@ class TermRuleWriter(Matcher):
         with self.at(place, x) as x:
             known = [item for item in items if item.name in self.symbols]
             free = [item for item in items if item not in known]
-            rest, found = self.local("r"), [self.local("a") for _ in free]
-            self.put(f"{rest} = [a for a in axes({x}) if a not in {self.listed(known)}]")
+            rest = self.held(f"[a for a in axes({x}) if a not in {self.listed(known)}]", "r")
+            found = [self.local("a") for _ in free]
             self.reject(f"len({rest}) {'>' if root else '!='} {len(free)}")
             if not root:
                 self.reject(f"len(axes({x})) != {len(items)}")
@@ -252,7 +250,7 @@ class TermRuleWriter(Matcher):
             return False
         kind = FUNCTIONS[pattern.fn].kind
         operands = pattern.operands[1:] if kind == SELECT else pattern.operands
-        kept = isinstance(value, c.NameTerm) and any(getattr(x, "name", None) == value.name for x in operands)
+        kept = isinstance(value, c.NameTerm) and value.name in [getattr(x, "name", None) for x in operands]
         return kept and kind in (ARITHMETIC, FLOAT, LOGICAL, SELECT)
 
     # ---- guards
@@ -338,8 +336,8 @@ def head(term: c.ValueTerm) -> tuple[type | None, dict[str, Any]]:
         return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
     if type(term) not in _NODES:
         return None, {}
-    said = ((name, getattr(term, name, None), known) for name, known in _KNOWN.items())
-    return _NODES[type(term)][0], {name: value for name, value, known in said if value in known}
+    said = ((name, getattr(term, name, None)) for name in _KNOWN)
+    return _NODES[type(term)][0], {name: value for name, value in said if value in _KNOWN[name]}
 
 
 def begins_at(rule: Rule, term: Term) -> bool:
