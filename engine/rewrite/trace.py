@@ -197,11 +197,12 @@ def written(node: s.Syntax) -> str:
 
 def _policy_in(node: s.Syntax) -> dict[str, str]:
     """Return the policy numbers of a condition: nodes that hold a value where the text has a name."""
-    found = {written(part): part for part in walk(node) if isinstance(part, s.Number | s.Group)}
     return {
-        name: show(part.value if isinstance(part, s.Number) else tuple(getattr(x, "value", x) for x in part.items))
-        for name, part in found.items()
-        if name.isidentifier()
+        written(x): show(
+            x.value if isinstance(x, s.Number) else tuple(getattr(part, "value", part) for part in x.items)
+        )
+        for x in walk(node)
+        if isinstance(x, s.Number | s.Group) and written(x).isidentifier()
     }
 
 
@@ -211,16 +212,16 @@ def first_line(node: Any) -> str:
     return text.split("\n")[0].strip()
 
 
-def bound(env: Mapping[str, Any], parameters: Collection[str] = ()) -> dict[str, str]:
+def bound(env: Mapping[str, Any], parameters: Collection[str]) -> dict[str, str]:
     """Return the values that a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`.
 
     Parameters are left out, because the trace shows them separately.
     """
-    names = (name for name in env if name.isidentifier() and name not in (*parameters, "target"))
-    texts = ((name, show(env[name])) for name in names)
+    hidden = *parameters, "target"
+    texts = {name: show(value) for name, value in env.items() if name.isidentifier() and name not in hidden}
     return {
         name: text if len(text) <= BOUND else f"{text[: BOUND - 2]}.."
-        for name, text in texts
+        for name, text in texts.items()
         if "?" not in text  # indices of a torch rule have no names
     }
 
@@ -573,7 +574,7 @@ class Evidence:
     def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, True) > self.nearest[:2]:  # else it is no nearer, however alike
-            alike = found is not None and type(found) is getattr(shape_of(expected), "cls", None)
+            alike = type(found) is getattr(shape_of(expected), "cls", None)
             if (matched, alike) > self.nearest[:2]:
                 self.nearest = matched, alike, expected, found
 

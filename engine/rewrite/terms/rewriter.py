@@ -299,15 +299,14 @@ def rewrite_graph(
     rewriter.limit = FUEL * (100 + len(graph.names))
     with compose.collected_folds() as rewriter.site.folded:
         outs = tuple(Output(out.name, out.axes, rewriter.rewrite(out.value)) for out in graph.outs)
-    if all(new.value is old.value for new, old in zip(outs, graph.outs, strict=True)):
+    if outs == graph.outs:
         return graph
     if origins is not None:
         for old, origin in tuple(origins.items()):
-            if old in rewriter.normal:
-                origins.setdefault(rewriter.normal[old], origin)
+            if value := rewriter.normal.get(old):
+                origins.setdefault(value, origin)
     names: dict[Any, Named] = {}
     for named in graph.names:
-        value = rewriter.normal.get(named.value)
-        if value is not None:
+        if value := rewriter.normal.get(named.value):
             names.setdefault(value, Named(named.name, value))
     return TensorGraph(graph.name, graph.ins, outs, tuple(names.values()))
