@@ -165,14 +165,11 @@ class Matcher(abc.ABC):
         if name == "_":
             return
         symbol = self.symbols.get(name)
-        if symbol is None:
+        if symbol is not None:
+            condition = differs(symbol, text, kind)
+            self.reject(f"{symbol.text} is not UNBOUND and ({condition})" if symbol.maybe else condition)
+        if symbol is None or symbol.maybe:
             self.symbols[name] = Symbol(text, kind)
-            return
-        condition = differs(symbol, text, kind)
-        if symbol.maybe:
-            self.put(f"if {symbol.text} is UNBOUND: {symbol.text} = {text}")
-            condition = f"{symbol.text} is not {text} and ({condition})"
-        self.reject(condition)
 
     def environment(self, names: Iterable[str]) -> str:
         """Return the items of a dictionary: the variables, as the rule sees them."""

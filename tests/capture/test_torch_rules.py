@@ -122,6 +122,14 @@ def test_a_broken_rule_is_refused_where_it_is_broken() -> None:
     assert "cannot reduce" in bad_rule(head + "    y[os..] = Reduce(exp, k, x[os.., k])\n")
 
 
+def test_one_tensor_is_not_a_list_of_tensors() -> None:
+    rule = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[] = Reduce(add, k, Stacked(k, x[i]))\n"
+    merged = type(RULES)((read_rules(Source("mine.rw", rule)),))
+    with pytest.raises(DplcError, match="torch op 'relu' is not supported") as told:
+        lower_graph(program("graph f(x: f32[5]) -> y: f32[]:\n    y: f32[] = Relu(x)\n"), merged)  # type: ignore[arg-type]
+    assert "`Stacked` reads a list of tensors" in told.value.render()
+
+
 def test_rules_that_make_themselves_again_end_with_an_error() -> None:
     rule = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = Relu(x)\n"
     merged = type(RULES)((read_rules(Source("mine.rw", rule)),))

@@ -145,6 +145,36 @@ def test_what_a_star_capture_may_have_bound_binds_later():
     assert matches(pattern, "for k in 0..4 serial:\n    Sync()\n    Wait(keep=7)")[0]["N"] == 7
 
 
+@pytest.mark.parametrize("repeat", "+*")
+def test_a_capture_that_reaches_the_end_leaves_nothing_for_the_next_item(repeat):
+    assert not matches(f"ss: Sync(){repeat}\nWait()", "Sync()\nSync()")
+    assert not matches(
+        f"for k in _.._ serial:\n    ss: Sync(){repeat}\n    t: Sync()", "for k in 0..4 serial:\n    Sync()"
+    )
+    assert len(matches(f"ss: Sync(){repeat}\nWait()", "Sync()\nSync()\nWait()")) == (2 if repeat == "+" else 3)
+
+
+def test_captures_that_may_be_empty_share_a_variable():
+    pattern = "for k in 0..4 serial:\n    ss: Stage(depth=N)*\n    Sync()\n    ws: Wait(keep=N)*\n    y[N] = 1.0"
+    program = "for k in 0..4 serial:\n    {}\n    Sync()\n    {}\n    y[{}] = 1.0"
+    stage, nothing = "As = Stage(A, origin=(0), box=(t:4@0), depth=3)", "pass"
+    for first, second, index, count in (
+        (stage, "Wait(keep=3)", 3, 1), (stage, "Wait(keep=2)", 3, 0), (stage, "Wait(keep=3)", 2, 0),
+        (nothing, "Wait(keep=2)", 2, 1), (nothing, "Wait(keep=2)", 3, 0), (stage, nothing, 3, 1),
+        (stage, nothing, 2, 0), (nothing, nothing, 7, 1),
+    ):  # fmt: skip
+        found = matches(pattern, program.format(first, second, index))
+        assert [match["N"] for match in found] == [index] * count, (first, second, index)
+
+
+def test_a_variable_of_an_empty_capture_may_stand_in_a_negation():
+    pattern = "for k in 0..4 serial:\n    ss: Stage(depth=N)*\n    Sync()\n    Wait(keep=not N)"
+    program = (
+        "for k in 0..4 serial:\n    As = Stage(A, origin=(0), box=(t:4@0), depth=3)\n    Sync()\n    Wait(keep={})"
+    )
+    assert [len(matches(pattern, program.format(keep))) for keep in (2, 3)] == [1, 0]
+
+
 def test_a_plus_capture_with_runs_inside():
     program = "As = Stage(A, origin=(0, 1), box=(t:4@0, u:8@1))\nBs = Stage(B, origin=(0), box=(u:8@1))"
     found = matches("ss: Stage(box=(_.., u:C@_))+", program)

@@ -271,7 +271,7 @@ class StatementMatcher(Matcher):
 
     def stretch(self, item: Any, whole: str, at: str, size: str, rest: Any) -> str:
         if isinstance(item, s.CaptureStatement):
-            return self.capture_run(item, whole, at, size)
+            return self.capture_run(item, whole, at, size, rest[0] if rest.__class__ is tuple else rest)
         if isinstance(item, s.InsideBlock):
             return self.inside(item, whole, at, size, rest)
         run = item.run if isinstance(item, s.RunStatement) else item
@@ -282,13 +282,16 @@ class StatementMatcher(Matcher):
             raise DplcError(f"`{role}` is not a role", run.span)
         return self.run(item, run.base.text, role, whole, at, size, rest)
 
-    def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str) -> str:
-        """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds."""
+    def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str, rest: int) -> str:
+        """Match `s: Op(..)+`: as many as there are; all of them share the variables that one of them binds.
+
+        rest: the number of statements that must follow.
+        """
         test, one, end, found, shared = (self.local(letter) for letter in "exjrv")
-        needs, known = self.needs, set(self.symbols)
+        needs, known = self.needs, dict(self.symbols)
         with self.function(f"def {test}({one}):", "return None"):
             self.statement(_required_shape(item), one)
-            bound = {name: symbol for name, symbol in self.symbols.items() if name not in known}
+            bound = {name: symbol for name, symbol in self.symbols.items() if symbol is not known.get(name)}
             self.put(f"return ({''.join(f'{symbol.text}, ' for symbol in bound.values())})")
         self.put(
             f"{end}, {shared} = {at}, None",
@@ -303,8 +306,11 @@ class StatementMatcher(Matcher):
         else:
             self.needs = needs
         for place, (name, symbol) in enumerate(bound.items()):
-            text = self.held(f"{shared}[{place}] if {shared} else UNBOUND")
+            otherwise = known[name].text if name in known else "UNBOUND"
+            text = self.held(f"{shared}[{place}] if {shared} else {otherwise}")
             self.symbols[name] = Symbol(text, symbol.kind, maybe=item.repeat == "*")
+        if rest and not self.told:
+            self.reject(f"{size} - {end} < {rest}")
         self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
 

@@ -313,7 +313,14 @@ class TemplateCompiler:
     def _tensors(self, term: s.StackedTerm) -> Part:
         """Return what aligns a bracket with each tensor of a list: it gives these, each with its entries."""
         listed, bracket = self.numbers.compile(term.x.x.node), self.bracket(term.x.places)
-        return lambda firing: [(view, firing.place(view, bracket)) for view in listed(firing.env)]
+
+        def tensors(firing: TorchSite) -> Reads:
+            found = listed(firing.env)
+            if found.__class__ is not tuple:
+                raise NotApplicable("`Stacked` reads a list of tensors")
+            return [(view, firing.place(view, bracket)) for view in found]
+
+        return tensors
 
     def _stacked(self, term: s.StackedTerm, name: str) -> Part:
         """Compile `Stacked(k, xs[os..])`: operands that are the steps of a recurrence are stacked by an op."""
