@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ...ir.diagnostic import InternalError, Source
@@ -14,7 +13,7 @@ from ...ir.text.parse import parse
 from ...ir.text.syntax import rebuilt
 from .rule import Rule
 from .rule_files import TOKEN, within_limits
-from .spelling import INDENT, SUM, block, expression, items, statement
+from .spelling import INDENT, SUM, after, block, expression, items, statement
 from .typed_slots import plain
 
 REASONS = 48  # the column of `else`, where all guards of a rule are shorter
@@ -40,7 +39,7 @@ def lines_of(node: s.Syntax) -> list[str]:
     A line that ends in a long reason contains a line break.
     """
     lines = _LINES.get(type(node))
-    return statement(node, 0) if lines is None else [*_docs(node), *lines(node)]
+    return statement(node) if lines is None else [*_docs(node), *lines(node)]
 
 
 def _docs(node: Any) -> list[str]:
@@ -52,33 +51,29 @@ def _declared(node: s.Rule) -> list[str]:
     return _rule(node, (attribute.text for attribute in node.attributes), node.rows, parts)
 
 
-def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Iterable[s.Syntax]) -> list[str]:
-    head = f"{_override(rule)}rule {rule.name}"
+def _rule(rule: Rule | s.Rule, attributes: Iterable[str], rows: s.Nodes, clauses: Sequence[s.Syntax]) -> list[str]:
+    head = f"rule {rule.name}"
     if rule.parameters:
         head += f"({', '.join(map(_parameter, rule.parameters))})"
     if rows:
         head += f" for {items(rows)}"
     marks = (f"@{attribute}" for attribute in attributes)
-    return [*marks, f"{head} on {rule.level}{_device(rule)}", *_clauses(clauses)]
+    return [*marks, _head(rule, f"{head} on {rule.level}"), *_clauses(clauses)]
 
 
-def _override(declared: Any) -> str:
-    return "override " if declared.override else ""
-
-
-def _device(declared: Any) -> str:
-    return "" if declared.device is None else f" for {declared.device.text}"
+def _head(declared: Any, text: str) -> str:
+    """Return the text of a declaration with `override` before it, and its device after it, where it has them."""
+    override = "override " if declared.override else ""
+    return f"{override}{text}{after(' for ', declared.device)}"
 
 
 def _parameter(node: s.Parameter) -> str:
     sort = f": {node.sort}" if node.sort else ""
-    domain = f" in {expression(node.domain)}" if node.domain is not None else ""
-    return f"{node.name}{sort}{domain}" + (f" = {expression(node.default)}" if node.default is not None else "")
+    return f"{node.name}{sort}{after(' in ', node.domain)}{after(' = ', node.default)}"
 
 
-def _clauses(clauses: Iterable[s.Syntax]) -> list[str]:
+def _clauses(clauses: Sequence[s.Syntax]) -> list[str]:
     """Return the lines of clauses, and of examples: the reasons of guards begin at one column."""
-    clauses = tuple(clauses)
     guards = {one: f"{one.kind} {expression(one.condition)}" for one in clauses if isinstance(one, s.Guard)}
     column = max([REASONS, *(len(asked) for asked in guards.values() if len(asked) <= FURTHEST)])
     lines: list[str] = []
@@ -111,14 +106,13 @@ def _arguments(node: Any, apart: str = " ") -> str:
 
 
 def _split(node: eq.SplitClause) -> list[str]:
-    size = f":{expression(node.size, SUM)}" if node.size is not None else ""
     parts = " => ".join(map(items, (node.parts, *node.further)))
-    return [f"split {', '.join(expression(one, SUM) for one in node.what)}{size} => {parts}"]
+    return [f"split {', '.join(expression(one, SUM) for one in node.what)}{after(':', node.size, SUM)} => {parts}"]
 
 
 def _example(node: Any) -> list[str]:
     varied = isinstance(node, eq.VariedExample)
-    said = _edits if varied else partial(block, depth=1)
+    said = _edits if varied else block
     head = f'example "{node.title}"{_arguments(node)}' + (f' as "{node.other}"' if varied else "")
     gives = [f'gives no "{node.gives}"'] if isinstance(node.gives, str) else ["gives", *said(node.gives)]
     return [head, *said(node.edits if varied else node.before), *gives]
@@ -134,22 +128,23 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
         f"guards {node.name}({items(node.parameters)}):",
         *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body)),
     ],
-    eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body, 1)],
+    eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body)],
     s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
-    s.NumberOf: lambda node: [
-        _because(f"{_override(node)}number {node.name} = {expression(node.value)}{_device(node)}", node.reason)
-    ],
+    s.NumberOf: lambda node: [_because(_head(node, f"number {node.name} = {expression(node.value)}"), node.reason)],
     s.FactOf: lambda node: [
-        f"{_override(node)}fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
-        f" = {expression(node.value)}{_device(node)}"
+        _head(
+            node,
+            f"fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
+            f" = {expression(node.value)}",
+        )
     ],
     s.Without: lambda node: [_because(_entry(node), node.reason)],
     s.Pipeline: lambda node: [
         f"pipeline {node.name}",
         *(_because(INDENT + _entry(entry), entry.reason) for entry in node.entries),
     ],
-    s.Match: lambda node: ["match", *block(node.body, 1)],
-    s.Rewrite: lambda node: ["rewrite", *block(node.body, 1)],
+    s.Match: lambda node: ["match", *block(node.body)],
+    s.Rewrite: lambda node: ["rewrite", *block(node.body)],
     s.LetClause: lambda node: [f"let {node.name} = {expression(node.value)}"],
     s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,

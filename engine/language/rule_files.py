@@ -121,7 +121,7 @@ def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
 
 
 def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
-    lines = block(program, 1)
+    lines = block(program)
     for edit in edits:
         lines = list(_edited(lines, edit))
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])

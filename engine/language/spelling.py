@@ -14,14 +14,15 @@ _STRENGTH = {
 }  # fmt: skip
 
 
-def block(statements: s.Nodes, depth: int) -> list[str]:
-    return [line for node in statements for line in statement(node, depth)]
+def block(statements: s.Nodes) -> list[str]:
+    """Return the lines of statements, indented by one level."""
+    return [INDENT + line for node in statements for line in statement(node)]
 
 
-def statement(node: s.Syntax, depth: int) -> list[str]:
+def statement(node: s.Syntax) -> list[str]:
     """Return the lines of a statement."""
-    head, body = INDENT * depth + _head(node), getattr(node, "body", None)
-    return [head] if body is None else [f"{head}:", *block(body, depth + 1)]
+    head, body = _head(node), getattr(node, "body", None)
+    return [head] if body is None else [f"{head}:", *block(body)]
 
 
 def _head(node: s.Syntax) -> str:
@@ -36,7 +37,7 @@ def _head(node: s.Syntax) -> str:
             head = f"for {node.var}"
             if isinstance(node, s.ForLoop):
                 bounds = f"{expression(node.start, SUM)}..{expression(node.stop, SUM)}"
-                head += f" in {bounds}{_after(' by ', node.step, SUM)}"
+                head += f" in {bounds}{after(' by ', node.step, SUM)}"
             return " ".join([head, *map(expression, node.attributes)])
         case s.IfBlock():
             return f"if {expression(node.condition)}"
@@ -61,12 +62,12 @@ def _head(node: s.Syntax) -> str:
         case eq.UseForm():
             return f"form {expression(node.call)}"
         case eq.FoldAssign():
-            what = f"{node.monoid}{_after(' over ', node.lanes)} of {expression(node.value)} into ({items(node.parts)})"
+            what = f"{node.monoid}{after(' over ', node.lanes)} of {expression(node.value)} into ({items(node.parts)})"
             return f"{expression(node.target)} = fold {what}{' scaling ' * bool(node.scaled)}{items(node.scaled)}"
     raise TypeError(f"{type(node).__name__} is not a statement")
 
 
-def _after(word: str, node: s.Syntax | None, strength: int = _TERNARY) -> str:
+def after(word: str, node: s.Syntax | None, strength: int = _TERNARY) -> str:
     """Return an optional part behind its word, or nothing."""
     return "" if node is None else word + expression(node, strength)
 
@@ -128,21 +129,21 @@ def _text(node: s.Syntax) -> str:
         case s.Run():
             return f"{expression(node.base, _POST)}..{_role(node.role)}"
         case s.AxisItem():
-            place = "" if node.dim is None else _after("@", node.dim, SUM) + _after(" by ", node.stride, SUM)
+            place = "" if node.dim is None else after("@", node.dim, SUM) + after(" by ", node.stride, SUM)
             return f"{node.name}:{expression(node.extent, SUM)}{_role(node.role)}{place}"
         case s.Substitution():
             return f"{expression(node.left)} := {expression(node.right)}"
         case s.LoadOf():
-            guard = f"{_after(' if ', node.condition, _OR)}{_after(' else ', node.other)}"
+            guard = f"{after(' if ', node.condition, _OR)}{after(' else ', node.other)}"
             return f"load {expression(node.access)}{guard}"
         case s.UseRule():
             return f"rule {expression(node.call)}"
         case s.Arm():
             each = "" if node.domain is None else f" for {node.variable} in {expression(node.domain, _OR)}"
             sides = f"{expression(node.pattern)} => {expression(node.template)}"
-            return f"{sides}{each}{_after(' where ', node.condition)}"
+            return f"{sides}{each}{after(' where ', node.condition)}"
         case eq.SplitPart():
-            return f"{node.name}{_after(':', node.size, SUM)}{_role(node.role)}"
+            return f"{node.name}{after(':', node.size, SUM)}{_role(node.role)}"
         case s.TypeOf():
             return f"{node.dtype}[{items(node.dims)}]"
         case s.ParamItem():
@@ -155,7 +156,7 @@ def _text(node: s.Syntax) -> str:
 
 
 def _each(node: s.Comprehension) -> str:
-    return f"{node.variable} in {expression(node.domain, _OR)}{_after(' if ', node.condition, _OR)}"
+    return f"{node.variable} in {expression(node.domain, _OR)}{after(' if ', node.condition, _OR)}"
 
 
 _CLOSE = {"(": ")", "[": "]", "{": "}"}

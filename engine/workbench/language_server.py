@@ -306,7 +306,7 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     end = len("\n".join(document.text.splitlines()[:end]).rstrip().splitlines())
     programs = [one.before for one in rule.examples if isinstance(one, s.Example)]
     programs += [clause.body for clause in rule.clauses if isinstance(clause, s.Match)]
-    program = "".join(f"{line}\n" for line in block(programs[0], 1))
+    program = "".join(f"{line}\n" for line in block(programs[0]))
     if reason is None:
         title = "Add an example: `dplc rules test --accept` writes what it gives"
         text = f'example "it fires"\n{program}gives\n    pass\n'

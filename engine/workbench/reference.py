@@ -446,7 +446,7 @@ def _values(lines: Iterable[s.Syntax]) -> list[str]:
         if wanted is None or names_in(target) & wanted:
             line = replace(line, target=target, value=_plain_reads(line.value), types=())
             wanted = (wanted or set()) | names_in(line.value)
-            kept = [*statement(line, 0), *kept]
+            kept = [*statement(line), *kept]
     return kept
 
 

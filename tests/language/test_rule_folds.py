@@ -8,7 +8,7 @@ from broken_rules import change, report
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import BUILT_IN, read_rules
 from dplc.engine.language.rule_files import rule_paths, rule_source
-from dplc.engine.language.spelling import block
+from dplc.engine.language.spelling import statement
 from dplc.ir.diagnostic import Source
 from dplc.ir.monoid_texts import NAMES, TEXTS
 
@@ -22,7 +22,8 @@ rewrite
 
 
 def template(text: str) -> str:
-    return "\n".join(block(read_rules(Source("rule.rw", text)).rules[0].rewrite, 0))
+    (rule,) = read_rules(Source("rule.rw", text)).rules
+    return "\n".join(line for node in rule.rewrite for line in statement(node))
 
 
 def test_the_recurrence_of_a_softmax() -> None:

@@ -8,7 +8,7 @@ from broken_rules import change, report
 from dplc.engine.language import core as s
 from dplc.engine.language.format import format_rule
 from dplc.engine.language.rule import BUILT_IN, Rule, read_rules
-from dplc.engine.language.spelling import block, expression
+from dplc.engine.language.spelling import expression, statement
 from dplc.ir.diagnostic import Source
 
 BLOCKS = """\
@@ -76,7 +76,7 @@ def rule(text: str) -> Rule:
 
 
 def template(text: str) -> str:
-    return "\n".join(block(rule(text).rewrite, 0))
+    return "\n".join(line for node in rule(text).rewrite for line in statement(node))
 
 
 def test_an_axis_is_split_and_guarded() -> None:

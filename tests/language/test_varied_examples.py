@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dplc.engine.language import core as s
 from dplc.engine.language.format import format_file
 from dplc.engine.language.rule import read_rules
-from dplc.engine.language.spelling import block
+from dplc.engine.language.spelling import statement
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.text.parse import parse
 
@@ -41,9 +42,13 @@ gives no "left over"
 """
 
 
+def lines(program: s.Nodes) -> tuple[str, ...]:
+    return tuple(line for node in program for line in statement(node))
+
+
 def examples(further: str) -> list[tuple[str, ...]]:
     (rule,) = read_rules(Source("rule.rw", RULE), further=Source("rule.examples.rw", further)).rules
-    return [tuple(block(example.before, 0)) for example in rule.examples[1:]]
+    return [lines(example.before) for example in rule.examples[1:]]
 
 
 def test_a_line_becomes_lines_and_a_part_becomes_another() -> None:
@@ -123,8 +128,8 @@ gives
 def test_what_an_example_gives_may_be_edited_too() -> None:
     (rule,) = read_rules(Source("rule.rw", RULE), further=Source("rule.examples.rw", FIRING)).rules
     nine = rule.examples[1]
-    assert block(nine.before, 0)[0] == "for k in 0..9 serial:"
-    assert block(nine.gives, 0) == ["for k in 0..9 serial unroll=3:", "    a = load x[k]", "    s <- add(s, a)"]
+    assert lines(nine.before)[0] == "for k in 0..9 serial:"
+    assert lines(nine.gives) == ("for k in 0..9 serial unroll=3:", "    a = load x[k]", "    s <- add(s, a)")
     assert format_file(parse(Source("rule.examples.rw", FIRING))) == FIRING
 
 
