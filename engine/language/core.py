@@ -14,17 +14,19 @@ from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.functions import CAST, FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.text import syntax as s
+from ...ir.text.read_statements import CONSTANTS
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
 from ...ir.text.syntax import syntax_node
 from ...ir.text.tensor import part_name
-from .evaluate import CONSTANTS, facts_of
+from .evaluate import facts_of
 
 FORMS = {
     "Index": "Index(e)", "Case": "Case(condition, a, b)", "cast": "cast(x, dtype)", "place": "place(x, low, end)",
     "mat": "mat(x)", "Stacked": "Stacked(k, xs[is..])",
 }  # fmt: skip
 WRITTEN_OUT = {"+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide", "%": "remainder"}
-OPERATIONS = ("Reduce", "Fold", *FORMS)
+ON_TENSOR = ("Reduce", "Fold", "Index", "Case", "cast", "mat")
+OPERATIONS = (*ON_TENSOR, "place", "Stacked")
 
 
 @syntax_node
@@ -218,10 +220,8 @@ def lefts(block: s.Nodes) -> dict[str, tuple[AxisTerm, ...]]:
     found = {}
     for statement in block:
         match statement:
-            case s.Assign(target=s.Subscript(base=base, items=items)):
-                axes = tuple(axis_of(item, "on the left ") for item in items)
-                for target in base.items if isinstance(base, s.Group) else (base,):
-                    found[getattr(target, "text", "")] = axes
+            case s.Assign(target=s.Subscript(base=s.NameOf(text=name), items=items)):
+                found[name] = tuple(axis_of(item, "on the left ") for item in items)
     return found
 
 
@@ -260,7 +260,7 @@ def constant_of(node: s.Syntax) -> Any:
     if isinstance(node, s.Number):
         return node.value
     if isinstance(node, s.NameOf):
-        return float("nan") if node.text == "nan" else CONSTANTS.get(node.text)
+        return CONSTANTS.get(node.text)
     if isinstance(node, s.Prefix) and node.op == "-":
         inner = constant_of(node.a)
         return None if inner is None else -inner
@@ -317,27 +317,27 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
             raise DplcError("write `Fold(monoid.part, axes.., (operands..))`", node.span)
         over = _over(items[1:-1], torch)
         return FoldTerm(node, part, over, tuple(term_of(item, torch) for item in given.items))
-    if fn in FORMS and (torch or fn != "place"):
-        cls, kinds = _TERMS[fn]
-        unread = torch and fn == "Stacked" and not isinstance(bare(given), s.Subscript)
-        if len(items) != len(kinds) or unread:
+    known = OPERATIONS if torch else ON_TENSOR
+    if fn in known:
+        cls = _TERMS[fn]
+        fields = cls.__slots__
+        if len(items) != len(fields) or (fn == "Stacked" and not isinstance(bare(given), s.Subscript)):
             raise DplcError(f"write `{FORMS[fn]}`", node.span)
-        if torch or fn != "Stacked":
-            fields = [term_of(item, torch) if kind == "x" else item for kind, item in zip(kinds, items, strict=True)]
-            term: ValueTerm = cls(node, *fields)
-            return term
+        parts = (term_of(item, torch) if name in VALUES else item for name, item in zip(fields, items, strict=True))
+        term: ValueTerm = cls(node, *parts)
+        return term
     if torch and fn not in FUNCTIONS and fn in facts_of("torch"):
         return ComputedTerm(node)
     if fn[:1].isupper():
-        raise DplcError(f"no operation `{fn}` on tensor", node.span, (), did_you_mean(fn, OPERATIONS))
+        raise DplcError(f"no operation `{fn}` on tensor", node.span, (), did_you_mean(fn, known))
     return FunctionTerm(node, fn, tuple(term_of(item, torch) for item in items))
 
 
-# The class of an operation, and which of its items are values (x) and which are calculations (e).
-_TERMS: dict[str, tuple[Any, str]] = {
-    "Index": (IndexTerm, "e"), "Case": (CaseTerm, "exx"), "cast": (CastTerm, "xe"), "mat": (MatTerm, "x"),
-    "place": (PlaceTerm, "xee"), "Stacked": (StackedTerm, "ex"),
+# The class of an operation, whose fields are its items in order: those of these names are values, others calculations.
+_TERMS: dict[str, Any] = {
+    "Index": IndexTerm, "Case": CaseTerm, "cast": CastTerm, "mat": MatTerm, "place": PlaceTerm, "Stacked": StackedTerm,
 }  # fmt: skip
+VALUES = ("x", "a", "b")
 
 
 T = TypeVar("T", bound=ValueTerm)

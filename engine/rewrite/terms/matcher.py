@@ -322,7 +322,7 @@ class TermRuleWriter(Matcher):
         """Return the text of a name; the name of a function is one that the pattern bound."""
         symbol = self.symbols.get(name)
         if isinstance(term, c.FunctionTerm) and (symbol is None or symbol.kind != "name"):
-            raise self.error(f"unknown function `{name}`", term, did_you_mean(name, (*FUNCTIONS, *c.OPERATIONS)))
+            raise self.error(f"unknown function `{name}`", term, did_you_mean(name, (*FUNCTIONS, *c.ON_TENSOR)))
         if symbol is None:
             raise self.error(f"unbound variable `{name}`", term, did_you_mean(name, self.symbols))
         return symbol.text
