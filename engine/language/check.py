@@ -12,6 +12,7 @@ import pkgutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ...codegen.target import devices, load_device
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
@@ -31,6 +32,7 @@ from .sorts import (
     CLOSED_SORTS,
     ERROR,
     INDEX,
+    KINDS_OF_WORDS,
     NAMED,
     PARAMETER_SORTS,
     TARGET,
@@ -38,9 +40,8 @@ from .sorts import (
     WARNING,
     Complaint,
     Inference,
-    kind_of_word,
     sort_of,
-    told_of_a_word,
+    word_taken,
 )
 from .spelling import expression
 from .typed_slots import calls, every, is_variable, names, names_in, plain, reads, substituted, targets
@@ -85,7 +86,7 @@ class Checks(CheckedRule):
             known = {*options, "_"}
             if one.want.kind == "fn" and self.dataflow:
                 known |= self.facts.keys()
-                options = (*options, *self.facts, *s.OPERATIONS)
+                options = (*options, *self.facts, *(s.OPERATIONS if self.rule.level == "torch" else s.ON_TENSOR))
             if name in known:
                 continue
             hint, bound = did_you_mean(name, options), n < len(self.pattern) or name in one.scope
@@ -159,10 +160,8 @@ class Checks(CheckedRule):
             if not isinstance(inner, s.NameOf) or one.want.kind in _WORDS:
                 continue
             free = ("a constant", "the machine", *(("a dtype", "a role") if one.want == ANY else ()))
-            kind = kind_of_word(inner.text)
-            if kind is not None and kind not in free:
-                what, note, hint = told_of_a_word(inner.text, kind)
-                yield Complaint(what, inner, hint, (note,))
+            if KINDS_OF_WORDS.get(inner.text, free[0]) not in free:
+                yield word_taken(inner.text, inner)
 
     def unbound(self) -> Complaints:
         """Report what is read where nothing has bound it.
@@ -320,18 +319,35 @@ class Checks(CheckedRule):
         """Report kk in `y[i, j] = Reduce(add, k, multiply(x[i, k], w[j, kk]))`: neither an axis of y nor reduced."""
         free = self.axes.keys() - self.bound.keys() - self.lets.keys()
         made: dict[str, list[s.NameOf]] = {}
-        for line in self.rule.rewrite if self.rule.level == "torch" else ():
-            if not isinstance(line, s.Assign) or s.says_slices(line):
-                continue
-            found = [name for name in _axes(line.value, made) if name.text in free]
-            if isinstance(line.target, s.NameOf):
-                made[line.target.text] = found
-                continue
-            items = line.target.items if isinstance(line.target, s.Subscript) else ()
-            if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
-                result, there = "".join(_defined(line)[:1]) or "the result", names_in(items)  # no fact makes some
-                for axis in {name.text: name for name in found if name.text not in there}.values():
-                    yield Complaint(f"axis `{axis.text}` is neither in the bracket of `{result}` nor folded", axis)
+        for line in every(self.rule.rewrite if self.rule.level == "torch" else (), s.Assign):
+            found = [name for name in self._open(line.value, made) if name.text in free]
+            match line.target:
+                case s.NameOf(text=name):
+                    made[name] = found
+                case s.Subscript(items=items) | s.Group(items=items):
+                    if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
+                        result, there = "".join(_defined(line)[:1]), names_in(items)  # no fact makes some
+                        for axis in {name.text: name for name in found if name.text not in there}.values():
+                            what = f"axis `{axis.text}` is neither in the bracket of `{result}` nor folded"
+                            yield Complaint(what, axis)
+
+    def _open(self, node: Any, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
+        """Yield the names of axes and others that a value reads, less the axes that it folds, and those in facts.
+
+        made: the axes of the values that lines above define.
+        """
+        match node:
+            case s.NameOf():
+                yield from made.get(node.text, (node,))
+            case s.Apply(fn="Reduce" | "Fold", items=(_, *over, value)):
+                folded = {*reads(tuple(over))}
+                yield from (name for name in self._open(value, made) if name.text not in folded)
+            case s.Syntax() if getattr(node, "fn", "") not in self.facts:
+                for part in children(node):
+                    yield from self._open(part, made)
+            case tuple():
+                for part in node:
+                    yield from self._open(part, made)
 
     # ---- meaning: sorts of expressions, reasons, defaults against domains, attributes
     def sort_clashes(self) -> Complaints:
@@ -518,31 +534,6 @@ def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, str | None], s.Apply]
 
 def _defined(line: s.Syntax) -> list[str]:
     return [getattr(target, "text", "") for target in targets(line)]
-
-
-def _axes(node: s.Syntax, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
-    """Yield the axes that a value runs over: those of its brackets, less those it folds.
-
-    made: the axes of the values that lines above define.
-    """
-    match node:
-        case s.NameOf():
-            yield from made.get(node.text, ())
-        case s.Subscript():
-            for item in node.items:
-                base = item.base if isinstance(item, s.Run) else item
-                if isinstance(base, s.NameOf):
-                    yield from made.get(base.text, (base,))
-                elif isinstance(base, s.Subscript):  # a gather: a value of integers says where
-                    yield from _axes(base, made)
-        case s.Apply(fn="Index"):
-            yield from names(node.items)
-        case s.Apply(fn="Reduce" | "Fold", items=(_, *over, value)):
-            folded = {*reads(tuple(over))}
-            yield from (name for name in _axes(value, made) if name.text not in folded)
-        case s.Choice() | s.Apply() | s.Group():
-            for part in (node.a, node.b) if isinstance(node, s.Choice) else node.items:
-                yield from _axes(part, made)
 
 
 def _pattern_key(rule: Rule) -> str:

@@ -21,7 +21,7 @@ from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
 from ...ir.text.syntax import children, rebuilt, walk, words_in
-from .sorts import kind_of_word, told_of_a_word
+from .sorts import KINDS_OF_WORDS, word_taken
 from .splits import Splits, steps
 from .typed_slots import is_variable, names, substituted
 
@@ -50,10 +50,9 @@ def refuse_words(declared: s.Syntax) -> None:
     giving = declared if isinstance(declared, s.FactOf | Declared) else ()
     for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
         for name, span in _given(node):
-            kind = kind_of_word(name)
-            if kind is not None:
-                what, note, hint = told_of_a_word(name, kind)
-                raise DplcError(head + what, span, (note,), hint)
+            if name in KINDS_OF_WORDS:
+                told = word_taken(name, node)
+                raise DplcError(head + told.what, span, told.notes, told.hint)
 
 
 def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:

@@ -117,19 +117,9 @@ def sort_of_value(value: Any) -> Sort:
 # The sorts of reserved names; a dtype is a function, too, that casts.
 _RESERVED = {name: Sort(CLOSED_SORTS[kind]) for kind, words in reversed(CLOSED.items()) for name in words}
 _RESERVED |= {name: sort_of_value(value) for name, value in CONSTANTS.items()}
-_KINDS_OF_WORDS = {name: READABLE[CLOSED_SORTS[kind]] for kind, words in CLOSED.items() for name in words}
-_KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the machine"}
-
-
-def kind_of_word(name: str) -> str | None:
-    """Return the kind of a name that the language defines (`a function`), or None for a name free for variables."""
-    return _KINDS_OF_WORDS.get(name)
-
-
-def told_of_a_word(name: str, kind: str) -> tuple[str, str, str]:
-    """Return the message, note and hint for a variable that has the name of a word of the language."""
-    note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
-    return f"`{name}` is {kind}, and no variable", note, f"choose another name, as `{name}_`"
+# The kinds of the names that the language defines (`a function`): no variable has one.
+KINDS_OF_WORDS = {name: READABLE[CLOSED_SORTS[kind]] for kind, words in CLOSED.items() for name in words}
+KINDS_OF_WORDS |= {**dict.fromkeys(CONSTANTS, "a constant"), "target": "the machine"}
 
 
 Scope = Mapping[str, Sort]
@@ -144,6 +134,13 @@ class Complaint(NamedTuple):
     hint: str | None = None
     notes: Iterable[str] = ()
     severity: str = ERROR
+
+
+def word_taken(name: str, at: Any) -> Complaint:
+    """Return the complaint about a variable that has the name of a word of the language."""
+    kind = KINDS_OF_WORDS[name]
+    note = f"wherever a rule says `{name}`, it means the {kind.split()[-1]}"
+    return Complaint(f"`{name}` is {kind}, and no variable", at, f"choose another name, as `{name}_`", (note,))
 
 
 class Complaining:

@@ -143,6 +143,16 @@ rule.rw:5:63: error: rule `linear`: axis `kk` is neither in the bracket of `y` n
         id="torch: dangling axis",
     ),
     pytest.param(
+        change(
+            LINEAR, "Reduce(add, k, multiply(x[bs.., k], w[j, k]))", "multiply(Reduce(add, k, x[bs.., k]), w[j, 2*k])"
+        ),
+        """\
+rule.rw:5:66: error: rule `linear`: axis `k` is neither in the bracket of `y` nor folded
+ 5 |     y[bs.., j] = add(multiply(Reduce(add, k, x[bs.., k]), w[j, 2*k]), b[j])
+   |                                                                  ^""",
+        id="torch: dangling axis in arithmetic",
+    ),
+    pytest.param(
         """\
 rule drop_pair on tile
 match

@@ -215,6 +215,23 @@ rule.rw:7:9: error: rule `hoist`: a reduction reads `Reduce(function, axis.., va
         id="tensor: form of Reduce",
     ),
     pytest.param(
+        change(HOIST, "    y = multiply(t, c)", "    y = Stacked(k, t[is..])"),
+        """\
+rule.rw:8:9: error: rule `hoist`: no operation `Stacked` on tensor
+ 8 |     y = Stacked(k, t[is..])
+   |         ^^^^^^^^^^^^^^^^^^^""",
+        id="an operation of torch on tensor",
+    ),
+    pytest.param(
+        change(HOIST, "    y = multiply(t, c)", "    y = place(multiply(t, c), 0, 3)"),
+        """\
+rule.rw:8:9: error: rule `hoist`: unknown function `place`
+ 8 |     y = place(multiply(t, c), 0, 3)
+   |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: did you mean `places`?""",
+        id="a function of torch on tensor",
+    ),
+    pytest.param(
         change(HOIST, "    t = Reduce(add, k, x)", "    t = load x[k]"),
         """\
 rule.rw:3:18: error: rule `hoist`: `x` is bound but never used; write `_`
