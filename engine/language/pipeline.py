@@ -12,7 +12,7 @@ with the same label. A pass that no pipeline names runs where rules of its level
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
@@ -49,7 +49,7 @@ class PassStep:
     rules: tuple[Rule, ...]
     parameters: dict[str, Any]
     label: str  # the name it runs under: the alias, or `name`
-    span: Span | None = None
+    span: Span
     group: str | None = None
     reason: str | None = None
     numbered: str = ""  # the label with the number of the pipeline, `007_stage_inputs`; empty without one
@@ -66,12 +66,7 @@ class PassStep:
 
     @property
     def location(self) -> str:
-        return line_of(self.span) if self.span else "built in"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The label, the pass and its rules."""
-        return (self.label, self.name, *(rule.name for rule in self.rules))
+        return line_of(self.span)
 
 
 Pipelines = dict[str, tuple[PassStep, ...]]
@@ -112,15 +107,16 @@ def _lines(rules: RuleSet) -> _Lines:
                 raise DplcError(what, declared.span, notes, did_you_mean(declared.name, PIPELINES))
             found = lines[declared.name]
             laid_over = any(step.layer != layer for step in found.values())
-            step_of = partial(_step, rules, declared.name, layer, laid_over)
+            lay_over = partial(_lay_over, found, rules, declared.name, layer, laid_over)
             for written in declared.entries:
                 if isinstance(written, s.OneOf):
                     names = [_numberless(name, written.span, rules) for name in written.names]
-                    alone = [s.PassEntry(written.span, name, (), None, (), written.reason) for name in names]
-                    added = [found.get(one.rule) or step_of(one) for one in alone]
-                    found |= {step.label: replace(step, group=" | ".join(names)) for step in added}
+                    for name in names:
+                        if name not in found:
+                            lay_over(s.PassEntry(written.span, name, (), None, (), written.reason))
+                        found[name] = replace(found[name], group=" | ".join(names))
                 elif isinstance(written, s.PassEntry):
-                    _lay_over(found, written, rules, declared.name, step_of)
+                    lay_over(written)
     named = {step.name for found in lines.values() for step in found.values()}
     for file in rules.files:  # the passes that no pipeline names: a rule in ten lines fires without a line here
         name = pass_name(file.stem)
@@ -133,31 +129,35 @@ def _lines(rules: RuleSet) -> _Lines:
 
 
 def _lay_over(
-    found: dict[str, PassStep], written: s.PassEntry, rules: RuleSet, pipeline: str,
-    step_of: Callable[[s.PassEntry], PassStep],
-) -> None:  # fmt: skip
+    found: dict[str, PassStep], rules: RuleSet, pipeline: str, layer: int, laid_over: bool, written: s.PassEntry
+) -> None:
     """Add a line to those of its pipeline, in the place of an earlier file's line with its label.
 
     Such a line gives new parameters, and keeps the old position unless it gives another.
     """
     name = _numberless(written.rule, written.span, rules)
-    written = replace(written, rule=name, places=tuple((kind, at and rules.plain(at)) for kind, at in written.places))
-    if written.alias is None and name in found:  # by its label: `pass spread_rows(V=2)`
-        written = replace(written, rule=found[name].name, alias=name)
-    step = step_of(written)
-    earlier = found.get(step.label)
+    label, group = written.alias or name, None
+    earlier = found.get(label)
+    if earlier is not None and written.alias is None:  # by its label: `pass spread_rows(V=2)`
+        name = earlier.name
+    members = _members(name, rules, pipeline, written.span)
+    parameters = {argument.name: _argument(argument, members) for argument in written.arguments}
+    places = tuple((kind, at and rules.plain(at)) for kind, at in written.places)
     if earlier is not None:
-        if earlier.layer == step.layer:
+        if earlier.layer == layer:
             raise DplcError(
-                f"pass `{step.label}` stands twice in pipeline `{pipeline}`", written.span,
-                (f"first at {earlier.location}",), f"give one of them another name: `pass {step.name} as NAME`",
+                f"pass `{label}` stands twice in pipeline `{pipeline}`", written.span,
+                (f"first at {earlier.location}",), f"give one of them another name: `pass {name} as NAME`",
             )  # fmt: skip
-        step = replace(step, group=earlier.group)
-        if step.places:
-            del found[step.label]
+        group = earlier.group
+        if places:
+            del found[label]
         else:
-            step = replace(step, places=earlier.places, layer=earlier.layer, laid_over=earlier.laid_over)
-    found[step.label] = step
+            places, layer, laid_over = earlier.places, earlier.layer, earlier.laid_over
+    numbered = "" if written.alias else rules.numbered.get(label, "")
+    found[label] = PassStep(
+        name, members, parameters, label, written.span, group, written.reason, numbered, places, layer, laid_over
+    )
 
 
 def _numberless(name: str, span: Span, rules: RuleSet) -> str:
@@ -169,23 +169,20 @@ def _numberless(name: str, span: Span, rules: RuleSet) -> str:
     return plain
 
 
-def _step(rules: RuleSet, pipeline: str, layer: int, laid_over: bool, written: s.PassEntry) -> PassStep:
-    name, rule = written.rule, rules.rules.get(written.rule)
+def _members(name: str, rules: RuleSet, pipeline: str, at: Span) -> tuple[Rule, ...]:
+    """Return the rules of a pass, or the rule of this name. Raises DplcError unless the pipeline runs all of them."""
+    rule = rules.rules.get(name)
     alone = (rule,) if rule is not None and not rule.attributes & {"local", "canonical"} else ()
     members = rules.passes.get(name, alone)
     if not members:
         what = f"pipeline `{pipeline}`: there is no pass or rule `{name}`"
-        raise DplcError(what, written.span, (), did_you_mean(name, (*rules.passes, *rules.rules)))
+        raise DplcError(what, at, (), did_you_mean(name, (*rules.passes, *rules.rules)))
     for rule in members:
         if rule.level not in PIPELINES[pipeline]:
             levels = " and ".join(PIPELINES[pipeline])
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
-            raise DplcError(what, written.span, (f"the rule is at {rule.location}",))
-    return PassStep(
-        name, members, {argument.name: _argument(argument, members) for argument in written.arguments},
-        written.alias or name, written.span, None, written.reason,
-        "" if written.alias else rules.numbered.get(name, ""), written.places, layer, laid_over,
-    )  # fmt: skip
+            raise DplcError(what, at, (f"the rule is at {rule.location}",))
+    return members
 
 
 def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
@@ -243,8 +240,7 @@ def _arranged(pipeline: str, lines: list[PassStep], known: set[str]) -> list[Pas
     edges = [*_edges(pipeline, lines, known)]
     later = _closure(lines, edges)  # of all lines: finds the circles
     written = [line for line in lines if not line.laid_over]
-    labels = {line.label for line in written}
-    own = _closure(written, [edge for edge in edges if labels.issuperset(edge[:2]) and not edge[2].laid_over])
+    own = _closure(lines, [edge for edge in edges if not edge[2].laid_over])
     order = [line for line in written if not line.places]
     for n, line in enumerate(written):
         if line.places:
@@ -267,7 +263,7 @@ def _bounds(line: PassStep, order: list[PassStep], later: dict[str, set[str]]) -
     if low > high:
         early, late = order[high], order[low - 1]
         wish = f"pass `{line.label}` cannot run after `{late.label}` and before `{early.label}`"
-        notes = [f"`{other.label}` is at {_place(other)}" for other in (early, late)]
+        notes = [f"`{other.label}` is at {other.span.location}" for other in (early, late)]
         raise DplcError(f"{wish}: `{early.label}` runs first", line.span, notes)
     return low, high
 
@@ -302,23 +298,16 @@ def _closure(lines: list[PassStep], edges: list[_Edge]) -> dict[str, set[str]]:
             direct = {late for early, late, _ in edges if early == label}
             later[label] = direct.union(*(later[late] for late in direct))
     except CycleError as error:
-        raise _contradiction(error.args[1], edges) from None
+        circle = error.args[1]
+        first = {(early, late): line for early, late, line in reversed(edges)}
+        said = [*dict.fromkeys(first[pair] for pair in pairwise(circle))]
+        notes = []
+        for line in said:
+            wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
+            notes.append(f"`{line.label}` wants to be {wishes}: {line.span.location}")
+        what = f"these lines contradict each other: {' before '.join(circle)}"
+        raise DplcError(what, said[-1].span, notes, "take one of them back") from None
     return later
-
-
-def _contradiction(circle: list[str], edges: list[_Edge]) -> DplcError:
-    first = {(early, late): line for early, late, line in reversed(edges)}
-    said = [*dict.fromkeys(first[pair] for pair in pairwise(circle))]
-    notes = []
-    for line in said:
-        wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
-        notes.append(f"`{line.label}` wants to be {wishes}: {_place(line)}")
-    what = f"these lines contradict each other: {' before '.join(circle)}"
-    return DplcError(what, said[-1].span, notes, "take one of them back")
-
-
-def _place(line: PassStep) -> str:
-    return line.span.location if line.span else "built in"
 
 
 # Passes and rules that `without` removes.
@@ -342,7 +331,8 @@ def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
 
 
 def _named(written: s.Without, steps: Iterable[PassStep]) -> bool:
-    return any(written.name in step.names for step in steps)
+    """Return whether an entry names the label, the pass or a rule of some lines."""
+    return any(written.name in (step.label, step.name, *(rule.name for rule in step.rules)) for step in steps)
 
 
 def _steps(pipeline: str, found: dict[str, PassStep], dropped: _Dropped) -> Iterator[PassStep]:
@@ -391,17 +381,14 @@ def _block(head: str, rows: list[tuple[str, str, str]], out: Iterable[s.Without]
 
 
 def _rows(step: PassStep, rules: RuleSet) -> Iterator[tuple[str, str, str]]:
-    yield _line(step), step.location, step.reason or ""
-    for rule in step.rules:
-        if rule.override:
-            yield f"  override rule {rule.name}", rule.location, "in the place of the library's own"
-        for other in (other for file in rules.files for other in file.rules if other.name == rule.name):
-            if other.device is not None:
-                yield f"  override rule {rule.name} for {other.device.text}", other.location, "on this device only"
-
-
-def _line(step: PassStep) -> str:
     pinned = ", ".join(f"{name}={value}" for name, value in step.parameters.items())
     alias = f" as {step.label}" if step.label != step.name else ""
     group = f" (one of {step.group})" if step.group else ""
-    return f"{step.numbered or step.name}{f'({pinned})' if pinned else ''}{alias}{group}"
+    line = f"{step.numbered or step.name}{f'({pinned})' if pinned else ''}{alias}{group}"
+    yield line, step.location, step.reason or ""
+    for rule in step.rules:
+        if rule.override:
+            yield f"  override rule {rule.name}", rule.location, "in the place of the library's own"
+        for other in (other for file in rules.files for other in file.rules):
+            if other.name == rule.name and other.device is not None:
+                yield f"  override rule {rule.name} for {other.device.text}", other.location, "on this device only"

@@ -77,6 +77,17 @@ def test_a_line_is_said_again_by_its_label() -> None:
     assert [(step.label, step.name, step.parameters) for step in steps][-1] == ("spread", "tuned", {"V": 2})
 
 
+def test_line_given_again_keeps_its_number() -> None:
+    user = "pipeline tile\n    pass tuned(V=2)\n"
+    step = pipelines(rules(OURS.replace("pass tuned", "pass 006_tuned"), user))["tile"][-1]
+    assert (step.numbered, step.parameters) == ("006_tuned", {"V": 2})
+
+
+def test_lines_move_apart_for_a_users_line_between_them() -> None:
+    ours = OURS.replace("pass b", "pass b after mine").replace("pass d", "pass d before mine")
+    assert order(ours, "pipeline tile\n    pass a as mine\n") == "a d mine b c e tuned"
+
+
 def test_a_pass_in_no_pipeline_runs_after_ours() -> None:
     assert order(OURS, None, one_rule("mine")) == "a b c d e mine tuned"
 

@@ -130,7 +130,8 @@ class Engine:
         found = passes.get(name) or ((rules[name],) if name in rules else ())
         if not found:
             raise DplcError(f"there is no pass `{name}`", hint=did_you_mean(name, (*passes, *rules)))
-        return PassStep(name, tuple(found), dict(parameters), name, numbered=self.rules.numbered.get(name, ""))
+        number = self.rules.numbered.get(name, "")
+        return PassStep(name, tuple(found), dict(parameters), name, found[0].span, numbered=number)
 
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
         """Return the values that the pipeline and the user give to this rule."""
