@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
@@ -248,6 +249,18 @@ BINDERS = (s.Parameter, s.LetClause, s.PickClause)
 MOST = 1 << 12  # nodes of a `let` with those it reads written out
 
 
+def _occurrences(node: Any) -> Iterator[s.Syntax]:
+    """Yield the syntax nodes in a node or a tuple, a shared node as often as it occurs."""
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, s.Syntax):
+            yield node
+            node = children(node)
+        if isinstance(node, tuple):
+            stack += node
+
+
 def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
     """Return the template of a rule with its `let`s written out."""
     taken: dict[str, Span] = {}
@@ -269,7 +282,7 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
                 raise DplcError(f"`{node.name}` is bound twice", node.span, (f"first in line {taken[node.name].line}",))
             taken[node.name] = node.span
             own.append(node.name)
-            if sum(1 for _ in walk(node.value)) > MOST:
+            if sum(1 for _ in islice(_occurrences(node.value), MOST + 1)) > MOST:
                 what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
                 raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
             behind = substituted(statements, {node.name: node.value}, words=False)

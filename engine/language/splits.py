@@ -82,8 +82,8 @@ class MixedRadix:
         return s.Apply(at, "ceildiv", (self.size, product(rest))) if rest else self.size
 
     def sizes_from(self, place: int) -> s.Nodes:
-        """Return the sizes of the digits from a place on."""
-        return tuple(digit.size for digit in self.digits[place:] if digit.size is not None)
+        """Return the numbers of values of the digits from a place on."""
+        return tuple(digit.count for digit in self.digits[place:])
 
     def terms(self, held: Held, at: Span) -> Iterator[s.Syntax]:
         """Yield the summands of the index over all values. held: digits that are not split further here."""
@@ -166,7 +166,7 @@ class Splits:
         """Yield the conditions on the parts of each split that their sizes do not show."""
         for split in self.all:
             if split.size is not None:
-                counts, divide = tuple(digit.count for digit in split.digits), split.ragged is None
+                counts, divide = split.sizes_from(0), split.ragged is None
                 if divide or expression(counts[0]) != expression(split.outermost(split.span)):
                     yield s.Cover(split.span, ", ".join(map(expression, split.what)), split.size, counts, divide)
 
@@ -211,14 +211,14 @@ class Splits:
 
     def _parts(self, parts: tuple[eq.SplitPart, ...], split: MixedRadix) -> Iterator[Digit]:
         own = names_in(split.what)
-        shared = {name: digit for name, digit in self.uncut.items() if name not in own}
+        known = self.uncut
         for n, part in enumerate(parts):
             name, size = part.name, part.size
             if any(name == other.name for other in parts[:n]):
                 raise DplcError(f"the part `{name}` stands twice in one split", part.span)
-            if name in shared:
-                _refuse_another(shared[name], part)
-                yield shared[name]
+            if name in known and name not in own:
+                _refuse_another(known[name], part)
+                yield known[name]
                 continue
             if size is None and n:
                 what = f"the part `{name}` has no size: only the outermost may leave it out"
@@ -397,14 +397,14 @@ class Splits:
         said, inner = (base.items, base.base) if isinstance(base, s.Subscript) else ((), base)
         own = {expression(item.left) for item in said if isinstance(item, s.Substitution)}
         items = tuple(self.node(item, held) for item in said)
-        moved: list[tuple[MixedRadix, str, s.Syntax]] = [
-            (home, name, s.NameOf(at, name)) for name, home in self._substituted(base, held).items() if name not in own
+        moved: list[tuple[MixedRadix, s.Syntax]] = [
+            (home, s.NameOf(at, name)) for name, home in self._substituted(base, held).items() if name not in own
         ]
         if isinstance(inner, s.NameOf) and inner.text in self.under:  # `split j*F + r => ..`
-            moved += [(split, "", split.what[0]) for split in self.all if not isinstance(split.what[0], s.NameOf)]
-        for home, name, left in moved:
+            moved += [(split, split.what[0]) for split in self.all if not isinstance(split.what[0], s.NameOf)]
+        for home, left in moved:
             home.used = True
-            items += (s.Substitution(at, left, home.value(name, held, at)),)
+            items += (s.Substitution(at, left, home.value(expression(left), held, at)),)
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
     def _substituted(self, base: s.Syntax, held: Held) -> dict[str, MixedRadix]:
@@ -450,10 +450,8 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
         yield clause
         return
     yield replace(clause, further=())
-    last = clause.parts[-1]
-    for following in clause.further:
+    for (*_, last), following in itertools.pairwise((clause.parts, *clause.further)):
         yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, following)
-        last = following[-1]
 
 
 def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:

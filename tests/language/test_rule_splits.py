@@ -155,6 +155,30 @@ Tile(outer..=BLOCK, i_o:ceildiv(M, B)=BLOCK, i:8=THREAD, n:32=THREAD, ri:B // 8=
     )
 
 
+SHARED = """\
+rule diagonal on tile
+match
+    Tile(outer.., i:M=THREAD, j:N=THREAD):
+        body..
+split i:M => x=BLOCK, y:4=REG
+split j:N => z:2=REG, x
+rewrite
+    Tile(outer..=BLOCK, x, y, z):
+        body..
+"""
+
+
+def test_shared_part_without_size_weighs_the_parts_outside_it() -> None:
+    assert (
+        template(SHARED)
+        == """\
+Tile(outer..=BLOCK, x:ceildiv(M, 4)=BLOCK, y:4=REG, z:2=REG):
+    if x*4 + y < M:
+        if z*ceildiv(M, 4) + x < N:
+            body[i := x*4 + y, j := z*ceildiv(M, 4) + x].."""
+    )
+
+
 def test_a_join_takes_the_place_of_two() -> None:
     assert (
         template(JOINED)
@@ -168,6 +192,19 @@ def test_a_let_is_written_out_in_its_block() -> None:
     lines = "        let place = i*2\n        let next = place + 1\n        y[next] = 1.0\n"
     text = change(BLOCKS, "    Tile(outer..=BLOCK, i..):\n", "    Tile(outer..=BLOCK, i..):\n" + lines)
     assert template(text).splitlines()[1] == "    y[i*2 + 1] = 1.0"
+
+
+def test_lets_that_double_each_other_are_refused() -> None:
+    doubling = "".join(f"    let a{n + 1} = a{n} + a{n}\n" for n in range(40))
+    lines = f"    let a0 = k_flat + 1\n{doubling}    y[a40] = 1.0\n"
+    assert (
+        report(change(JOINED, "    for k_flat:\n", "    for k_flat:\n" + lines.replace("    ", "        ")))
+        == """\
+rule.rw:20:13: error: rule `joined`: `a11`, written out, is too long: every `let` before it doubles it
+ 20 |         let a11 = a10 + a10
+    |             ^^^
+  help: read a `let` once, or take fewer of them"""
+    )
 
 
 @pytest.mark.parametrize("text", [BLOCKS, CHUNKS, TWICE, JOINED])
