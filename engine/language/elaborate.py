@@ -271,17 +271,16 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
             for name in names(clause.body):
                 taken.setdefault(name.text, name.span)
 
-    def block(statements: s.Nodes) -> Iterator[s.Syntax]:
-        own: list[str] = []
+    def block(bound: dict[str, Span], statements: s.Nodes) -> Iterator[s.Syntax]:
+        taken = dict(bound)
         while statements:
             node, statements = statements[0], statements[1:]
             if not isinstance(node, eq.LetStatement):
-                yield block_changed(node, block)
+                yield block_changed(node, partial(block, taken))
                 continue
             if node.name in taken:
                 raise DplcError(f"`{node.name}` is bound twice", node.span, (f"first in line {taken[node.name].line}",))
             taken[node.name] = node.span
-            own.append(node.name)
             if sum(1 for _ in islice(_occurrences(node.value), MOST + 1)) > MOST:
                 what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
                 raise DplcError(what, node.span, (), "read a `let` once, or take fewer of them")
@@ -290,10 +289,8 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
                 hint = "it holds for the statements behind it in its block"
                 raise DplcError(f"`let {node.name}` is never used", node.span, (), hint)
             statements = behind
-        for name in own:
-            del taken[name]
 
-    return tuple(block(body))
+    return tuple(block(taken, body))
 
 
 SUGAR = (eq.SplitClause, eq.JoinClause, eq.LetStatement, eq.PartLoop, eq.FoldAssign, eq.UseGuards, eq.UseForm)
@@ -306,21 +303,10 @@ def elaborated(declarations: s.Nodes) -> s.Nodes:
         refuse_words(one)
     shared = Shared(one for one in declarations if isinstance(one, Declared))
     kept = (one for one in declarations if not isinstance(one, Declared))
-    found = tuple(_rule(one, shared) if isinstance(one, s.Rule) else one for one in kept)
+    found = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
     for (word, name), declared in shared.unused.items():
         raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
     return found
-
-
-def _rule(rule: s.Rule, shared: Shared) -> s.Rule:
-    if not any(isinstance(node, SUGAR) for node in walk(rule.clauses)):
-        return rule
-    with in_rule(rule.name):
-        written = shared.written_out(rule.clauses)
-        words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
-        each = tuple(one for clause in written for one in steps(clause))
-        clauses, covers = _clauses(replace(rule, clauses=each))
-        return replace(rule, clauses=clauses, written=written, words=tuple(sorted(words)), covers=covers)
 
 
 @contextmanager
@@ -339,27 +325,33 @@ _PATTERNS_HAVE_NO: dict[type, str] = {
 }
 
 
-def _clauses(rule: s.Rule) -> tuple[s.Nodes, tuple[s.Cover, ...]]:
-    """Return the clauses written out, and the conditions of the splits among them on their parts."""
-    for clause in rule.clauses:
-        if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
-            what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
-            raise DplcError(what, clause.span)
-        for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
-            if type(node) in _PATTERNS_HAVE_NO:
-                raise DplcError(_PATTERNS_HAVE_NO[type(node)].format(node), node.span)
-    for write_out in (without_lets, without_folds):
-        write = partial(write_out, rule)
-        clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
-        rule = replace(rule, clauses=tuple(clauses))
-    splits = Splits(rule)
-    written: list[s.Syntax] = []
-    for clause in rule.clauses:
-        if isinstance(clause, eq.SplitClause | eq.JoinClause):
-            written += splits.fresh_names(clause)
-        elif isinstance(clause, s.Rewrite):
-            written.append(block_changed(clause, splits.block))
-        else:
-            written.append(splits.clause(clause) if splits.all else clause)
-    splits.finish()
-    return tuple(written), tuple(splits.covers())
+def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
+    """Return a rule with its clauses written out, and the conditions of the splits among them on their parts."""
+    if not any(isinstance(node, SUGAR) for node in walk(rule.clauses)):
+        return rule
+    with in_rule(rule.name):
+        written = shared.written_out(rule.clauses)
+        for clause in written:
+            if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
+                what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
+                raise DplcError(what, clause.span)
+            for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
+                if type(node) in _PATTERNS_HAVE_NO:
+                    raise DplcError(_PATTERNS_HAVE_NO[type(node)].format(node), node.span)
+        words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
+        rule = replace(rule, clauses=tuple(one for clause in written for one in steps(clause)))
+        for write_out in (without_lets, without_folds):
+            write = partial(write_out, rule)
+            clauses = (block_changed(one, write) if isinstance(one, s.Rewrite) else one for one in rule.clauses)
+            rule = replace(rule, clauses=tuple(clauses))
+        splits, made = Splits(rule), list[s.Syntax]()
+        for clause in rule.clauses:
+            if isinstance(clause, eq.SplitClause | eq.JoinClause):
+                made += splits.fresh_names(clause)
+            elif isinstance(clause, s.Rewrite):
+                made.append(block_changed(clause, splits.block))
+            else:
+                made.append(splits.clause(clause) if splits.all else clause)
+        splits.finish()
+        covers = tuple(splits.covers())
+    return replace(rule, clauses=tuple(made), written=written, words=tuple(sorted(words)), covers=covers)
