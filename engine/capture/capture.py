@@ -37,7 +37,7 @@ from ...ir.sizes import AT_HINTS, Binding, has_sizes
 from ...ir.substitute import substitute
 from ...ir.text.torch import print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
-from ..language.rule import Policy, built_in_policy
+from ..language.rule import Policy, policy_with
 from ..language.rule_files import collections_paused
 from .dynamic_shapes import Dim, Extent, declared, sizes_of_factory
 from .export import Conversion, dtype_name, explain, export, export_lock
@@ -322,7 +322,7 @@ def fold(captured: Capture, numbers: Policy | None = None) -> Capture:
     function, or of its closure) counts as known. The tensors of the constants are in `tensors`. Raises DplcError for a
     dtype that cannot be compiled and did not fold away.
     """
-    largest = (numbers or built_in_policy()).largest_constant
+    largest = (numbers or policy_with()).largest_constant
     graph, tensors = captured.graph, captured.tensors  # which may be drawn when one is read
     constants = {name: tensors[name].detach() for name, kind in captured.kinds.items() if kind == "constant"}
     known = {name: tensor.cpu() for name, tensor in constants.items() if not tensor.is_meta}

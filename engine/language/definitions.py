@@ -64,7 +64,7 @@ class PolicyNumber:
         written = self.declared.value
         if not isinstance(self.value, tuple):
             return s.Number(written.span, self.value)
-        bracket = written.bracket if isinstance(written, s.Group) else "("
+        bracket = written.bracket if isinstance(written, s.Group) else "["
         return s.Group(written.span, bracket, tuple(s.Number(written.span, item) for item in self.value))
 
 
@@ -84,13 +84,7 @@ def numbers_of(numbers: Iterable[s.NumberOf]) -> dict[str, PolicyNumber]:
         first.setdefault(declared.name, declared)
         last[declared.name] = declared
     before = _computed(first, {})
-    if first == last:
-        return before
-    found = _computed(last, before)
-    for name, original in before.items():
-        if found[name] != original:
-            found[name] = replace(found[name], overrides=original)
-    return found
+    return before if first == last else _computed(last, before)
 
 
 def _check_number(declared: s.NumberOf, known: Mapping[str, s.NumberOf]) -> None:
@@ -116,7 +110,9 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
             value = _value(number, read, declared)
             if number.override and name in before:
                 value = _of_kind(number, value, before[name])
-            found[name] = PolicyNumber(number, value)
+            made = PolicyNumber(number, value)
+            original = before.get(name, made)
+            found[name] = made if made == original else replace(made, overrides=original)
         return found[name].value
 
     for name in declared:

@@ -73,7 +73,6 @@ class Fact:
     result: str
     ask: Query
     levels: frozenset[str]
-    doc: str
     sited: bool = False
 
     @property
@@ -97,9 +96,9 @@ def fact(signature: str | None, levels: str = EVERYWHERE) -> Decorator:
     def register(function: Query) -> Query:
         match = re.fullmatch(r"(\w+)\(([^)]*)\) -> (.+)", signature or _signature(function))
         assert match, signature
-        doc, sited = (function.__doc__ or "").strip(), function.__code__.co_varnames[:1] == ("site",)
+        sited = function.__code__.co_varnames[:1] == ("site",)
         arguments = tuple(re.findall(r"[^\s,]+", match[2]))
-        entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), doc, sited)
+        entry = Fact(match[1], arguments, match[3], function, frozenset(levels.split()), sited)
         facts_of.cache_clear()
         for level in entry.levels:
             earlier = FACTS.setdefault((level, entry.name), entry)

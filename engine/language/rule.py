@@ -369,7 +369,7 @@ def device_named(device: s.NameOf) -> str:
     return load_device(device.text).name
 
 
-CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`", s.Match: "`match`"}  # in messages
+CLAUSES = {s.Guard: "a guard", s.LetClause: "a `let`", s.PickClause: "a `pick`"}  # in messages
 Parse = Callable[[Source], s.Nodes]
 
 
@@ -512,21 +512,12 @@ class Policy(SimpleNamespace):
 
 def policy(target: Target) -> Policy:
     """Return the numbers in force for a compile: those of `rules/policy.rw` with what its rules override."""
-    return _policy(target.policy)
-
-
-def built_in_policy() -> Policy:
-    """Return the numbers of `rules/policy.rw` as written."""
-    return _policy(())
-
-
-def policy_of(rules: RuleSet) -> Policy:
-    """Return the numbers in force without a target, for the stages before the machine is known."""
-    return _policy(overridden(rules.numbers))
+    return policy_with(target.policy)
 
 
 @lru_cache(maxsize=32)
-def _policy(changed: Overridden) -> Policy:
+def policy_with(changed: Overridden = ()) -> Policy:
+    """Return the numbers of `rules/policy.rw` with what is overridden, for stages that have no target."""
     numbers = numbers_of(number for file in built_in_files() for number in file.numbers)
     return Policy(**{name: number.value for name, number in numbers.items()} | dict(changed))
 

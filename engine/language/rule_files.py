@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
@@ -140,11 +140,10 @@ def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
     if not whole and len(edit.after) > 1:
         raise DplcError("several lines take the place of a whole line", edit.span)
     for line in lines:
-        if whole and line.strip() == edit.before:
-            lead = line[: len(line) - len(line.lstrip())]
-            yield from (lead + text for text in edit.after if text)
-        else:
-            yield line if whole else line.replace(edit.before, edit.after[0])
+        if whole and line.strip() != edit.before:
+            yield line
+        else:  # a whole line may be left out
+            yield from (line.replace(edit.before, text) for text in edit.after if text or not whole)
 
 
 @lru_cache(maxsize=512)  # an editor queries again at every key
@@ -197,17 +196,14 @@ _CLASSES: dict[str, Any] = {
 }
 
 
-T = TypeVar("T")
-
-
-class Later(Sequence[T]):
+class Later(Sequence[Any]):
     """Sequence that is computed at its first use."""
 
-    def __init__(self, make: Callable[[], Iterable[T]]):
+    def __init__(self, make: Callable[[], Iterable[Any]]):
         self._make = make
 
     @cached_property
-    def _items(self) -> tuple[T, ...]:
+    def _items(self) -> tuple[Any, ...]:
         return tuple(self._make())
 
     def __len__(self) -> int:
@@ -364,10 +360,9 @@ def _member(declared: s.Rule, told: Iterable[str], names: Mapping[str, s.Syntax]
                 rest = tuple(item for item in example.arguments if item.name not in chosen)
                 yield from renamed((replace(example, arguments=rest),))
 
-    later: Any = Later if isinstance(declared.examples, Later) else lambda make: tuple(make())
     words = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in told)
     return replace(
         declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
         clauses=renamed(declared.clauses), covers=renamed(declared.covers),
-        examples=later(examples), written=later(lambda: renamed(declared.written)),
+        examples=Later(examples), written=Later(lambda: renamed(declared.written)),
     )  # fmt: skip

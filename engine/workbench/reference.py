@@ -105,7 +105,7 @@ def _facts(rules: RuleSet | None) -> Iterator[Word]:
     for fact in dict.fromkeys(FACTS.values()):
         text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
         levels = tuple(level for level in LEVELS if level in fact.levels)
-        yield Word(fact.name, "fact", text, inspect.cleandoc(fact.doc), levels, _place(fact.ask))
+        yield Word(fact.name, "fact", text, inspect.getdoc(fact.ask) or "", levels, _place(fact.ask))
     for declared in rules.facts.values() if rules is not None else ():
         given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
         text, place = f"{declared.name}({given}) -> {declared.result}", declared.span.location.rpartition(":")[0]

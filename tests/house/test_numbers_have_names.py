@@ -136,9 +136,9 @@ def test_every_number_of_the_policy_is_read_and_every_one_that_is_read_is_there(
     python: set[str] = set()
     for path in (ROOT / "engine").rglob("*.py"):
         text = path.read_text()
-        if re.search(r"import [^)]*\b(?:built_in_)?policy(?:_of)?\b", text):
-            python |= set(re.findall(r"\bpolicy(?:_of)?\([\w.]+\)\.(\w+)", text))
-            python |= set(re.findall(r"(?:\bself\.policy|\bbuilt_in_policy\(\)\)?)\.([a-z]+_\w+)", text))
+        if re.search(r"import [^)]*\bpolicy(?:_with)?\b", text):
+            python |= set(re.findall(r"\bpolicy\([\w.]+\)\.(\w+)", text))
+            python |= set(re.findall(r"(?:\bself\.policy|\bpolicy_with\([\w.()]*\)+)\.([a-z]+_\w+)", text))
             short = set(re.findall(r"\b(?:numbers|p)\.([a-z]+_\w+)", text))  # `p` names other things, too
             python |= short & rules.numbers.keys()
     assert {name for name in python if "_" in name} <= rules.numbers.keys(), "not in rules/policy.rw"

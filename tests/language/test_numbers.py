@@ -11,7 +11,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.facts.accesses import registers
 from dplc.engine.language.check import check
-from dplc.engine.language.rule import BUILT_IN, RuleSet, load, policy, read_rules, under
+from dplc.engine.language.rule import BUILT_IN, RuleSet, load, policy, read_rules, shown, under
 from dplc.engine.rewrite.statements.site import Site
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import digests_of, tools_of
@@ -53,6 +53,12 @@ def test_an_override_is_one_line() -> None:
     assert found.numbers["few_copies"].value == 4
     same = rules(RULE.replace("few_copies", "4"))
     assert digests_of(found).digest("unroll") == digests_of(same).digest("unroll")
+
+
+def test_list_of_one_that_is_another_number_stays_a_list() -> None:
+    text = 'number few_ways = [4] because "one"\nnumber same_ways = few_ways because "as many"\n'
+    (unroll,) = rules(text + RULE.replace("divisors(K) = K", "same_ways = 4").replace("few_copies", "8")).at("tile")
+    assert shown(unroll, "U") == "{4}"
 
 
 def test_a_number_made_of_others_follows_them() -> None:

@@ -103,7 +103,7 @@ def test_rules_of_a_rule_set_read_back() -> None:
 
 
 def contents(rule: Rule) -> Any:
-    parts = (rule.parameters, rule.match, rule.clauses, rule.rewrite, rule.examples)
+    parts = (rule.parameters, rule.match, rule.clauses, rule.rewrite, tuple(rule.examples))
     return rule.name, rule.level, rule.docs, rule.attributes, bare(parts)
 
 

@@ -54,7 +54,7 @@ from ...language import core as s
 from ...language.check import load_facts
 from ...language.evaluate import CONSTANTS, RESERVED, Closure, holds
 from ...language.pipeline import pipelines
-from ...language.rule import Rule, RuleSet, built_in_files, policy_of
+from ...language.rule import Rule, RuleSet, built_in_files, overridden, policy_with
 from ..trace import RewriteStep, what_it_saw
 from .pattern import (
     Bound,
@@ -352,7 +352,7 @@ def lower_graph(
     known: arrays of inputs whose value is known. spans: the location of each op in the user's text.
     """
     lowering = TorchLowering(graph, compile_rules(rules), spans or {}, trace)
-    lowering.make_formulas(known or {}, policy_of(rules).few_values)
+    lowering.make_formulas(known or {}, policy_with(overridden(rules.numbers)).few_values)
     return lowering.run()
 
 
