@@ -203,7 +203,7 @@ class Expressions:
 
     def __init__(self, level: str, symbolic: bool = False):
         self.level, self.symbolic = level, symbolic
-        self.facts: dict[str, Fact] = facts_of(level)
+        self.facts = facts_of(level)
         self.variables: list[str] = []  # of the comprehensions around what is compiled, outermost first
         self._made: dict[int, tuple[s.Syntax, Closure]] = {}  # by identity, outside of comprehensions
 

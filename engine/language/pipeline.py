@@ -163,9 +163,9 @@ def _lay_over(
 def _numberless(name: str, span: Span, rules: RuleSet) -> str:
     """Return a name in a pipeline without its number. Raises DplcError for the number of another pass."""
     plain = pass_name(name)
-    known = rules.numbered.get(plain, name)
-    if name not in (known, plain):
-        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), f"write `{known}`")
+    if rules.plain(name) != plain:
+        hint = f"write `{rules.numbered[plain]}`"
+        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), hint)
     return plain
 
 
@@ -279,7 +279,7 @@ def _edges(pipeline: str, lines: list[PassStep], known: set[str]) -> Iterator[_E
                 raise DplcError(what, line.span, (), did_you_mean(name, labels))
             for other in lines:
                 if name is None:  # several may be first: among themselves they keep their order
-                    meant = other is not line and all(wish != kind for wish, _ in other.places)
+                    meant = all(wish != kind for wish, _ in other.places)
                 else:
                     meant = name in (other.label, other.name)
                 if meant:
@@ -324,7 +324,7 @@ def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
                 raise DplcError(what, written.span, (), did_you_mean(written.name, known))
             stands = [name for name, found in lines.items() if _named(written, found.values())]
             if written.pipeline not in (None, *stands):
-                note = f"it stands in {', '.join(stands)}" if stands else "it stands in no pipeline"
+                note = f"it stands in {', '.join(stands) or 'no pipeline'}"
                 raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
             dropped.append((layer, written))
     return dropped
@@ -362,9 +362,10 @@ def describe(rules: RuleSet) -> str:
     """
     steps, out = pipelines(rules), taken_out(rules)
     blocks = []
-    for name in (name for name in steps if steps[name] or out[name]):
-        rows = [row for step in steps[name] for row in _rows(step, rules)]
-        blocks.append(_block(f"pipeline {name}", rows, out[name]))
+    for name, found in steps.items():
+        if found or out[name]:
+            rows = [row for step in found for row in _rows(step, rules)]
+            blocks.append(_block(f"pipeline {name}", rows, out[name]))
     rows = [(rule.name, rule.location, "") for rule in rules.canonical]
     known = {rule.name for rule in rules.rules.values() if "canonical" in rule.attributes}
     gone = [written for file in rules.files for written in file.without if written.name in known]

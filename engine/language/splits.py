@@ -136,7 +136,6 @@ class Splits:
         self.digits: dict[str, Digit] = {}
         self.all: list[MixedRadix] = []
         self.placed: set[str] = set()
-        asked: set[str] = set()
         for clause in rule.clauses:
             match clause:
                 case eq.SplitClause():
@@ -147,9 +146,7 @@ class Splits:
                     found = [self.under[name.text] for name in names(clause) if name.text in self.under]
                     if found and all(call.fn != SPLIT for call in calls(clause)):
                         self.under[clause.name] = frozenset().union(*found)
-                case s.Rewrite():
-                    within = (call.items for call in calls(clause) if call.fn == WITHIN)
-                    asked |= {name.text for items in within for name in names(items)}
+        asked = {name.text for call in calls(rule.clauses) if call.fn == WITHIN for name in names(call.items)}
         self.guarded = [name for name, whole in self.wholes.items() if whole.ragged and name not in asked]
 
     def fresh_names(self, clause: eq.SplitClause | eq.JoinClause) -> Iterator[s.LetClause]:
@@ -282,7 +279,7 @@ class Splits:
                         s.NameOf(item.left.span, name),
                         substituted(home.value(name, frozenset({part}), at), {part: right}, words=False),
                     )
-                    for name, home in self._substituted(base, frozenset()).items()
+                    for name, home in self._substituted(base).items()
                     if any(part == digit.name for digit in home.all_digits())
                 )
                 return made or (item,)
@@ -407,7 +404,7 @@ class Splits:
             items += (s.Substitution(at, left, home.value(expression(left), held, at)),)
         return replace(run, base=s.Subscript(at, inner, items)) if items else run
 
-    def _substituted(self, base: s.Syntax, held: Held) -> dict[str, MixedRadix]:
+    def _substituted(self, base: s.Syntax, held: Held = frozenset()) -> dict[str, MixedRadix]:
         """Return {axis or loop: its split} of all that enclosed a run in the pattern, in the order of the clauses."""
         while isinstance(base, s.Subscript | s.Member):
             base = base.base
