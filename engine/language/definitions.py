@@ -245,8 +245,8 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
                 who, hint = "itself", "it has to be an expression of what it is given"
             raise DplcError(f"fact `{name}` asks {who}", asked.span, (), hint)
     value = expanded(declared.value, facts, literals)
-    for read in names(declared.value, frozenset(bound)):
-        if is_variable(read.text) and read.text != "target" and read.text not in literals:
+    for read in names(declared.value):
+        if is_variable(read.text) and read.text not in ("target", *bound, *literals):
             near = did_you_mean(read.text, [*bound, *facts, *literals])
             raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read.span, (), near)
     return replace(declared, value=value)

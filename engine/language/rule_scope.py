@@ -229,7 +229,7 @@ class Positions(Complaining):
         self.visit(*shape.body or ())
 
     def _field(self, field: Field, value: Any, what: str, want: Sort | None = None, makes: bool = False) -> None:
-        want = want or field_sort(field.sort, field.many)
+        want = want or field_sort(field)
         if isinstance(value, s.Prefix) and value.op == "not" and self.pattern:
             value = value.a  # `via=not TMA`
         if isinstance(value, tuple):

@@ -18,6 +18,7 @@ from ...ir.diagnostic import did_you_mean
 from ...ir.dtypes import DTYPES
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word, with_article
+from ...ir.node import Field
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CLOSED, CONSTANTS, owners
 from .evaluate import SORT_OF, Fact
@@ -104,9 +105,9 @@ def sort_of(text: str) -> Sort:
     return Sort(text) if text in READABLE else ANY
 
 
-def field_sort(sort: str, many: bool) -> Sort:
+def field_sort(field: Field) -> Sort:
     """Return the sort of a node's field."""
-    return Sort(FIELD_SORTS.get(sort, "any"), many)
+    return Sort(FIELD_SORTS.get(field.sort, "any"), field.many)
 
 
 def sort_of_value(value: Any) -> Sort:
@@ -294,7 +295,7 @@ class Inference(Complaining):
             cls = e.Axis if base.kind == "axis" else owners().get(base.node or "")
             if cls is None:
                 return ANY
-            owner, known = f"`{cls.__name__}`", {f.name: field_sort(f.sort, f.many) for f in cls.fields}
+            owner, known = f"`{cls.__name__}`", {f.name: field_sort(f) for f in cls.fields}
         if node.field not in known:
             self.report(f"{owner} has no field `{node.field}`", node, did_you_mean(node.field, known))
         return known.get(node.field, ANY)

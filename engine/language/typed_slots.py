@@ -55,9 +55,9 @@ EXACT: dict[type[Node], tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def names(node: Any, hidden: frozenset[str] = frozenset()) -> Iterator[s.NameOf]:
+def names(node: Any) -> Iterator[s.NameOf]:
     """Yield the names that an expression reads from its surroundings: not those that it binds, not names of calls."""
-    stack, seen = [(node, hidden)], set[Any]()
+    stack, seen = [(node, frozenset[str]())], set[Any]()
     while stack:
         node, hidden = stack.pop()
         if node.__class__ is tuple:

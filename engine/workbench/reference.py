@@ -193,7 +193,7 @@ def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[W
 
 
 def _field(field: Field) -> WordField:
-    sort = field_sort(field.sort, field.many)
+    sort = field_sort(field)
     return WordField(field.name, f"[{sort.kind}]" if sort.many else sort.kind, _default(field))
 
 
