@@ -21,7 +21,7 @@ from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
-from ..language.check import check, errors, for_every_device, lint_rule, load_facts, warnings
+from ..language.check import check, errors, for_every_device, lint_rule, load_facts
 from ..language.core import walk, words_in
 from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
@@ -145,7 +145,8 @@ def test_rules(flags: Flags) -> None:
             print_remark(f"tested in the place of {name}")
     sources = set(map(str, all_rule_files(paths)))
     found = check(rules, sources or None)
-    doubtful, wrong = warnings(found), errors(found)
+    wrong = errors(found)
+    doubtful = [told for told in found if told not in wrong]
     broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
     for told in (*doubtful, *wrong):  # errors last: they are right above the prompt
         print_note(told.render())

@@ -524,12 +524,12 @@ def _arguments(n: int) -> str:
     return f"{n} argument{'' if n == 1 else 's'}"
 
 
-def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, str | None], s.Apply]]:
+def _ops(statements: s.Nodes) -> Iterator[tuple[tuple[str, ...], s.Apply]]:
     """Yield the calls of ops, each with its name and the name that it defines."""
     for node in every(statements, s.Assign | s.Statement):
-        target, call = (node.target, node.value) if isinstance(node, s.Assign) else (None, node.call)
-        if isinstance(call, s.Apply) and call.fn in STATEMENT_CLASSES and isinstance(target, s.NameOf | None):
-            yield (call.fn, target.text if target else None), call
+        call = node.value if isinstance(node, s.Assign) else node.call
+        if isinstance(call, s.Apply) and call.fn in STATEMENT_CLASSES:
+            yield (call.fn, *_defined(node)), call
 
 
 def _defined(line: s.Syntax) -> list[str]:
@@ -651,16 +651,12 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == ERROR]
 
 
-def warnings(findings: Iterable[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.severity == WARNING]
-
-
 def require(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
     """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
     if broken := errors(findings):
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
-    return warnings(findings)
+    return findings
 
 
 class Lints(CheckedRule):

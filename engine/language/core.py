@@ -209,9 +209,8 @@ def definitions(block: s.Nodes) -> dict[str, ValueTerm]:
             case _:
                 raise DplcError("a rule on tensor has statements `name = value`", statement.span)
         for function in terms(found[name], FunctionTerm):
-            arity = FUNCTIONS[function.fn].arity if function.known and not function.runs else len(function.operands)
-            if len(function.operands) != arity:
-                raise DplcError(f"`{function.fn}` takes {arity} operands", function.span)
+            if function.known and not function.runs and len(function.operands) != FUNCTIONS[function.fn].arity:
+                raise DplcError(f"`{function.fn}` takes {FUNCTIONS[function.fn].arity} operands", function.span)
     return found
 
 

@@ -180,8 +180,9 @@ def formatted(source: Source) -> str:
     declarations = parse(within_limits(source))
     lines, last = logical_lines(source.text)
     canonical = [lines_of(_as_written(declaration)) for declaration in declarations]
-    if sum(map(len, canonical)) != len(lines):
-        raise InternalError(f"{source.name}: {len(lines)} lines became {sum(map(len, canonical))}")
+    became = sum(map(len, canonical))
+    if became != len(lines):
+        raise InternalError(f"{source.name}: {len(lines)} lines became {became}")
     out: list[str] = []
     taken = iter(lines)
     long = False

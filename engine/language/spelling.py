@@ -129,17 +129,16 @@ def _text(node: s.Syntax) -> str:
         case s.Run():
             return f"{expression(node.base, _POST)}..{_role(node.role)}"
         case s.AxisItem():
-            place = "" if node.dim is None else after("@", node.dim, SUM) + after(" by ", node.stride, SUM)
+            place = after("@", node.dim, SUM) + after(" by ", node.stride, SUM)
             return f"{node.name}:{expression(node.extent, SUM)}{_role(node.role)}{place}"
         case s.Substitution():
             return f"{expression(node.left)} := {expression(node.right)}"
         case s.LoadOf():
-            guard = f"{after(' if ', node.condition, _OR)}{after(' else ', node.other)}"
-            return f"load {expression(node.access)}{guard}"
+            return f"load {expression(node.access)}{after(' if ', node.condition, _OR)}{after(' else ', node.other)}"
         case s.UseRule():
             return f"rule {expression(node.call)}"
         case s.Arm():
-            each = "" if node.domain is None else f" for {node.variable} in {expression(node.domain, _OR)}"
+            each = after(f" for {node.variable} in ", node.domain, _OR)
             sides = f"{expression(node.pattern)} => {expression(node.template)}"
             return f"{sides}{each}{after(' where ', node.condition)}"
         case eq.SplitPart():
