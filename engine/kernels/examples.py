@@ -147,7 +147,7 @@ def _try_statements(engine: Engine, rule: Rule, example: s.Example, target: Targ
         body = compiled.everywhere(kernel.body, given, {"target": target, "@site": Site(program, (0,), target)})
         got: Program | None = (Kernel(kernel.name, kernel.ins, kernel.outs, body), *others)
     elif not refused and (match := next(engine.sites(rule, program, target, pinned), None)) is not None:
-        got, _ = engine.rewrite(rule, program, match, target)
+        got, _ = engine.rewrite(rule, match)
     else:
         reasons = [reason.render() for reason in engine.why_not(rule, program, target, pinned)]
         got = program if refused and not reasons else None

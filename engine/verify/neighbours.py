@@ -100,7 +100,7 @@ Edit = Callable[[Any, Context, Dice], Any]  # to another statement, several or n
 def other_statement(kernel: Kernel, dice: Dice) -> Kernel:
     """Return the kernel with one statement of some kinds edited."""
     kinds, edit = dice.pick(EDITS)
-    found = [(path, block[at], at) for path, block, at in places(kernel, None) if isinstance(block[at], kinds)]
+    found = [(path, block[at], at) for path, block, at in places(kernel)[None] if isinstance(block[at], kinds)]
     if not found:
         return kernel
     path, statement, at = dice.pick(found)
@@ -308,7 +308,7 @@ def smaller_programs(program: Module) -> Iterator[Module]:
 
 def _smaller(kernel: Kernel) -> Iterator[Block]:
     """Yield the body with one statement gone, or replaced by what is inside of it, with an axis or an extent less."""
-    for path, block, at in places(kernel, None):
+    for path, block, at in places(kernel)[None]:
         statement: Any = block[at]
         fewer: list[Block] = [(), statement.body] if isinstance(statement, For | If) else [()]
         if isinstance(statement, Tile):

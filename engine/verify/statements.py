@@ -145,11 +145,11 @@ class StatementChecker(Checker):
             outcome.overlaps[other.name] += any((match.path, match.start) in places for match in matches)
         canonical, compiled = "canonical" in rule.attributes, self.engine.rule(rule)
 
-        def fire(program: Module, match: Match) -> Module:
+        def fire(match: Match) -> Module:
             """Return the program after one firing, canonical again unless the rule itself is canonical."""
             if canonical:
-                return compiled.rewrite(program, match)
-            return self.engine.rewrite(rule, program, match, machine)[0]
+                return compiled.rewrite(match)
+            return self.engine.rewrite(rule, match)[0]
 
         for match in found:
             texts = {f"{name}={show(match.env[name])}" for name in compiled.parameters if name in match.env}
@@ -157,7 +157,7 @@ class StatementChecker(Checker):
             where = f"at {match.where}{values} for {machine.name}"
             before = self._changed_by_locals()
             with faults(subject, f" ({where})"):
-                made = fire(program, match)
+                made = fire(match)
                 for problem in filter(None, map(wellformed, made)):
                     raise DplcError(f"gives a program that is not well formed: {problem}")
             if made != program and self._same(subject, made, where, program):
@@ -177,7 +177,7 @@ class StatementChecker(Checker):
 
         def fire_some(sized: Module) -> list[Module]:
             matches = islice(self.engine.sites(rule, sized, machine, search=True), SIZED_FIRINGS)
-            return [fire(sized, match) for match in matches]
+            return [*map(fire, matches)]
 
         self.check_at_a_size(rule, subject, program, fire_some, f"(with a size, for {machine.name})")
 

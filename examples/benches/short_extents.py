@@ -33,8 +33,8 @@ from dplc.engine.compiler import Compiler, launch_plan
 from dplc.engine.kernels.kernels import launches_of
 from dplc.engine.kernels.sharing import share
 from dplc.engine.language.pipeline import PassStep
-from dplc.engine.rewrite.statements.driver import choices, run_pipeline
-from dplc.engine.rewrite.trace import Trace
+from dplc.engine.rewrite.statements.driver import RuleSite, run_pipeline, spots
+from dplc.engine.rewrite.trace import Trace, assigned
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.run.calls import accepted, run_eager, run_reference
 from dplc.engine.schedule.scheduling import cuda_of
@@ -177,8 +177,8 @@ def _choose(
     done: set[str] = set()
     skipped = SKIPPED if step.group is None else LEFT_TO_OTHERS
     for _ in range(REPEATED):
-        every = choices(tools.engine, step, program, target, step.parameters, frozenset(done))
-        found = list(islice(every, LOOKED_AT))
+        free = (spot for spot in spots(tools.engine, step, program, target) if spot.kernel not in done)
+        found = list(islice((choice for spot in free for choice in _complete(spot)), LOOKED_AT))
         if not found or (step.label not in NEEDED and dice.random() < skipped):
             break
         choice = dice.choice(found)
@@ -188,8 +188,18 @@ def _choose(
         if not any("repeat" in rule.attributes for rule in step.rules):
             done |= {choice.kernel} | ({k.name for k in made} - {k.name for k in program})
         program = made
-        log.append(choice.key)
+        log.append(f"{choice.rule}@{choice.where}({assigned(choice.parameters)})")
     return program
+
+
+def _complete(spot: RuleSite) -> Iterator[RuleSite]:
+    """Yield a site with every legal value of what is open."""
+    if spot.open is None:
+        yield spot
+        return
+    for made in map(spot.choose, spot.open.values):
+        if made is not None:
+            yield from _complete(made)
 
 
 def _too_large(tile: Tile) -> bool:

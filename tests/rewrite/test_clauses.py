@@ -1,10 +1,10 @@
 """LANGUAGE sections 6 and 10: guards, parameters, choices, and the reasons of a refusal."""
 
 import pytest
+from choices import choices, key, pinned
 from trial import TARGET, block, engine, fire, plain, refusal, text
 
 from dplc.engine.language.evaluate import FACTS, fact
-from dplc.engine.rewrite.statements.driver import choices
 from dplc.ir.diagnostic import DplcError
 
 ASKED: list[str] = []
@@ -44,8 +44,9 @@ def test_without_a_default_it_is_the_first_of_its_domain():
 
 def test_a_pinned_value():
     assert fire(unroll("(U: int in {2, 4} = 4)"), LOOP, U=2).startswith("for k in 0..8 serial unroll=2")
-    pinned = engine(unroll("(U: int in {2, 4} = 4)"), pins={"r": {"U": 2}})
-    assert text(pinned.fire("r", block(LOOP), TARGET, {"U": 4})).startswith("for k in 0..8 serial unroll=2")
+    made = engine(unroll("(U: int in {2, 4} = 4)"), pins={"r": {"U": 2}})
+    step = pinned(made.step("r"), {"U": 4})
+    assert text(made.fire(step, block(LOOP), TARGET)).startswith("for k in 0..8 serial unroll=2")
 
 
 def test_a_pin_of_something_unknown_is_an_error():
@@ -108,7 +109,7 @@ def test_a_failed_guard_says_why_with_the_values():
 def test_profitability_is_said_to_be_that():
     rules = unroll("", 'prefer n > 100 else "too short"\n', 2)
     assert refusal(rules, LOOP)[0].endswith('not preferred: matched, but "too short" [n > 100; n=8]')
-    assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0()"]
+    assert [key(c) for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0()"]
 
 
 def test_an_undecidable_comparison_does_not_hold():
@@ -206,12 +207,12 @@ def test_every_legal_rule_site_and_parameter_is_a_choice():
     program = block(LOOP + "\nfor l in 0..4 serial:\n    y[l] = 1.0")
     made = engine(rules)
     found = list(choices(made, "r", program, TARGET))
-    assert [c.key for c in found] == ["r@0/0(U=2)", "r@0/0(U=4)", "r@0/1(U=2)", "r@0/1(U=4)"]
-    assert [c.key for c in choices(made, "r", program, TARGET, {"U": 4})] == ["r@0/0(U=4)", "r@0/1(U=4)"]
+    assert [key(c) for c in found] == ["r@0/0(U=2)", "r@0/0(U=4)", "r@0/1(U=2)", "r@0/1(U=4)"]
+    assert [key(c) for c in choices(made, "r", program, TARGET, {"U": 4})] == ["r@0/0(U=4)", "r@0/1(U=4)"]
     assert list(choices(made, "r", program, TARGET, without=frozenset(["example"]))) == []
     assert found[2].kernel == "example" and found[2].parameters == {"U": 2}
-    again = {c.key: c for c in choices(made, "r", program, TARGET)}
-    assert again[found[2].key].apply() == found[2].apply() != found[1].apply()
+    again = {key(c): c for c in choices(made, "r", program, TARGET)}
+    assert again[key(found[2])].apply() == found[2].apply() != found[1].apply()
     assert "r@0/9(U=2)" not in again
 
 
@@ -229,12 +230,14 @@ def test_choices_are_lazy():
 def test_pick_tries_every_element():
     rules = unroll("", 'pick u in (2, 4)\nrequire u > 2 else "small"\n', "u")
     assert fire(rules, LOOP).startswith("for k in 0..8 serial unroll=4")
-    assert [c.key for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0(u=4)"]
+    assert [key(c) for c in choices(engine(rules), "r", block(LOOP), TARGET)] == ["r@0/0(u=4)"]
 
 
 def test_every_way_to_match_is_a_site():
     rules = "rule r on tile\nmatch\n    for k in 0..n serial:\n        a..\n        b..\nrewrite\n    a..\n"
-    found = [c.key for c in choices(engine(rules), "r", block("for k in 0..4 serial:\n    Sync()\n    Wait()"), TARGET)]
+    found = [
+        key(c) for c in choices(engine(rules), "r", block("for k in 0..4 serial:\n    Sync()\n    Wait()"), TARGET)
+    ]
     assert found == ["r@0/0()", "r@0/0#1()", "r@0/0#2()"]
 
 

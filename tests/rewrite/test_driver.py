@@ -145,8 +145,8 @@ def test_an_unknown_pass():
 
 
 def step(made, name, label=None, group=None, **parameters):
-    found = made.step(name, parameters)
-    return PassStep(found.name, found.rules, found.parameters, label or name, found.span, group)
+    found = made.step(name)
+    return PassStep(found.name, found.rules, parameters, label or name, found.span, group)
 
 
 def test_passes_run_in_the_order_of_the_pipeline():

@@ -77,14 +77,14 @@ def test_a_member_cannot_reach_into_python():
 
 def test_generated_words():
     """The vocabulary of a matcher, word by word."""
-    from dplc.engine.rewrite.statements.pattern import RuleExpressions, StatementMatcher
+    from dplc.engine.rewrite.statements.pattern import StatementMatcher
 
     rule = (
         engine("rule r on tile\nmatch\n    for k in 0..n serial:\n        xs..\n        Sync()\nrewrite\n    Sync()\n")
         .rule("r")
         .rule
     )
-    maker = StatementMatcher(RuleExpressions("tile"), (), True)
+    maker = StatementMatcher("tile", (), True)
     maker.items(rule.match, "block", "start", False)
     words = set(re.findall(r"[A-Za-z_]+\w*", maker.text()))
     allowed = {"def", "match", "if", "is", "not", "and", "or", "for", "in", "range", "len", "continue", "return",

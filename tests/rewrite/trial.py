@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from choices import pinned
+
 from dplc.codegen.target import target
 from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.check import load_facts
@@ -54,7 +56,7 @@ def fire(rules: str, program: str, name: str | None = None, **parameters: Any) -
     """The program after one pass: the first rule's, unless named."""
     made = engine(rules)
     name = name or next(iter(made.rules.rules))
-    return text(made.fire(name, block(program), TARGET, parameters))
+    return text(made.fire(pinned(made.step(name), parameters), block(program), TARGET))
 
 
 def matches(pattern: str, program: str, level: str = "tile", clauses: str = "") -> list[dict[str, Any]]:

@@ -7,11 +7,11 @@ import random
 from typing import Any
 
 import torch
+from choices import choices
 
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
 from dplc.engine.compiler import Compiler
-from dplc.engine.rewrite.statements.driver import choices
 from dplc.engine.ruleset import Toolchain
 from dplc.engine.schedule.scheduling import decision, numbers_of, refusal, untiled
 from dplc.engine.schedule.space import Space
@@ -49,7 +49,7 @@ def _drawn(tools: Toolchain, kernel: Kernel, seed: int | None, machine: Target) 
             program = tools.engine.fire(step, program, machine)
         if step.label in ("split_matmul_k", "slice_matmul_k") and seed is None:
             continue
-        found = list(itertools.islice(choices(tools.engine, step, program, machine, step.parameters), 12))
+        found = list(itertools.islice(choices(tools.engine, step, program, machine), 12))
         if not found or (seed is not None and dice.random() < 0.3):
             continue
         choice = found[0] if seed is None else dice.choice(found)

@@ -139,8 +139,8 @@ def test_kernel_rules_are_asked_with_a_size(monkeypatch: pytest.MonkeyPatch) -> 
         compared.append(given)
         return real_difference(*given, **named)
 
-    def at_the_hint(self: CompiledRule, program: Any, match: Any) -> Any:
-        return tuple(map(launched, real_rewrite(self, program, match)))
+    def at_the_hint(self: CompiledRule, match: Any) -> Any:
+        return tuple(map(launched, real_rewrite(self, match)))
 
     def launched(kernel: Any) -> Any:
         return replace(kernel, body=with_hints(kernel.body))

@@ -354,7 +354,7 @@ class CompiledRule:
         self.bars = Tile.mark if rule.level == "loop" else 0  # marks of classes that a kernel must not have
 
     def _pattern(self, evidence: bool) -> Pattern:
-        return compile_pattern(self.rule.match, self.expressions, self.rule.name, self.given, evidence)
+        return compile_pattern(self.rule.match, self.rule.level, self.rule.name, self.given, evidence)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -460,7 +460,7 @@ class CompiledRule:
             if self.rule.level == "module":
                 yield (), program, number
                 continue
-            for path, block, position in places(kernel, root):
+            for path, block, position in places(kernel).get(root, ()):
                 yield (number, *path), block, position
 
     def possible(self, kernel: Kernel, all_: bool = False) -> bool:
@@ -478,11 +478,12 @@ class CompiledRule:
         return True
 
     # ---- rewriting
-    def rewrite(self, program: Program, match: Match) -> Program:
+    def rewrite(self, match: Match) -> Program:
         """Return the program after one firing."""
-        block = descended(program, match.path)[1]
-        made = apart(self.template(match.env), (*block[: match.start], *block[match.end :]), match.env["@site"])
-        return splice(program, match.path, match.start, match.end, made)  # type: ignore[no-any-return]
+        site, start, end = match.env["@site"], match.start, match.end
+        block = descended(site.program, match.path)[1]
+        made = apart(self.template(match.env), (*block[:start], *block[end:]), site)
+        return splice(site.program, match.path, start, end, made)  # type: ignore[no-any-return]
 
     def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments of a local rule by name. Raises DplcError if their number is wrong."""

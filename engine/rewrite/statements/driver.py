@@ -12,7 +12,7 @@ import functools
 import warnings
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,12 +36,11 @@ from ..trace import (
     RewriteStep,
     Skip,
     Trace,
-    assigned,
     endless,
     show,
 )
 from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
-from .site import Site, below
+from .site import below
 
 # Invariants after every rewrite, cheap enough for a check after each firing of a test.
 
@@ -122,7 +121,7 @@ class Engine:
         """Return the compiled form of a rule."""
         return self._compiled(rule if isinstance(rule, str) else rule.name)
 
-    def step(self, name: str | PassStep, parameters: Pinned = NO_PINS) -> PassStep:
+    def step(self, name: str | PassStep) -> PassStep:
         """Return the pass of this name, or of one rule; a pass as it is. Raises DplcError with the closest name."""
         if isinstance(name, PassStep):
             return name
@@ -131,7 +130,7 @@ class Engine:
         if not found:
             raise DplcError(f"there is no pass `{name}`", hint=did_you_mean(name, (*passes, *rules)))
         number = self.rules.numbered.get(name, "")
-        return PassStep(name, tuple(found), dict(parameters), name, found[0].span, numbered=number)
+        return PassStep(name, tuple(found), {}, name, found[0].span, numbered=number)
 
     def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
         """Return the values that the pipeline and the user give to this rule."""
@@ -155,19 +154,16 @@ class Engine:
         return () if fires else evidence.all()
 
     # ---- passes
-    def fire(
-        self, step: PassStep | str, program: Program, target: Target, parameters: Pinned = NO_PINS,
-        trace: Trace | None = None,
-    ) -> Program:  # fmt: skip
-        """Run one pass. parameters: of a pass that is named."""
-        return PassRun(self, self.step(step, parameters), target, trace).over(program)
+    def fire(self, step: PassStep | str, program: Program, target: Target, trace: Trace | None = None) -> Program:
+        """Run one pass."""
+        return PassRun(self, self.step(step), target, trace).over(program)
 
-    def rewrite(self, rule: Rule | str, program: Program, match: Match, target: Target) -> tuple[Program, RewriteStep]:
+    def rewrite(self, rule: Rule | str, match: Match) -> tuple[Program, RewriteStep]:
         """Return the program after one firing, canonical again, and the kernels that changed."""
-        compiled = self.rule(rule)
-        rule = compiled.rule
+        compiled, site = self.rule(rule), match.env["@site"]
+        rule, program = compiled.rule, site.program
         try:
-            made = compiled.rewrite(program, match)
+            made = compiled.rewrite(match)
         except NotComputed:
             raise
         except MISTAKES as error:  # the template needs something of its operands that this one lacks
@@ -178,7 +174,7 @@ class Engine:
         changed = slice(start, end + len(made) - len(program))
         cleaned: list[str] = []
         for number in range(start, changed.stop):
-            made, steps = self._normal_kernel(made, number, target, rule.level)
+            made, steps = self._normal_kernel(made, number, site.target, rule.level)
             cleaned += [step.rule.name for step in steps]
         for kernel in made[changed] if self.check or compiled.checked else ():
             if wrong := wellformed(kernel):
@@ -205,7 +201,7 @@ class Engine:
             rules = (rule for rule in self._canonical[lowered] if rule.possible(program[number]))
             ways = ((rule, match) for rule in rules for match in rule.matches(program, (number,), target, NO_PINS))
             for rule, match in ways:
-                made = rule.rewrite(program, match)
+                made = rule.rewrite(match)
                 if made[number] is not program[number]:
                     steps.append(RewriteStep(rule.rule, program[number : number + 1], made[number : number + 1]))
                     program = made
@@ -408,7 +404,7 @@ class RuleSite:
     @property
     def kernel(self) -> str:
         """The kernel that it changes (the first of them, on a module)."""
-        return self._site.program[self.match.kernels.start].name
+        return self.match.env["@site"].program[self.match.kernels.start].name  # type: ignore[no-any-return]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -424,18 +420,9 @@ class RuleSite:
         except (Undecided, *MISTAKES):
             return None
 
-    @property
-    def _site(self) -> Site:
-        return self.match.env["@site"]  # type: ignore[no-any-return]
-
-    @property
-    def key(self) -> str:
-        """Text `rule@site(parameters)`, which identifies a recorded choice."""
-        return f"{self.rule}@{self.where}({assigned(self.parameters)})"
-
     def fire(self) -> tuple[Program, RewriteStep]:
         """Return the program after this firing, canonical again, and the kernels that changed."""
-        return self.engine.rewrite(self.rule, self._site.program, self.match, self._site.target)
+        return self.engine.rewrite(self.rule, self.match)
 
     def apply(self) -> Program:
         """Return the program after this firing."""
@@ -485,20 +472,6 @@ def spots(
                 wanted = (place is None or match.where == place) and compiled.agrees(match.env, pinned, None)
                 if wanted and (found := RuleSite(engine, compiled, match, pinned).decided(match.env)):
                     yield found
-
-
-def choices(
-    engine: Engine, step: PassStep | str, program: Program, target: Target,
-    parameters: Pinned = NO_PINS, without: Collection[str] = (),
-) -> Iterator[RuleSite]:  # fmt: skip
-    """Yield every choice of a pass, complete. parameters: values to pin; without: kernels to leave alone."""
-    found = engine.step(step)
-    for rule in map(engine.rule, found.rules):
-        pinned = {**engine.pinned(rule, found), **parameters}
-        for match in engine.sites(rule.rule, program, target, pinned, search=True):
-            site = RuleSite(engine, rule, match, pinned)
-            if site.kernel not in without:
-                yield site
 
 
 # Parameters that the user set: dplc reports every value that no rule used.

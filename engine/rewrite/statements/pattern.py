@@ -214,16 +214,19 @@ class Pattern:
         return tuple(out)
 
 
-def compile_pattern(
-    statements: s.Nodes, expressions: RuleExpressions, title: str, given: Iterable[str], evidence: bool
-) -> Pattern:
+def compile_pattern(statements: s.Nodes, level: str, title: str, given: Iterable[str], evidence: bool) -> Pattern:
     """Compile a pattern. given: variables that are bound before the match (the parameters of a local rule)."""
-    maker = StatementMatcher(expressions, given, evidence)
+    maker = StatementMatcher(level, given, evidence)
     items = _statements(statements)
     end = maker.items(items, "block", "start", False)
     if not any(map(maker.least, items)):
         maker.put(f"if {end} == start: {maker.fail}")  # a rewrite of nothing has no location
-    maker.finish(end)
+    hidden = "".join(f", {maker.constant(key)}: ({', '.join(found)},)" for key, found in maker.sticky.items())
+    maker.put(f"result = {{**env, {maker.environment(maker.symbols)}{hidden}}}")
+    for name, symbol in maker.symbols.items():
+        if symbol.maybe:
+            maker.put(f"if {symbol.text} is UNBOUND: del result[{maker.constant(name)}]")
+    maker.put(f"yield {end}, result")
     shape = shape_of(items[0]) if items and getattr(items[0], "repeat", None) != "*" else None
     root = None if shape is None else shape.cls
     return Pattern(maker.compile("match", title), root, maker.needs, tuple(maker.symbols))
@@ -232,27 +235,19 @@ def compile_pattern(
 class StatementMatcher(Matcher):
     """Writer of the matcher of a block."""
 
-    def __init__(self, expressions: RuleExpressions, given: Iterable[str], evidence: bool):
+    def __init__(self, level: str, given: Iterable[str], evidence: bool):
         scope = {
             "Call": e.Call, "Element": Element, "holes": holes, "Context": Context, "UNBOUND": UNBOUND,
         }  # fmt: skip
         super().__init__(scope, "steps" if evidence else "")
         # `if t < 1:` has a condition, not an answer
-        self.expressions = RuleExpressions(expressions.level, symbolic=True)
+        self.expressions = RuleExpressions(level, symbolic=True)
         self.sticky: dict[str, list[str]] = {}
         self.needs = 0  # the marks of the classes that must be there
         self.sort = ""
         self.open("def match(block, start, env, near):")
         for name in given:
             self.symbols[name] = Symbol(self.held(f"env[{self.constant(name)}]"), "value")
-
-    def finish(self, end: str) -> None:
-        hidden = "".join(f", {self.constant(key)}: ({', '.join(found)},)" for key, found in self.sticky.items())
-        self.put(f"result = {{**env, {self.environment(self.symbols)}{hidden}}}")
-        for name, symbol in self.symbols.items():
-            if symbol.maybe:
-                self.put(f"if {symbol.text} is UNBOUND: del result[{self.constant(name)}]")
-        self.put(f"yield {end}, result")
 
     # ---- items of lists
     def flexible(self, item: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -127,14 +127,9 @@ def below(statement: Any) -> tuple[tuple[Path, Block], ...]:
     return tuple(holes(statement.body))
 
 
-def places(kernel: Kernel, root: type[Node] | None) -> Sequence[tuple[Path, Block, int]]:
-    """Return (path, block, position) of all statements, or of a class: block by block, pre-order."""
-    return _places(kernel).get(root, ())
-
-
 @memoised
-def _places(kernel: Kernel) -> dict[type[Node] | None, list[tuple[Path, Block, int]]]:
-    """Return the positions of all statements (at None), and of those of each class."""
+def places(kernel: Kernel) -> dict[type[Node] | None, list[tuple[Path, Block, int]]]:
+    """Return (path, block, position) of all statements (at None), and of each class: block by block, pre-order."""
     found: dict[type[Node] | None, list[tuple[Path, Block, int]]] = {None: []}
     for path, block in holes(kernel.body):
         for position, statement in enumerate(block):

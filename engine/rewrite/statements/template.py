@@ -188,7 +188,7 @@ class Template(RuleExpressions):
         if guard is None:
             left = dataclasses.replace(left, condition=anything, other=anything)
         line = (s.Assign(arm.span, anything, left),)
-        pattern = compile_pattern(line, RuleExpressions(self.level), f"load of {arm.span.location}", given, False)
+        pattern = compile_pattern(line, self.level, f"load of {arm.span.location}", given, False)
         fields, same = load_fields(right), ("dst",) if guard is not None else ("dst", "when", "other")
         kept = {name: _kept(FIELDS_OF_LOAD, 0, name, None) for name in same if name not in fields}
         build = self.node(Shape(Load, fields, right), kept)

@@ -98,31 +98,28 @@ class TorchRule:
         return found
 
     @cached_property
-    def statements(self) -> list[tuple[Bracket | None, Part]]:
-        """The template: `name = value` or `y[bs.., j] = value`, each with the bracket of a result that has a value."""
+    def template(self) -> tuple[list[Part], Bracket | None, list[Part]]:
+        """The lines `name = value` or `y[bs.., j] = value`, the bracket of a result that has a value, and the slices.
+
+        Slices are the lines `Stacked(j, xs[os..]) = y[os..]`.
+        """
         lines = [line for line in self.rule.rewrite if not s.says_slices(line)]
-        compiler = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst})
+        compiler, notes = TemplateCompiler(frozenset(map(_target_name, lines)) - {self.root.dst}), list[Part]()
         made = [self._statement(line, compiler) for line in lines]
         if not lines or _target_name(lines[-1]) != self.root.dst:
             what = f"the template of `{self.rule.name}` must end by defining `{self.root.dst}`"
             raise DplcError(what, self.rule.span)
-        return made
-
-    @cached_property
-    def slices(self) -> list[Part]:
-        """Lines `Stacked(j, xs[os..]) = y[os..]`."""
-        compiler, found = TemplateCompiler(frozenset()), []
         for line in filter(s.says_slices, self.rule.rewrite):
             match s.term_of(line.target, torch=True), s.term_of(line.value, torch=True):  # type: ignore[attr-defined]
                 case (
                     s.StackedTerm(x=s.ReadTerm(x=s.NameTerm())) as listed,
                     s.ReadTerm(x=s.NameTerm(name=self.root.dst), places=places),
                 ):
-                    found.append(compiler.slices(listed, compiler.bracket(places)))
+                    notes.append(compiler.slices(listed, compiler.bracket(places)))
                 case _:
                     what = f"write `Stacked(axis, list[axes..]) = {self.root.dst}[axes..]`"
                     raise DplcError(what, line.span)
-        return found
+        return [part for _, part in made], made[-1][0], notes
 
     @property
     def key(self) -> str:
@@ -195,7 +192,7 @@ class TorchRule:
     def _build(self, firing: TorchSite) -> View:
         """Build the template."""
         result, hints, name = firing.result, firing.lowering.hints, self.root.dst
-        bracket, _ = self.statements[-1]
+        parts, bracket, slices = self.template
         if bracket is not None:
             firing.result_entries = firing.align(bracket, result)
             for entry, n in zip(firing.result_entries, result.shape, strict=True):
@@ -203,10 +200,10 @@ class TorchRule:
                     firing.slots[entry].free = False  # torch gives the shape of the result: its extents are final
                 elif n != 1:
                     raise DplcError(f"`{name}[..]`: the brackets of the result hold axes only", self.rule.span)
-        *_, build = [part(firing) for _, part in self.statements]
+        *_, build = [part(firing) for part in parts]
         if bracket is None:
             return firing.env[name]  # type: ignore[no-any-return]
-        notes = [slices(firing) for slices in self.slices]
+        notes = [note(firing) for note in slices]
         firing.name_axes()
         for local, value in firing.locals.items():
             hints.setdefault(value(), local)
@@ -321,7 +318,7 @@ def compile_rules(rules: RuleSet) -> RuleTable:
             made = rule.compiled("torch", partial(TorchRule, rule))
             found[made.key] += (made,)
             if id(rule.span.source) not in ours:
-                _ = made.clauses, made.statements
+                _ = made.clauses, made.template
     return found
 
 

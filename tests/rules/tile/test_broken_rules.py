@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from choices import choices
 from emulating import fault
 from nests import NESTS
 from scheduling import MACHINE, difference, engine, rule_files, steps
@@ -15,7 +17,7 @@ from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target
 from dplc.engine.language.pipeline import PassStep
-from dplc.engine.rewrite.statements.driver import Engine, choices
+from dplc.engine.rewrite.statements.driver import Engine
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.program import Kernel
 
@@ -129,7 +131,7 @@ def schedule(broken: Engine, name: str, swap: Any, machine: Target) -> tuple[Ker
     for step in steps():
         if step.label in out or (step.label in UNWANTED and step.label not in add):
             continue
-        current = broken.step(step.name, {**step.parameters, **pinned.get(step.label, {})})
+        current = replace(broken.step(step.name), parameters={**step.parameters, **pinned.get(step.label, {})})
         made = broken.fire(current, program, machine)
         program = forced(broken, current, program, machine) if made is program and step.label in add else made
     return program

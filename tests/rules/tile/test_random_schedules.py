@@ -11,11 +11,12 @@ import random
 
 import numpy as np
 import pytest
+from choices import choices, key
 from drawing import draws
 from nests import NESTS
 from scheduling import MACHINE, Program, difference, engine
 
-from dplc.engine.rewrite.statements.driver import RuleSite, choices
+from dplc.engine.rewrite.statements.driver import RuleSite
 from dplc.ir.node import nodes
 from dplc.ir.text.programs import print_program, read_program
 from dplc.ir.tile import Tile
@@ -56,7 +57,7 @@ def schedule(program: Program, dice: random.Random) -> tuple[Program, list[str]]
             if not repeats:
                 done |= {choice.kernel} | ({k.name for k in made} - {k.name for k in program})
             program = made
-            log.append(choice.key)
+            log.append(key(choice))
     return program, log
 
 
