@@ -23,7 +23,7 @@ from ..rewrite.statements.compiled import Match
 from ..rewrite.statements.driver import Engine, wellformed
 from ..rewrite.trace import Evidence, show
 from .drawing import Instance
-from .meaning import baseline, compare, work
+from .meaning import compare, work
 from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
 from .outcome import ERRORS, Dice, Outcome, Subject, Wrong, said
 from .sized import NO_PROGRAM, Checker, WithSize, at_numbers, faults, with_a_size
@@ -42,6 +42,7 @@ MACHINES: tuple[str, ...] = ("h200", "sm_80")
 class StatementChecker(Checker):
     """Checker of the rules of one rule set on whole kernels."""
 
+    baseline: Callable[..., Any]  # known to the checkers of all levels
     level, levels, machines = "tile", LEVELS, MACHINES
     share, strict = 50, True
     settings, near, scope = staticmethod(arguments), staticmethod(perturbed), staticmethod(scoped)
@@ -49,7 +50,6 @@ class StatementChecker(Checker):
     def __init__(self, rules: RuleSet):
         super().__init__(rules)
         self.engine = Engine(rules, check=True)
-        self.baseline: Callable[..., Any] = functools.cache(baseline)
 
     @functools.cached_property
     def known(self) -> list[Subject]:
