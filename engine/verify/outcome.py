@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...ir.diagnostic import DplcError
+from .proofs import integers
 from .proofs.integers import Proof, told
-from .proofs.rules import available as proving
 
 T = TypeVar("T")
 # What a wrong rule, or a program without a meaning, may raise on its way.
@@ -99,7 +99,6 @@ def said(error: Exception) -> str:
 class Subject:
     """A program that a rule is tried on. value: what the level's checker works with; origin: where it comes from."""
 
-    level: str
     text: str
     value: Any = field(compare=False, repr=False)
     origin: str = ""
@@ -273,7 +272,7 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
     for title, notes in (("guards that nothing tested", untested), ("overlaps in one pass", shadowed)):
         if notes:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
-    if not proving():
+    if integers.solver_module() is None:
         lines += ["", "index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'"]
     elif proofs := told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
         lines += ["", *proofs]

@@ -27,8 +27,8 @@ from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
 from .meaning import baseline
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
-from .proofs import rules as proofs
-from .proofs.integers import Proof
+from .proofs import integers
+from .proofs.rules import prove
 from .statements import LEVELS, KernelChecker, StatementChecker
 from .terms import TermChecker
 from .torch_rules import TorchChecker
@@ -206,13 +206,13 @@ def check_rule(rule: Rule, checkers: Checkers, options: CheckOptions) -> RuleVer
             for turn in range(options.more if verdict.drawn and verdict.wrong is None else 0):
                 if verdict.reached < ENOUGH:
                     attempt(checker.draw(rule, PlainDice((seed, turn), named), near))
-        if proofs.available():
-            verdict.proof = proof = proofs.prove(rule)
+        if integers.solver_module() is not None:
+            verdict.proof = proof = prove(rule)
             if proof.refuted is not None:  # what is wrong on paper is shown on a program, or not believed
                 for subject in checker.refuting(rule, proof.refuted.numbers, own):
                     checker.check(rule, subject)
                 doubt = f"{proof.refuted.problem}; no program shows that this is wrong"
-                verdict.proof = Proof(proof.proved, None, (*proof.open, doubt))
+                verdict.proof = integers.Proof(proof.proved, None, (*proof.open, doubt))
     except Wrong as wrong:
         verdict.wrong = verdict.wrong or wrong
     if verdict.wrong is not None and options.shrink:

@@ -176,6 +176,7 @@ class Checker:
     near: Callable[[Any, Dice], Any]
     share: int
     strict = False
+    with_a_size: Callable[[Any, int], WithSize | None] = staticmethod(with_a_size)
 
     def __init__(self, rules: RuleSet):
         self.rules = rules
@@ -183,7 +184,7 @@ class Checker:
     # ---- subjects
     def subject(self, program: Any, origin: str, pinned: dict[str, Any] | None = None) -> Subject:
         """Return a program as a subject."""
-        return Subject(self.level, print_program(program, self.level), program, origin, pinned or {})
+        return Subject(print_program(program, self.level), program, origin, pinned or {})
 
     def read(self, text: str, origin: str) -> Subject:
         """Return the subject in a file."""
@@ -239,10 +240,6 @@ class Checker:
         kind = rule.attributes & {"canonical", "local"}
         same = (r for r in self.rules.at(*self.levels) if r.file == rule.file and r.name != rule.name)
         return [r for r in same if r.attributes & {"canonical", "local"} == kind]
-
-    def with_a_size(self, program: Any, seed: int) -> WithSize | None:
-        """Return the program with one of its extents a size, the program at each number, and the size."""
-        return with_a_size(program, seed)
 
     def check_at_a_size(
         self, rule: Rule, subject: Subject, program: Any, fire: Callable[[Any], list[Any]], told: str = "(with a size)"

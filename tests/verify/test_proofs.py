@@ -169,7 +169,6 @@ def test_the_report(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
 
     assert "chunks: proved: `body` under k := ko*BK + k" in said()
     monkeypatch.setattr(integers, "solver_module", lambda: None)
-    monkeypatch.setattr("dplc.engine.verify.proofs.rules.solver_module", lambda: None)
     assert "index arithmetic was not proved: Z3 is missing" in said()
 
 

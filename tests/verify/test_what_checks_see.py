@@ -100,7 +100,7 @@ def test_numbers_come_from_patterns_guards_and_domains(tmp_path: Path) -> None:
 
 
 def test_what_differs_in_its_name_alone_is_one_subject() -> None:
-    one, other = (Subject("tensor", f"## level: tensor\ngraph g{n}(x: f32[3]) -> y: f32[3]:", None) for n in (1, 2))
+    one, other = (Subject(f"## level: tensor\ngraph g{n}(x: f32[3]) -> y: f32[3]:", None) for n in (1, 2))
     assert one.key == other.key and one.seed != other.seed
 
 

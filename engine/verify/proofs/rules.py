@@ -35,7 +35,6 @@ from .integers import (
     quotient,
     remainder,
     shown,
-    solver_module,
 )
 
 # ---- Proof that other loops and axes execute every iteration of the old ones exactly once.
@@ -127,7 +126,7 @@ def occurrences(
 
 def claims(rule: Rule) -> Iterator[Claim]:
     """Yield the claims of a rule to prove. Raises Unknown if a run occurs in a way that the proof does not cover."""
-    lets = {clause.name: clause.value for clause in rule.clauses if isinstance(clause, s.LetClause)}
+    lets = Integers(rule).lets
     before = {place.run: place for place in occurrences(rule.match, lets)}
     after = tuple(occurrences(rule.rewrite, lets))
     for run, old in before.items():
@@ -433,11 +432,6 @@ def of_loops(rule: Rule, solver: Solver) -> Iterator[tuple[str, Refuted | None]]
     """Yield the claims of a rule about its loops and axes, each with its counterexample or None. Raises Unknown."""
     for claim in claims(rule):
         yield claim.text, claim.decided(solver)
-
-
-def available() -> bool:
-    """Return whether Z3 is installed."""
-    return solver_module() is not None
 
 
 def prove(rule: Rule) -> Proof:
