@@ -100,10 +100,13 @@ def survey(
 
 
 def _verdicts(checkers: Checkers, rule: Rule, options: CheckOptions) -> Iterator[RuleVerdict]:
-    """Yield the verdicts on a rule, or on the rules that use it."""
-    every, local = checkers.rules.rules.values(), "local" in rule.attributes
-    for one in [other for other in every if rule.name in users_of(other)] if local else [rule]:
-        yield check_rule(one, checkers, options)
+    """Yield the verdicts on a rule; of a local one, on the rules that use it, also through other local rules."""
+    if "local" not in rule.attributes:
+        yield check_rule(rule, checkers, options)
+        return
+    for other in checkers.rules.rules.values():
+        if rule.name in users_of(other) - {other.name}:
+            yield from _verdicts(checkers, other, options)
 
 
 def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
@@ -141,17 +144,16 @@ Changed = Iterator[tuple[str, Any]]
 
 def _changed(node: Any) -> Changed:
     """Yield each possible change of a template, with its description."""
-    listed = isinstance(node, tuple)
-    if not listed and not isinstance(node, s.Syntax):
-        return
-    yield from () if listed else _own(node)
-    items = node if listed else children(node)
-    for n, item in enumerate(items):
-        if listed and len(items) > 1 and isinstance(item, DROPPABLE):
-            yield f"without `{_first_line(item)}`", (*items[:n], *items[n + 1 :])
-        for what, other in _changed(item):
-            made = (*items[:n], other, *items[n + 1 :])
-            yield what, made if listed else type(node)(node.span, *made)
+    if isinstance(node, s.Syntax):
+        yield from _own(node)
+        for what, fields in _changed(tuple(children(node))):
+            yield what, type(node)(node.span, *fields)
+    elif isinstance(node, tuple):
+        for n, item in enumerate(node):
+            before, after = node[:n], node[n + 1 :]
+            if len(node) > 1 and isinstance(item, DROPPABLE):
+                yield f"without `{_first_line(item)}`", before + after
+            yield from ((what, (*before, other, *after)) for what, other in _changed(item))
 
 
 DROPPABLE = (

@@ -12,6 +12,7 @@ from dplc.engine.kernels.examples import read_subject
 from dplc.engine.language.rule import load
 from dplc.engine.verify import outcome, run
 from dplc.engine.verify.drawing import TermInstance
+from dplc.engine.verify.mutants import survey
 from dplc.engine.verify.outcome import Outcome, PlainDice, RuleVerdict, Subject, summary
 from dplc.engine.verify.run import Checkers, CheckOptions, check_rule, named_numbers
 from dplc.engine.verify.whole_programs import completed
@@ -255,3 +256,52 @@ def test_a_local_rule_is_seen_through_the_rules_that_use_it() -> None:
     checker, rule = Checkers(load()).of("loop"), load().rule("split_digits")
     used = [checker.check(rule, subject).locals for subject in checker.examples([rule])]
     assert "digits_of_load" in set().union(*used)
+
+
+NESTED = """
+@local
+rule exchanged on loop
+match
+    x = add(a, b)
+rewrite
+    x = add(b, a)
+@local
+rule exchanged_in_a_loop on loop
+match
+    for k in 0..K role:
+        body..
+rewrite
+    for k in 0..K role:
+        body.. with rule exchanged()
+rule exchanged_in_two_loops on loop
+match
+    for i in 0..N free:
+        body..
+rewrite
+    for i in 0..N free:
+        body.. with rule exchanged_in_a_loop()
+example "a sum of two inputs"
+    kernel f(A: f32[4, 4], B: f32[4, 4]) -> C: f32[4, 4]:
+        for i in 0..4 free:
+            for k in 0..4 free:
+                a = load A[i, k]
+                b = load B[i, k]
+                x = add(a, b)
+                C[i, k] = x
+gives
+    kernel f(A: f32[4, 4], B: f32[4, 4]) -> C: f32[4, 4]:
+        for i in 0..4 free:
+            for k in 0..4 free:
+                a = load A[i, k]
+                b = load B[i, k]
+                x = add(b, a)
+                C[i, k] = x
+"""
+
+
+def test_mutants_of_a_local_rule_are_seen_through_another_local_rule(tmp_path: Path) -> None:
+    path = tmp_path / "nested.rw"
+    path.write_text(NESTED)
+    rules = load([path])
+    results = survey(rules, rules.rule("exchanged"), CheckOptions(examples=0)).results
+    assert [(result.what.split(" in ")[0], result.how) for result in results] == [("`subtract` for `add`", "wrong")]
