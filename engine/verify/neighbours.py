@@ -85,7 +85,7 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
             return total((*(visit(atom) for atom, _ in node.terms), constant), (*factors, 1))
         if isinstance(node, Binary | Call | Not):
             return rebuild(node, visit)
-        fields = [name for name in type(node).inner if name != "slot"]  # which slot of a ring is no extent
+        fields = [name for name in type(node).inner if name != "slot"]  # the slot of a ring is not an extent
         return replace(node, **{name: visit(getattr(node, name)) for name in fields})
 
     return visit(value)
@@ -94,7 +94,7 @@ def renumbered(value: Any, change: Callable[[int], Any]) -> Any:
 # ---- one statement
 
 
-Edit = Callable[[Any, Context, Dice], Any]  # to another statement, several or none; the context is where it stands
+Edit = Callable[[Any, Context, Dice], Any]  # to another statement, several or none; the context is its place
 
 
 def other_statement(kernel: Kernel, dice: Dice) -> Kernel:

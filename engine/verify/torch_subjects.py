@@ -47,7 +47,7 @@ def sample(param: Param, seed: int = 0, limit: int = 4, unit: bool = False) -> A
 
 def limit_of(graph: TorchGraph) -> int:
     """Return the limit of indices: integers below it are valid in every dimension longer than one."""
-    return min((n for param in graph.ins for n in param.shape if n > 1), default=2)
+    return next((n for n in extents(graph) if n > 1), 2)
 
 
 def fillings(graph: TorchGraph, seed: int = 0) -> Iterator[dict[str, Any]]:
@@ -225,12 +225,8 @@ def _overloads(op: str, given: dict[str, Any]) -> list[Overload]:
 
 def _with_args(op: TorchOp, overload: Overload, given: dict[str, Any]) -> TorchOp:
     """Return the op with some fields, without those at their defaults. Raises NoSubject."""
-
-    def typed(value: Any) -> tuple[type, Any]:
-        return type(value), value
-
-    named = [a for a in overload.arguments if a.name in given and typed(given[a.name]) != typed(a.default)]
-    args = tuple((a.name, given[a.name]) for a in named)
+    own = ((a.name, given[a.name], a.default) for a in overload.arguments if a.name in given)
+    args = tuple((name, value) for name, value, default in own if (type(value), value) != (type(default), default))
     if not accepts(overload, dict(args)):
         raise NoSubject("not of its schema")
     return replace(op, args=args)
@@ -245,14 +241,15 @@ def other_value(field: Argument, old: Any, dice: Dice) -> Any:
         length = dice.number(1, 3) if dice.often(40) or not isinstance(old, tuple) or not old else len(old)
         single = field._replace(kind=kind[:-2])
         return tuple(other_value(single, None, dice) for _ in range(length))
-    if kind == "bool":
-        return not old if isinstance(old, bool) else dice.often(50)
-    if kind == "int":
-        return numeral(dice, (1, 0, -1, 2, -2, 3, 5), -LONGEST, 64)
-    if kind == "str":
-        return dice.pick(TEXTS.get(field.name, ("none", "mean", "sum")))
-    if kind == "dtype":
-        return Var(dice.pick(("f32", "i64", "i32", "b8", "f16")))
+    match kind:
+        case "bool":
+            return not old if isinstance(old, bool) else dice.often(50)
+        case "int":
+            return numeral(dice, (1, 0, -1, 2, -2, 3, 5), -LONGEST, 64)
+        case "str":
+            return dice.pick(TEXTS.get(field.name, ("none", "mean", "sum")))
+        case "dtype":
+            return Var(dice.pick(("f32", "i64", "i32", "b8", "f16")))
     return constant(dice, (0.5, 2, 1, 0, -1.5, 3, 0.1, 1.0, -2))
 
 
