@@ -354,7 +354,8 @@ class Checks(CheckedRule):
         """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
         inference = Inference(self.facts, {})
         for node, want, what, makes, _, scope in self.expressions:
-            if not isinstance(node, s.NameOf) or not (makes or want.kind in ("role", "via", "fn", "dtype")):
+            word = want.kind in _WORDS and getattr(node, "text", "") not in scope  # closed_names
+            if not (isinstance(node, s.NameOf) and (makes or word)):
                 have = replace(inference, scope=scope).want(node, want, what)
                 if want.kind == "axis" and not self.dataflow and have.kind not in ("axis", "any", "value"):
                     hint = f"write `{getattr(node, 'text', 'i')}:M=THREAD`: its name, its extent and its role"

@@ -17,7 +17,7 @@ from ...ir.text import syntax as s
 from ...ir.text.read_statements import CONSTANTS
 from ...ir.text.syntax import *  # noqa: F403  (expressions and clauses, for all who read rules)
 from ...ir.text.syntax import syntax_node
-from ...ir.text.tensor import part_name
+from ...ir.text.tensor import cannot_reduce, part_name
 from .evaluate import facts_of
 
 FORMS = {
@@ -307,6 +307,8 @@ def _operation(node: s.Apply, torch: bool) -> ValueTerm:
     if fn == "Reduce":
         if len(items) < 3 or not isinstance(first, s.NameOf):
             raise DplcError("a reduction reads `Reduce(function, axis.., value)`", node.span)
+        if first.text in FUNCTIONS and FUNCTIONS[first.text].identity is None:
+            raise cannot_reduce(first)
         return ReduceTerm(node, first.text, _over(items[1:-1], torch), term_of(given, torch))
     if fn == "Fold":
         part = first.text if isinstance(first, s.NameOf) else part_name(first)

@@ -132,7 +132,8 @@ class Positions(Complaining):
     """Walker of the statements of a pattern or a template. `found` is its result, in text order.
 
     On torch and tensor a statement defines a value, `y[bs.., j] = Reduce(add, k, multiply(x[bs.., k], w[j, k]))`, and
-    brackets name axes. axes: the names at positions of axes, with their sorts. complaints: what could not be placed.
+    brackets name axes. axes: those that a template on torch makes, with their sorts. complaints: what could not be
+    placed.
     """
 
     def __init__(self, level: str, pattern: bool):
@@ -145,6 +146,12 @@ class Positions(Complaining):
     def add(self, node: s.Syntax | None, want: Sort, what: str, makes: bool = False) -> None:
         if node is not None:
             self.found.append(Position(node, want, what, makes, self.around))
+
+    def _misplaced(self, error: DplcError, parts: Any) -> None:
+        self.report(error.what, error, error.hint, error.notes)
+        for name in names(parts):
+            if is_variable(name.text):
+                self.add(name, ANY, "a field", makes=True)
 
     def visit(self, *nodes: s.Syntax) -> None:
         """Visit statements, or changes of a run of statements."""
@@ -208,10 +215,8 @@ class Positions(Complaining):
         try:
             shape = shape_of(node)
         except DplcError as error:
-            self.report(error.what, error, error.hint, error.notes)
             body = getattr(node, "body", None) or ()
-            for name in names(tuple(part for part in children(node) if part is not body)):
-                self.add(name, ANY, "a field", makes=True)
+            self._misplaced(error, tuple(part for part in children(node) if part is not body))
             self.visit(*body)
             return
         if shape is None:
@@ -235,7 +240,7 @@ class Positions(Complaining):
         if isinstance(value, tuple):
             self._items(value, want.one, what, makes)
         elif what == VALUE and isinstance(value, s.Apply) and (value.fn in FUNCTIONS or self.pattern):
-            self.add(named(value.fn, value), FN, "a function")
+            self.add(named(value.fn, value), FN, "what is applied")
             self._items(value.items, EXPR, f"an argument of `{value.fn}`")
         elif field.many and not self.pattern:
             self._items((value,), ANY, what)  # a name alone: the list, or its one element
@@ -287,7 +292,7 @@ class Positions(Complaining):
                 try:
                     self._operands(s.term_of(node, torch))
                 except DplcError as error:
-                    self.report(error.what, error, error.hint, error.notes)
+                    self._misplaced(error, node)
 
     def _operands(self, *terms: s.ValueTerm) -> None:
         for term in terms:
@@ -312,7 +317,7 @@ class Positions(Complaining):
                 case s.RunTerm():
                     self.add(node.base, ANY, "a run of values")
                 case s.FunctionTerm() if term.known or term.fn not in facts_of(self.level):
-                    self.add(named(term.fn, node), FN, "a function")  # in a pattern also a variable, or `_`, for one
+                    self.add(named(term.fn, node), FN, "what is applied")  # in a pattern also a variable, or `_`
                     for operand in term.operands:
                         if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
                             self.report(f"`{term.fn}` takes values, not a run of them", operand.node)
@@ -329,16 +334,18 @@ class Positions(Complaining):
                     self.add(node, TERM, VALUE)
 
     def _bracket(self, items: s.Nodes) -> None:
+        makes = self.level == "torch" and not self.pattern
         for item in items:
             base, sort = (item.base, AXES) if isinstance(item, s.Run) else (item, AXIS)
-            if isinstance(base, s.NameOf) and is_variable(base.text):  # inside arithmetic an axis is only read
+            if makes and isinstance(base, s.NameOf) and is_variable(base.text):  # inside arithmetic it is only read
                 self.axes.setdefault(base.text, sort)
             match item:
                 case s.Run():
                     self.add(base, AXES, "a run of axes")
                 case s.AxisItem():
-                    self.axes[item.name] = AXIS
-                    if self.pattern:
+                    if makes:
+                        self.axes[item.name] = AXIS
+                    else:
                         self.add(named(item.name, item), AXIS, "an axis")
                     self.add(item.extent, EXPR, "an extent")
                 case s.Subscript():
@@ -434,7 +441,7 @@ class CheckedRule:
         pattern.visit(*rule.match)
         template.visit(*rule.rewrite)
         self.complaints = pattern.complaints + template.complaints
-        self.pattern, self.axes = pattern.found, template.axes | pattern.axes
+        self.pattern, self.axes = pattern.found, template.axes
         self.expressions: list[Position] = []
         self.lets: dict[str, s.Syntax] = {}
         self.scope = {**self.axes, **self.bound}

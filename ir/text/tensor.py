@@ -239,10 +239,7 @@ class _Reader:
             raise DplcError("a reduction reads `Reduce(function, axes.., value)`", node.span)
         fn = node.items[0].text
         if fn not in FUNCTIONS or FUNCTIONS[fn].identity is None:
-            options = [name for name, f in FUNCTIONS.items() if f.identity is not None]
-            raise DplcError(
-                f"`{fn}` cannot reduce: it has no identity", node.items[0].span, (), did_you_mean(fn, options)
-            )
+            raise cannot_reduce(node.items[0])
         return Reduce(fn, tuple(map(self._axis, node.items[1:-1])), self._term(node.items[-1]))
 
     def _fold(self, node: s.Apply) -> Term:
@@ -277,6 +274,14 @@ class _Reader:
             names = (*self.axes, *self.values)
             raise DplcError(f"there is no axis or value `{node.text}`", node.span, (), did_you_mean(node.text, names))
         return self._operand(node)
+
+
+def cannot_reduce(node: Any) -> DplcError:
+    """Return the error about the name of a function that has no identity."""
+    options = [name for name, function in FUNCTIONS.items() if function.identity is not None]
+    return DplcError(
+        f"`{node.text}` cannot reduce: it has no identity", node.span, (), did_you_mean(node.text, options)
+    )
 
 
 def part_name(node: s.Syntax) -> str | None:

@@ -206,13 +206,29 @@ rule.rw:3:27: warning: rule `soft`: `dtype=_` ignores what the user asked for
     pytest.param(
         change(HOIST, "    t = Reduce(add, k, x)", "    t = Reduce(add, x)"),
         """\
-rule.rw:3:18: error: rule `hoist`: `x` is bound but never used; write `_`
- 3 |     p = multiply(x, c)
-   |                  ^
 rule.rw:7:9: error: rule `hoist`: a reduction reads `Reduce(function, axis.., value)`
  7 |     t = Reduce(add, x)
    |         ^^^^^^^^^^^^^^""",
-        id="tensor: form of Reduce",
+        id="tensor: form of Reduce, which still reads its names",
+    ),
+    pytest.param(
+        change(HOIST, "    t = Reduce(add, k, x)", "    t = Reduce(c, q, x)"),
+        """\
+rule.rw:7:16: error: rule `hoist`: the function of `Reduce` is a function, not a tensor value
+ 7 |     t = Reduce(c, q, x)
+   |                ^
+rule.rw:7:19: error: rule `hoist`: unbound variable `q`
+ 7 |     t = Reduce(c, q, x)
+   |                   ^""",
+        id="tensor: a value for the function of Reduce, an axis that nothing binds",
+    ),
+    pytest.param(
+        change(HOIST, "    t = Reduce(add, k, x)", "    t = Reduce(exp, k, x)"),
+        """\
+rule.rw:7:16: error: rule `hoist`: `exp` cannot reduce: it has no identity
+ 7 |     t = Reduce(exp, k, x)
+   |                ^^^""",
+        id="tensor: a function that cannot reduce",
     ),
     pytest.param(
         change(HOIST, "    y = multiply(t, c)", "    y = Stacked(k, t[is..])"),

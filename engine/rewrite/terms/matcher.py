@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ....ir import compose
-from ....ir.diagnostic import DplcError, did_you_mean
+from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, Not
 from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
@@ -300,32 +300,23 @@ class TermRuleWriter(Matcher):
             case c.NumberTerm():
                 return self.constant(term.value)
             case c.NameTerm() | c.AxisTerm():
-                return self.look(term.name, term)
+                return self.symbols[term.name].text
             case c.RunTerm():
-                return f"*{self.look(term.name, term)}"
+                return f"*{self.symbols[term.name].text}"
             case c.CastTerm(dtype=c.NameOf(text=dtype)):
                 return f"cast({self.build(term.x)}, {self.constant(dtype)})"
         if type(term) not in _NODES:
             raise self.error("not a value", term)
-        parts = (self.part(name, getattr(term, name), term) for name in type(term).__slots__)
+        parts = (self.part(name, getattr(term, name)) for name in type(term).__slots__)
         return _NODES[type(term)][1].format(*parts)
 
-    def part(self, field: str, value: Any, term: c.ValueTerm) -> str:
+    def part(self, field: str, value: Any) -> str:
         """Return the text of a field of a term: of a name, a list, a value."""
         if isinstance(value, str):
-            return self.constant(value) if value in _KNOWN.get(field, ()) else self.look(value, term)
+            return self.constant(value) if value in _KNOWN.get(field, ()) else self.symbols[value].text
         if isinstance(value, tuple):
             return ", ".join(map(self.build, value))
         return self.build(value if isinstance(value, c.ValueTerm) else c.term_of(value))
-
-    def look(self, name: str, term: c.ValueTerm) -> str:
-        """Return the text of a name; the name of a function is one that the pattern bound."""
-        symbol = self.symbols.get(name)
-        if isinstance(term, c.FunctionTerm) and (symbol is None or symbol.kind != "name"):
-            raise self.error(f"unknown function `{name}`", term, did_you_mean(name, (*FUNCTIONS, *c.ON_TENSOR)))
-        if symbol is None:
-            raise self.error(f"unbound variable `{name}`", term, did_you_mean(name, self.symbols))
-        return symbol.text
 
 
 def head(term: c.ValueTerm) -> tuple[type | None, dict[str, Any]]:
