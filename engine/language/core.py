@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
-from ...ir.functions import CAST, FUNCTIONS
+from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
 from ...ir.text import syntax as s
 from ...ir.text.read_statements import CONSTANTS
@@ -173,7 +173,7 @@ class ComputedTerm(ValueTerm):
 
 @syntax_node
 class FunctionTerm(ValueTerm):
-    """`add(x, y)`, or `f(xs..)` with a variable for the function. number: what `f32(2.0)` is, a number of a dtype."""
+    """`add(x, y)`, or `f(xs..)` with a variable for the function."""
 
     fn: str
     operands: tuple[ValueTerm, ...]
@@ -186,11 +186,6 @@ class FunctionTerm(ValueTerm):
     @property
     def runs(self) -> bool:
         return any(isinstance(operand, RunTerm) for operand in self.operands)
-
-    @property
-    def number(self) -> NumberTerm | None:
-        first = self.operands[0] if self.known and FUNCTIONS[self.fn].kind == CAST and self.operands else None
-        return first if isinstance(first, NumberTerm) else None
 
 
 def says_slices(statement: s.Syntax) -> bool:

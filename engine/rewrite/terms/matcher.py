@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ....ir import compose
 from ....ir.diagnostic import DplcError
 from ....ir.expr import Axis, Not
-from ....ir.functions import ARITHMETIC, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
+from ....ir.functions import ARITHMETIC, CAST, FLOAT, FUNCTIONS, HELD, LOGICAL, SELECT
 from ....ir.monoid_texts import PARTS
 from ....ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, postorder
 from ...language import core as c
@@ -321,10 +321,11 @@ class TermRuleWriter(Matcher):
 
 def head(term: c.ValueTerm) -> tuple[type | None, dict[str, Any]]:
     """Return the class that a value must have, and the required values of its fields."""
-    if isinstance(term, c.NumberTerm):
-        return Const, {"value": term.value}
-    if isinstance(term, c.FunctionTerm) and term.number is not None:  # `f32(2.0)` is a number with its dtype, no cast
-        return Const, {"value": term.number.value, "dtype": HELD.get(term.fn, term.fn)}
+    match term:
+        case c.NumberTerm(value=x):
+            return Const, {"value": x}
+        case c.FunctionTerm(fn=fn, operands=(c.NumberTerm(value=x), *_)) if term.known and FUNCTIONS[fn].kind == CAST:
+            return Const, {"value": x, "dtype": HELD.get(fn, fn)}  # `f32(2.0)` is a number with its dtype, no cast
     if type(term) not in _NODES:
         return None, {}
     said = ((name, getattr(term, name, None)) for name in _KNOWN)
