@@ -145,7 +145,7 @@ def export(flags: Flags) -> None:
 def import_file(flags: Flags) -> None:
     """Run `dplc db import`."""
     entries = import_lines(flags.file or Path())
-    with SqliteStore(flags.db or default_path(), None, _refuse) as store:
+    with SqliteStore(flags.db, None, _refuse) as store:
         try:
             kept = store.add(entries)
         except Failure as error:

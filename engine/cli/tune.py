@@ -25,7 +25,7 @@ from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..run.calls import narrowed
-from ..store.store import Decision, Schedule, default_path, open_store
+from ..store.store import Decision, Schedule, SqliteStore, default_path
 from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchOptions, SearchRun, Tried, micro, plain_text
 from ..tune.tuning import (
     CANDIDATE,
@@ -33,7 +33,7 @@ from ..tune.tuning import (
     Job,
     JobOutcome,
     Programmed,
-    TuningOutcome,
+    TunedTimes,
     TuningProgram,
     Where,
     carry_out,
@@ -98,7 +98,7 @@ def tune_expression(flags: Flags, search: SearchOptions) -> bool:
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
     candidates = Candidates(flags.verbose)
-    kept = contextlib.nullcontext() if flags.no_db else open_store(flags.db, tools.rules)
+    kept = contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, tools.rules)
     with evaluator_for(fusing.compiler.target, search) as evaluator, kept as store, bars() as show:
 
         def observe(run: SearchRun, tried: Tried) -> None:
@@ -200,7 +200,7 @@ def _report(flags: Flags, found: Programmed) -> None:
         print_json({"target": found.space.target.name, **found.record()})
     else:
         lines = [
-            f"{_gain(found.default.seconds, found.score.seconds, found)}, {found.default.basis}",
+            f"{_gain(found)}, {run.default.basis}",
             f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, {run.refused} "
             f"refused, {run.failed} failed, {run.repeated} seen before{', interrupted' * run.interrupted}",
         ]
@@ -212,7 +212,7 @@ def _report(flags: Flags, found: Programmed) -> None:
                 lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
         for outcome in found.kernels:
             times = "" if outcome.count == 1 else f" ({outcome.count} times)"
-            lines.append(f"{outcome.kernel}{times}: {_gain(outcome.default_seconds, outcome.seconds, outcome)}")
+            lines.append(f"{outcome.kernel}{times}: {_gain(outcome)}")
             lines.append(f"  {_checked(outcome)}")
             if outcome.winner.key != outcome.default.key:
                 lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule]
@@ -226,11 +226,11 @@ def _report(flags: Flags, found: Programmed) -> None:
             print_note(f"  rules that took part: {rules}; `--json` has the whole schedule; please report it")
 
 
-def _gain(before: float | None, after: float | None, found: Programmed | TuningOutcome) -> str:
-    return f"{micro(before)} us by default, {micro(after)} us tuned, {found.gain:.2f}x"
+def _gain(found: TunedTimes) -> str:
+    return f"{micro(found.default_seconds)} us by default, {micro(found.seconds)} us tuned, {found.gain:.2f}x"
 
 
-def _checked(found: Programmed | TuningOutcome) -> str:
+def _checked(found: TunedTimes) -> str:
     kept = "kept" if found.kept else "not kept" if found.before is None else "what is remembered is as good"
     return f"checked: {found.checked or 'no'}; {kept}"
 
@@ -253,7 +253,7 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
     if not interrupted:
         tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key and one.tuned}
-        with contextlib.nullcontext() if flags.no_db else open_store(flags.db, rules) as store:
+        with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, rules) as store:
             choices += filter(None, (choose(program, tuned, store) for program in programs))
     for choice in choices:
         for way, why in choice.wrong.items():
@@ -291,7 +291,7 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
             for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, observe):
                 told[job.kernel], candidates = (job, outcome), Candidates(flags.verbose)
                 if not flags.no_db and job.db is None and outcome.key is not None:
-                    with open_store(flags.db, rules) as store:
+                    with SqliteStore(flags.db, rules) as store:
                         if outcome.attempts:
                             store.record(outcome.key, outcome.attempts)
                         if outcome.tuned is not None:

@@ -391,24 +391,20 @@ def default_path() -> Path:
     return cache_directory() / "tuning.sqlite"
 
 
-def open_store(path: Path | None = None, rules: RuleSet | None = None) -> SqliteStore:
-    """Open the store for writing, and create it if it is missing. Never raises.
+class SqliteStore:
+    """Store of searches, open for writing. The file is created if it is missing. Opening it never raises.
 
     Args:
         path: the file; None for the default path.
         rules: the rules in force, which decide what is valid. Without them, only entries of equal rules are.
+        say: gets each problem once, as one line.
     """
-    return SqliteStore(path or default_path(), rules)
-
-
-class SqliteStore:
-    """Store of searches. say: gets each problem once, as one line."""
 
     def __init__(
-        self, path: Path, rules: RuleSet | None = None, say: Callable[[str], None] | None = None,
+        self, path: Path | None = None, rules: RuleSet | None = None, say: Callable[[str], None] | None = None,
         patience: float = PATIENCE,
     ):  # fmt: skip
-        self.path, self.patience = path, patience
+        self.path, self.patience = path or default_path(), patience
         self.say_once = functools.cache(say or functools.partial(print, file=sys.stderr, flush=True))
         self.digests = digests_of(rules) if rules is not None else None
         self._connection: sqlite3.Connection | None = None

@@ -340,7 +340,7 @@ CLOCK_SECONDS = 5.0  # clocks are read again after this time
 Build = Callable[[CudaKernel, str], bytes]
 
 
-class Measure(FrozenRecord, frozen=True):
+class Measure(FrozenRecord):
     """Request to load, check and time a program.
 
     images: for the driver, by kernel; arrays: a file of the inputs and reference values.
@@ -357,7 +357,7 @@ class Measure(FrozenRecord, frozen=True):
     seconds: float = SECONDS
 
 
-class Measured(FrozenRecord, frozen=True, kw_only=True):
+class Measured(FrozenRecord, kw_only=True):
     """Answer to a request.
 
     failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.

@@ -371,6 +371,16 @@ class SearchOptions:
     assemble: bool = False
 
 
+def total(times: Iterable[tuple[float | None, int]]) -> float | None:
+    """Return the time of launches from the seconds and number of each kernel; None if one of them has no time."""
+    found = 0.0
+    for seconds, count in times:
+        if seconds is None:
+            return None
+        found += count * seconds
+    return found
+
+
 def gain(default: float | None, seconds: float | None) -> float:
     """Return the time of the default divided by another time, 1 if one of them is unknown."""
     return default / seconds if default is not None and seconds is not None else 1.0
@@ -502,7 +512,12 @@ class SearchRun:
         if whole.problem:
             return Tried(whole, Score(None, self.evaluator.basis, "refused", whole.problem))
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
-        return Tried(whole, together([(score, count) for _, count, score in parts]), 0.0, parts)
+        for _, _, score in parts:
+            if score.seconds is None:
+                return Tried(whole, score, 0.0, parts)
+        seconds = total((score.seconds, count) for _, count, score in parts)
+        details = "; ".join(score.detail for _, _, score in parts)
+        return Tried(whole, Score(seconds, self.evaluator.basis, "ok", details), 0.0, parts)
 
     def _hear(self, tried: Tried) -> None:
         self.tries += 1
@@ -534,6 +549,14 @@ class SearchRun:
         if self.store is not None and self.options.check:
             self._keep_improvements(self.store)
         self.observe(self, tried)
+
+    def seconds_of(self, way: int) -> float | None:
+        """Return the summed time of the best schedules for the kernels of a fusion variant.
+
+        None if one of the kernels has no schedule that can be launched.
+        """
+        best = {start: leaders[0][0] for start, leaders in self.fastest.items()}
+        return total((best.get(inner.loops), count) for inner, count in self.space.spaces(way)) or None
 
     # ---- the store
     def checked(self, start: Program) -> tuple[Winner | None, Wrong]:
@@ -584,22 +607,6 @@ class SearchRun:
             self._attempts.clear()
 
 
-def together(scores: Sequence[tuple[Score, int]]) -> Score:
-    """Return the score of a program from the scores of its kernels and their numbers of launches.
-
-    A program of one launch has the score of its kernel.
-    """
-    if len(scores) == 1 and scores[0][1] == 1:
-        return scores[0][0]
-    total, details = 0.0, list[str]()
-    for score, count in scores:
-        if score.seconds is None:
-            return score
-        total += count * score.seconds
-        details.append(score.detail)
-    return Score(total, scores[0][0].basis, "ok", "; ".join(details))
-
-
 # ---- Log of a search: times by parameter value, and the tree of decisions, for every kind of search.
 
 
@@ -634,16 +641,15 @@ class CandidateTimes:
 
 
 @dataclass
-class SharedPrefix:
+class SharedPrefix(CandidateTimes):
     """Candidates with the same first decisions. label: the last of these decisions."""
 
     label: str = ""
-    times: CandidateTimes = field(default_factory=CandidateTimes)
     children: dict[Any, SharedPrefix] = field(default_factory=dict)
 
     @property
     def visits(self) -> int:
-        return self.times.count + self.times.without
+        return self.count + self.without
 
     def record(self, default: float | None, depth: int = 0) -> dict[str, Any]:
         """Return the tree for the page: chains without a choice merged, and the most visited children.
@@ -655,12 +661,11 @@ class SharedPrefix:
             found, shown = only, only.label.split(": ")[-1]
             label = f"{label} · {shown}" if label and shown not in (DEFAULT, SKIP) else label or only.label
         best, mean = (
-            default / seconds if default and 0 < seconds < math.inf else 0.0
-            for seconds in (self.times.best, self.times.mean)
+            default / seconds if default and 0 < seconds < math.inf else 0.0 for seconds in (self.best, self.mean)
         )
-        below = sorted(found.children.values(), key=lambda child: (-child.visits, child.times.best))[:WIDEST]
+        below = sorted(found.children.values(), key=lambda child: (-child.visits, child.best))[:WIDEST]
         return {
-            "label": label, "tried": self.visits, "without": self.times.without, "best": best, "mean": mean,
+            "label": label, "tried": self.visits, "without": self.without, "best": best, "mean": mean,
             "below": [child.record(default, depth + 1) for child in below] if depth < DEEPEST else [],
         }  # fmt: skip
 
@@ -682,17 +687,17 @@ class SearchLog:
     def observe(self, run: SearchRun, tried: Tried) -> None:
         """Add a candidate."""
         whole, ways, seconds, branch = tried.candidate, run.space.ways, tried.score.seconds, self.root
-        branch.times.add(seconds)
+        branch.add(seconds)
         path: list[tuple[Any, str]] = [(whole.way, f"candidate: {ways[whole.way]}")] if len(ways) > 1 else []
         path += ((decided, f"{decided[0].step}: {show(decided[1])}") for decided in whole.genome)
         for decided, label in path:
             if decided not in branch.children:
                 if self._nodes >= MOST_NODES:
                     break
-                branch.children[decided] = SharedPrefix(label)
+                branch.children[decided] = SharedPrefix(label=label)
                 self._nodes += 1
             branch = branch.children[decided]
-            branch.times.add(seconds)
+            branch.add(seconds)
         for candidate, count, score in tried.parts:
             self.kernels.setdefault(candidate.loops, (score.seconds, count))  # the first that is tried is the default
             effects = [

@@ -43,50 +43,60 @@ from ..store.store import (
     FrozenRecord,
     Schedule,
     Score,
+    SqliteStore,
     Tuned,
     TuningKey,
     TuningStore,
-    open_store,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Observer, SearchOptions, SearchRun, Wrong, gain, together
+from .search import Observer, SearchOptions, SearchRun, Wrong, gain, total
 
 
-@dataclass
-class TuningOutcome:
-    """Result of tuning a kernel. winner: the fastest right schedule; wrong: schedules with wrong results.
+@dataclass(kw_only=True)
+class TunedTimes:
+    """Times of what was tuned: a kernel or a program. default_seconds: by the default order.
 
-    kernel: its name; count: number of equal kernels in the program; before: the stored entry before the search. run:
-    the progress of the search, which may include other kernels of a program; default_score: of the default order.
+    run: the progress of the search, which may include other kernels of a program; checked: how the result was compared
+    with float64, "" if it was not; before: the stored entry before the search.
     """
 
-    kernel: str
     run: SearchRun
-    default: ScheduleCandidate
-    default_score: Score
-    winner: ScheduleCandidate
+    default_seconds: float | None
     seconds: float | None
-    checked: str
-    wrong: Wrong
-    before: Tuned | None = None
+    checked: str = ""
     kept: bool = False
-    count: int = 1
-
-    @property
-    def default_seconds(self) -> float | None:
-        return self.default_score.seconds
+    before: Tuned | None = None
 
     @property
     def gain(self) -> float:
-        """Time of the default divided by that of the winner."""
+        """Time of the default divided by the time of the result."""
         return gain(self.default_seconds, self.seconds)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the part for `--json` that kernels and programs have in common."""
+        return {
+            "default_us": microseconds(self.default_seconds), "tuned_us": microseconds(self.seconds),
+            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+        }  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class TuningOutcome(TunedTimes):
+    """Result of tuning a kernel. winner: the fastest right schedule; wrong: schedules with wrong results.
+
+    kernel: its name; count: number of equal kernels in the program.
+    """
+
+    kernel: str
+    default: ScheduleCandidate
+    winner: ScheduleCandidate
+    wrong: Wrong
+    count: int = 1
 
     def record(self) -> dict[str, Any]:
         """Return the result for `--json`."""
         return {
-            "kernel": self.kernel, "count": self.count, "basis": self.default_score.basis,
-            "default_us": microseconds(self.default_seconds), "tuned_us": microseconds(self.seconds),
-            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+            "kernel": self.kernel, "count": self.count, "basis": self.run.default.basis, **self.figures(),
             "wrong": [{"finding": why, "schedule": plain(c)} for c, why in self.wrong],
             "schedule": plain(self.winner),
         }  # fmt: skip
@@ -113,21 +123,24 @@ def tune_kernel(
 def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
     """Check the best schedules of one kernel, and store the winner if it is right."""
     default, store = space.default(), run.store
-    usual, (best, wrong) = run.score(default), run.checked(space.loops)
-    seconds, winner, checked = best or (usual.seconds, default, "")
+    usual, (best, wrong) = run.score(default).seconds, run.checked(space.loops)
+    seconds, winner, checked = best or (usual, default, "")
     if not run.options.check and winner.key == default.key:
         winner = default
-    outcome = TuningOutcome(space.loops[0].name, run, default, usual, winner, seconds, checked, wrong)
+    outcome = TuningOutcome(
+        run=run, default_seconds=usual, seconds=seconds, checked=checked,
+        kernel=space.loops[0].name, default=default, winner=winner, wrong=wrong,
+    )  # fmt: skip
     if store is not None:
         wanted, outcome.before = run.key(space.loops), run.before(store, space.loops)
         if wrong:
-            scores = [(one, Score(None, usual.basis, "wrong", why)) for one, why in wrong]
+            scores = [(one, Score(None, run.default.basis, "wrong", why)) for one, why in wrong]
             store.record(wanted, [Attempt(one.schedule, one.key, score, *run.found_by) for one, score in scores])
-        if checked and seconds is not None and usual.seconds is not None:
+        if checked and seconds is not None and usual is not None:
             details = dict(run.score(winner).details)
             with suppress(DplcError):  # the figures that the available tools report about the winner
                 details |= evidence(winner)
-            outcome.kept = store.put(wanted, run.tuned(winner.schedule, seconds, usual.seconds, checked, details))
+            outcome.kept = store.put(wanted, run.tuned(winner.schedule, seconds, usual, checked, details))
     return outcome
 
 
@@ -140,23 +153,17 @@ def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
 CANDIDATE = "candidate"  # the first decision's name, next to those of the passes
 
 
-@dataclass
-class Programmed:
+@dataclass(kw_only=True)
+class Programmed(TunedTimes):
     """Result of tuning a program. way: the fastest right fusion variant; kernels: its kernels.
 
     space: the variants, with those that were tried; wrong: variants with wrong results, and the errors.
     """
 
-    run: SearchRun
     fusing: Fusing
     space: ProgramSpace
-    way: int
+    way: int = 0
     kernels: list[TuningOutcome]
-    default: Score
-    score: Score
-    checked: str = ""
-    kept: bool = False
-    before: Tuned | None = None
     wrong: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -164,11 +171,6 @@ class Programmed:
         """Fusion variant, with the rules that it needs."""
         rules = self.fusing.rules(self.way)
         return self.space.ways[self.way] + (f" ({', '.join(rules)})" if rules else "")
-
-    @property
-    def gain(self) -> float:
-        """Time of the rules' defaults divided by the time of the result."""
-        return gain(self.default.seconds, self.score.seconds)
 
     def candidates(self) -> list[dict[str, Any]]:
         """Return the fusion variants, with the results of tried ones.
@@ -178,7 +180,7 @@ class Programmed:
         return [
             {
                 "candidate": label, "tried": way in self.space.built, "chosen": way == self.way,
-                "best_us": microseconds(fastest(self.space, way, self.run)) if way in self.space.built else None,
+                "best_us": microseconds(self.run.seconds_of(way)) if way in self.space.built else None,
                 "problem": self.wrong.get(way) or self.space.problems.get(way),
             }
             for way, label in enumerate(self.space.ways)
@@ -187,10 +189,8 @@ class Programmed:
     def record(self) -> dict[str, Any]:
         """Return the result for `--json`."""
         return {
-            **self.run.record(), "basis": self.default.basis, "candidate": self.space.ways[self.way],
-            "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(),
-            "default_us": microseconds(self.default.seconds), "tuned_us": microseconds(self.score.seconds),
-            "gain": self.gain, "checked": self.checked, "kept": self.kept,
+            **self.run.record(), "basis": self.run.default.basis, "candidate": self.space.ways[self.way],
+            "candidate_rules": list(self.fusing.rules(self.way)), "candidates": self.candidates(), **self.figures(),
             "kernels": [outcome.record() for outcome in self.kernels],
         }  # fmt: skip
 
@@ -214,27 +214,28 @@ def tune_program(
         """Return the results for the kernels of a fusion variant."""
         return [replace(chosen(inner), count=count) for inner, count in space.spaces(way)]
 
-    kernels = outcomes(0)
-    default = together([(outcome.default_score, outcome.count) for outcome in kernels])
-    found = Programmed(run, fusing, space, 0, kernels, default, _score(kernels, default))
-    for seconds, way in sorted((fastest(space, way, run) or math.inf, way) for way in run.search.best_of):
-        best = found.score.seconds
-        if way and seconds >= (best or math.inf):
+    kernels, default = outcomes(0), run.default.seconds
+    found = Programmed(
+        run=run, fusing=fusing, space=space, kernels=kernels, default_seconds=default, seconds=_seconds(kernels)
+    )
+    for fastest, way in sorted((run.seconds_of(way) or math.inf, way) for way in run.search.best_of):
+        best = found.seconds
+        if way and fastest >= (best or math.inf):
             break
         kernels = outcomes(way)
-        score = _score(kernels, default)
-        if way != found.way and best is not None and (score.seconds or math.inf) >= best:
+        seconds = _seconds(kernels)
+        if way != found.way and best is not None and (seconds or math.inf) >= best:
             continue
         checked, why = checked_whole(fusing, way, winning(kernels)) if options.check else ("", "")
         if why:
             found.wrong[way] = why
         else:
-            found.way, found.kernels, found.score, found.checked = way, kernels, score, checked
+            found.way, found.kernels, found.seconds, found.checked = way, kernels, seconds, checked
     if store is not None and len(space.ways) > 1:
-        found.before, best = store.get(key_of_program(fusing.values)), found.score.seconds
-        if best is not None and default.seconds is not None and found.checked:
+        found.before, best = store.get(key_of_program(fusing.values)), found.seconds
+        if best is not None and default is not None and found.checked:
             details = {"candidate": found.label, "kernels": sum(outcome.count for outcome in found.kernels)}
-            tuned = run.tuned((), best, default.seconds, found.checked, details)
+            tuned = run.tuned((), best, default, found.checked, details)
             found.kept = store_variant(fusing, found.way, winning(found.kernels), tuned, store)
     return found
 
@@ -247,19 +248,8 @@ def space_of(fusing: Fusing, options: SearchOptions) -> ProgramSpace:
     return ProgramSpace(fusing.compiler.tools, ways, fusing.compiler.target, free)
 
 
-def fastest(space: ProgramSpace, way: int, run: SearchRun) -> float | None:
-    """Return the summed time of the best schedules for the kernels of a fusion variant.
-
-    None if one of the kernels has no schedule that can be launched.
-    """
-    spaces = space.spaces(way)
-    if not all(inner.loops in run.fastest for inner, _ in spaces):
-        return None
-    return sum(count * run.fastest[inner.loops][0][0] for inner, count in spaces) or None
-
-
-def _score(kernels: list[TuningOutcome], default: Score) -> Score:
-    return together([(Score(o.seconds, default.basis, "ok" if o.seconds else "failed"), o.count) for o in kernels])
+def _seconds(kernels: Iterable[TuningOutcome]) -> float | None:
+    return total((outcome.seconds, outcome.count) for outcome in kernels)
 
 
 def winners(schedules: Mapping[str, Schedule]) -> Schedules:
@@ -339,7 +329,7 @@ class Job:
     db: Path | None = None
 
 
-class JobOutcome(FrozenRecord, frozen=True):
+class JobOutcome(FrozenRecord):
     """The outcome of a job. tuned: None if it failed (`failed` says why) or found no schedule that can be stored.
 
     interrupted: the user interrupted its search and waits for the end.
@@ -543,7 +533,7 @@ def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcom
     _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
     assert isinstance(kernel, Kernel)
     kept = CollectingStore()
-    store: TuningStore = kept if job.db is None else open_store(job.db, tools.rules)
+    store: TuningStore = kept if job.db is None else SqliteStore(job.db, tools.rules)
     try:
         with evaluator_for(machine, options) as evaluator:
             outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, observe)
@@ -551,10 +541,10 @@ def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcom
         tuned = store.get(key)
     finally:
         store.close()
-    default, times = outcome.default_score, "nothing can be launched"
-    if outcome.seconds is not None and default.seconds is not None:
-        times = f"{default.seconds * 1e6:.4g} us by default, {outcome.seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"
-        times += f", {default.basis}"
+    default, seconds, times = outcome.default_seconds, outcome.seconds, "nothing can be launched"
+    if seconds is not None and default is not None:
+        times = f"{default * 1e6:.4g} us by default, {seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"
+        times += f", {outcome.run.default.basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
     line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
     return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)

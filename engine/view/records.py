@@ -380,7 +380,7 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
     options = SearchOptions(budget=Budget(tries), check=False, predict=True)
     found = tune_program(fusing, PredictingEvaluator(), options, None, observe)
     rows = [(one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels]
-    return _tuning(found.run, log, found.run.seconds, found.score.seconds, rows) | {"running": False}
+    return _tuning(found.run, log, found.run.seconds, found.seconds, rows) | {"running": False}
 
 
 def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:

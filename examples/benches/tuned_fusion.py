@@ -37,7 +37,7 @@ def row(name: str, tries: int) -> str:
     values = compiler_with(MACHINE).values(capture_text(PROGRAMS[name], 0))
     wishes = SearchOptions(budget=Budget(tries=tries))
     alone, both = (tune_program(Fusing(values, top), PredictingEvaluator(), wishes) for top in (1, 4))
-    figures = [micro(alone.default.seconds), micro(alone.score.seconds), micro(both.score.seconds)]
+    figures = [micro(alone.default_seconds), micro(alone.seconds), micro(both.seconds)]
     line = f"| {name} | {' | '.join(figures)} | {both.label} | {both.checked or 'no'} |"
     print(line, file=sys.stderr, flush=True)
     return line

@@ -40,7 +40,7 @@ from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import StoredSchedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.store.store import SqliteStore, Tuned, export_lines, import_lines, key_of, open_store
+from dplc.engine.store.store import SqliteStore, Tuned, export_lines, import_lines, key_of
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.diagnostic import Source as Text
 from dplc.ir.text.parse import parse
@@ -294,7 +294,7 @@ class Stores:
         self.tools, self.machine = toolchain(), target("h200")
         captured = capture(_softmax, [torch.randn(6, 12), torch.randn(12, 5)])
         self.captured, self.plan = captured, Compiler(self.tools, self.machine).compile(captured).plan
-        with open_store(self.whole, self.tools.rules) as store:
+        with SqliteStore(self.whole, self.tools.rules) as store:
             for kernel in self.plan.kernels:
                 candidate = Space(self.tools, (kernel,), self.machine).default()
                 key = key_of(kernel, self.machine, self.tools.rules)
@@ -355,7 +355,7 @@ class Files:
         suite = json.loads((Path(__file__).parents[2] / "examples/suites/kernels_84.json").read_text())
         suite["cases"] = suite["cases"][:5]
         exported = Stores(folder / "stores", evil)
-        with open_store(exported.whole, exported.tools.rules) as store:
+        with SqliteStore(exported.whole, exported.tools.rules) as store:
             self.export = export_lines(store.select())
         self.suite, self.index = suite, {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
         self.devices = tuple(path.read_text() for path in sorted(DEVICES.glob("*.toml")))

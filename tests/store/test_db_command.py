@@ -12,7 +12,7 @@ from schedules import H200, loops, written_down
 
 from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.store import Attempt, Decision, Score, key_of, open_store
+from dplc.engine.store.store import Attempt, Decision, Score, SqliteStore, key_of
 
 Dplc = Callable[..., tuple[int, str, str]]
 TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"
@@ -35,7 +35,7 @@ def dplc(capsys: pytest.CaptureFixture[str]) -> Dplc:
 def path(tmp_path: Path) -> Path:
     """A store with two kernels, one of them measured, too."""
     file = tmp_path / "t.sqlite"
-    with open_store(file) as store:
+    with SqliteStore(file) as store:
         store.put(key(0), tuned())
         store.put(key(0), tuned(8e-6, "measured", OTHER, details={"assembler": "nvrtc 13.5", "l2": "cold"}))
         store.put(key(1, device="other GPU"), tuned(3e-6))
@@ -79,10 +79,10 @@ def test_export_and_import(dplc: Dplc, path: Path, tmp_path: Path) -> None:
 
 def test_prune(dplc: Dplc, tmp_path: Path) -> None:
     file, rules = tmp_path / "t.sqlite", toolchain().rules
-    with open_store(file, rules) as store:
+    with SqliteStore(file, rules) as store:
         store.put(key(0, rules=rules.digest), tuned())
         store.record(key(0), [Attempt(OTHER, "p", Score(1.0, "predicted"), "hill", 0, 1)])
-    with open_store(file) as store:  # without rules in force, it is kept for those of its key only
+    with SqliteStore(file) as store:  # without rules in force, it is kept for those of its key only
         store.put(key(1, rules="of last year"), tuned(schedule=(Decision("gone", "gone", "0"),)))
     assert "1 schedules and 0 attempts would be removed" in dplc("db", "prune", "--dry-run", "--db", file)[1]
     assert "1 schedules and 1 attempts removed" in dplc("db", "prune", "--attempts", "--db", file)[1]
@@ -118,7 +118,7 @@ def test_an_import_that_cannot_be_written(dplc: Dplc, path: Path, tmp_path: Path
 def remembered(tmp_path: Path) -> Path:
     tools, file = toolchain(), tmp_path / "t.sqlite"
     (kernel,) = loops(tools, lambda x, w: (x @ w).relu(), (64, 96), (96, 80))
-    with open_store(file, tools.rules) as store:
+    with SqliteStore(file, tools.rules) as store:
         store.put(key_of(kernel, H200, tools.rules), tuned(schedule=written_down(tools, kernel, 2)[0]))
     return file
 

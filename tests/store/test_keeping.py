@@ -9,7 +9,7 @@ import pytest
 from schedules import H200, loops
 
 from dplc.engine.ruleset import toolchain
-from dplc.engine.store.store import UNFINISHED, key_of, open_store
+from dplc.engine.store.store import UNFINISHED, SqliteStore, key_of
 from dplc.engine.tune import search
 from dplc.engine.tune.search import Budget, SearchOptions, SearchRun, Tried
 from dplc.engine.tune.tuning import evaluator_for, tune_kernel
@@ -22,7 +22,7 @@ def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.Mon
     key = key_of(kernel, H200, tools.rules)
     seen: list[tuple[float, float]] = []
     with (
-        open_store(tmp_path / "t.sqlite", tools.rules) as store,
+        SqliteStore(tmp_path / "t.sqlite", tools.rules) as store,
         evaluator_for(H200, SearchOptions(predict=True)) as evaluator,
     ):
 

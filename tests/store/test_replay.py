@@ -22,7 +22,7 @@ from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import Scheduler, StoredSchedules, replay, stored_schedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.store.store import distance, extents, family, key_of, open_store
+from dplc.engine.store.store import SqliteStore, distance, extents, family, key_of
 
 SHAPES = ((64, 96), (96, 80))
 
@@ -45,7 +45,7 @@ def remembered(tools: Toolchain, path: Path, *shapes: tuple[int, ...], seed: int
     """A store with a schedule of `product` at these shapes; and the kernels it makes."""
     (kernel,) = loops(tools, product, *shapes)
     schedule, made = written_down(tools, kernel, seed) if seed is not None else default_schedule(tools, kernel)
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         assert store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule, **more))
     return made
 
@@ -222,7 +222,7 @@ def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
 ) -> None:
     (kernel,) = loops(tools, product, *SHAPES)
     schedule = Space(tools, (kernel,), H200).default().schedule
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule))
     (tmp_path / "mine.rw").write_text(f"override {override}\n")
     other = toolchain([tmp_path / "mine.rw"]).at(H200)
@@ -238,7 +238,7 @@ def test_tools_order_entries_and_leave_none_out(tools: Toolchain, path: Path) ->
     (kernel,) = loops(tools, product, *SHAPES)
     known = key_of(kernel, H200, tools.rules)
     old, new = written_down(tools, kernel, 1)[0], default_schedule(tools, kernel)[0]
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         assert store.put(msgspec.structs.replace(known, tools="dplc 0.0.1; model 0"), tuned(1e-6, schedule=old))
     made = dplc.Compiled(compiled(tools, path, product, *SHAPES), "emulator")
     (origin,) = made.compilation.origins
@@ -246,7 +246,7 @@ def test_tools_order_entries_and_leave_none_out(tools: Toolchain, path: Path) ->
     x, w = torch.randn(SHAPES[0]), torch.randn(SHAPES[1])
     (found,) = made.run(dict(zip((param.name for param in made.compilation.plan.inputs), (x, w), strict=True)))
     assert torch.allclose(found.double(), product(x.double(), w.double()), atol=1e-4)
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         assert store.put(known, tuned(1e-5, schedule=new))
     again = compiled(tools, path, product, *SHAPES).origins[0]
     assert again.source == "store" and "other tools" not in again.text
@@ -256,7 +256,7 @@ def test_what_is_not_legal_any_more_means_the_default_order(tools: Toolchain, pa
     (kernel,) = loops(tools, product, *SHAPES)
     schedule, _ = default_schedule(tools, kernel)
     broken = (*schedule[:1], schedule[1].__class__(schedule[1].step, schedule[1].rule, "0/7/7"), *schedule[2:])
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         store.put(key_of(kernel, H200, tools.rules), tuned(schedule=broken))
     compilation = compiled(tools, path, product, *SHAPES)
     assert compilation.cuda == compiled(tools, None, product, *SHAPES).cuda
@@ -323,7 +323,7 @@ def test_a_store_that_is_replaced_is_opened_again(tools: Toolchain, path: Path) 
     assert compiled(tools, path, product, *SHAPES).origins[0].source == "store"
     path.unlink()
     assert compiled(tools, path, product, *SHAPES).origins == ()
-    open_store(path).close()
+    SqliteStore(path).close()
     assert compiled(tools, path, product, *SHAPES).origins[0].source == "default"
 
 
@@ -358,7 +358,7 @@ def test_a_schedule_that_somebody_cut_is_not_taken(tools: Toolchain, path: Path,
     big = (512, 512), (512, 512)
     (kernel,) = loops(tools, product, *big)
     schedule, _ = default_schedule(tools, kernel)
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         assert store.put(key_of(kernel, H200, tools.rules), tuned(schedule=damage(schedule)))
     found = compiled(tools, path, product, *big)
     assert found.cuda == compiled(tools, None, product, *big).cuda

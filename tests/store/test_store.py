@@ -17,14 +17,13 @@ from dplc.engine.store.store import (
     default_path,
     export_lines,
     import_lines,
-    open_store,
 )
 from dplc.ir.diagnostic import DplcError
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> SqliteStore:
-    return open_store(tmp_path / "tuning.sqlite")
+    return SqliteStore(tmp_path / "tuning.sqlite")
 
 
 # ---- what is kept
@@ -37,7 +36,7 @@ def test_what_is_put_is_found_again(store: SqliteStore) -> None:
     assert store.get(key(1)) is None
     assert store.get(key(device="another")) is None
     store.close()
-    assert open_store(store.path).get(key()) == tuned()
+    assert SqliteStore(store.path).get(key()) == tuned()
 
 
 def test_only_what_is_better_is_kept(store: SqliteStore) -> None:
@@ -85,7 +84,7 @@ def test_attempts_are_remembered(store: SqliteStore) -> None:
 def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
     assert default_path() == tmp_path / "cache" / "tuning.sqlite"
-    with open_store() as store:
+    with SqliteStore() as store:
         assert store.put(key(), tuned())
     assert default_path().is_file()
 
@@ -161,7 +160,7 @@ def test_an_edit_invalidates_only_what_used_the_rule(tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
     first = rules(tmp_path)
     fires = tuned(schedule=(*SCHEDULE, OTHER[0].__class__("used", "used", "0/0", {"V": 2})))
-    with open_store(path, first) as store:
+    with SqliteStore(path, first) as store:
         assert store.put(key(1, rules=first.digest), fires)
         assert store.put(key(2, rules=first.digest), tuned())
     for edits, kept in (
@@ -171,7 +170,7 @@ def test_an_edit_invalidates_only_what_used_the_rule(tmp_path: Path) -> None:
     ):
         edited = rules(tmp_path, **edits)
         assert edited.digest != first.digest
-        with open_store(path, edited) as store:
+        with SqliteStore(path, edited) as store:
             assert [store.get(key(n, rules=edited.digest)) is not None for n in (1, 2)] == kept, edits
 
 
@@ -194,12 +193,12 @@ def test_a_rule_of_a_user_that_was_never_offered(tmp_path: Path) -> None:
     """Who writes a rule sees it fire, whatever the store says; a rule that is taken out does not come back either."""
     path = tmp_path / "t.sqlite"
     base = load()
-    with open_store(path, base) as store:
+    with SqliteStore(path, base) as store:
         assert store.put(key(rules=base.digest), tuned())
     for text, kept in ((RULES["unused.rw"], False), ("without xor_smem\n", False), ("without tma_copy\n", True)):
         (tmp_path / "mine.rw").write_text(text)
         mine = load([tmp_path / "mine.rw"])
-        with open_store(path, mine) as store:
+        with SqliteStore(path, mine) as store:
             assert (store.get(key(rules=mine.digest)) is not None) is kept, text
 
 
@@ -212,7 +211,7 @@ def test_without_a_rule_set_only_the_same_rules_are_found(store: SqliteStore) ->
 
 
 def filled(path: Path, order: list[int]) -> SqliteStore:
-    store = open_store(path)
+    store = SqliteStore(path)
     for number in order:
         store.put(key(number), tuned((number + 1) * 1e-6))
         store.put(key(number), tuned((number + 2) * 1e-6, "measured"))
@@ -231,7 +230,7 @@ def test_exports_are_sorted_and_the_same(tmp_path: Path) -> None:
 
 def test_an_export_keeps_ranges(tmp_path: Path) -> None:
     sized = key(7, ranges=((9, 64, 1),))
-    with open_store(tmp_path / "a.sqlite") as store:
+    with SqliteStore(tmp_path / "a.sqlite") as store:
         store.put(sized, tuned())
         (entry,) = store.exact(sized)
     assert entry.key == sized
@@ -244,7 +243,7 @@ def test_an_export_can_be_imported_and_merged(tmp_path: Path) -> None:
     store = filled(tmp_path / "a.sqlite", [0, 1, 2])
     file = tmp_path / "share.jsonl"
     file.write_text(export_lines(store.select()))
-    other = open_store(tmp_path / "b.sqlite")
+    other = SqliteStore(tmp_path / "b.sqlite")
     other.put(key(0), tuned(5e-7, schedule=OTHER))
     assert other.add(import_lines(file)) == 5
     assert other.add(import_lines(file)) == 0

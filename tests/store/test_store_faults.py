@@ -16,7 +16,7 @@ import pytest
 from entries import OTHER, key, tuned
 
 from dplc.engine.store import store
-from dplc.engine.store.store import Attempt, Score, SqliteStore, open_store
+from dplc.engine.store.store import Attempt, Score, SqliteStore
 
 HERE = Path(__file__).parent
 WRITER = """
@@ -24,8 +24,8 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from entries import key, tuned
-from dplc.engine.store.store import open_store
-store = open_store(Path(sys.argv[1]))
+from dplc.engine.store.store import SqliteStore
+store = SqliteStore(Path(sys.argv[1]))
 for number in range(int(sys.argv[3]), int(sys.argv[4])):
     assert store.put(key(number), tuned())
     print(number, flush=True)
@@ -68,7 +68,7 @@ def test_two_tuners_take_turns(tmp_path: Path) -> None:
     for one in writers:
         _, err = one.communicate(timeout=60)
         assert one.returncode == 0, err
-    assert len(open_store(path).select()) == 300
+    assert len(SqliteStore(path).select()) == 300
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert store.put(key(2), tuned(details=big))
     store.close()
-    assert {entry.key.kernel for entry in open_store(path).select()} == {"kernel0", "kernel2"}
+    assert {entry.key.kernel for entry in SqliteStore(path).select()} == {"kernel0", "kernel2"}
     assert len(lines) == 1
 
 
@@ -96,7 +96,7 @@ def damaged(path: Path) -> None:
 
 
 def cut_off(path: Path) -> None:
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         for number in range(40):
             store.put(key(number), tuned())
     data = path.read_bytes()
@@ -105,7 +105,7 @@ def cut_off(path: Path) -> None:
 
 def not_utf8(path: Path) -> None:
     """What SQLite says of it is not a text: it quotes the bytes."""
-    open_store(path).close()
+    SqliteStore(path).close()
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         db.execute("PRAGMA journal_mode = DELETE")
@@ -119,7 +119,7 @@ def of_something_else(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    open_store(path).close()
+    SqliteStore(path).close()
     with sqlite3.connect(path) as later:
         later.execute(f"PRAGMA user_version = {store.VERSION + 1}")
 
@@ -156,7 +156,7 @@ def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Any, sa
 def test_a_row_that_somebody_wrote(tmp_path: Path) -> None:
     """Data, never code: what does not decode is an error of the store."""
     path = tmp_path / "t.sqlite"
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         store.put(key(), tuned())
     with sqlite3.connect(path) as other:
         other.execute("""UPDATE entries SET entry = json_set(entry, '$.tuned.schedule', json('[{"step": 3}]'))""")
@@ -175,7 +175,7 @@ def test_no_place_at_all(tmp_path: Path) -> None:
 
 def test_one_bad_row_leaves_the_others(tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         for number in range(3):
             store.put(key(number), tuned())
     for damage in (
@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
 
 def test_a_writer_that_holds_the_store_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
-    open_store(path).close()
+    SqliteStore(path).close()
     writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     writer.execute("BEGIN EXCLUSIVE")
     lines: list[str] = []

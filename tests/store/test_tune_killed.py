@@ -16,7 +16,7 @@ from forked import MOST, started
 
 from dplc.engine.cli.app import main
 from dplc.engine.store import store
-from dplc.engine.store.store import UNFINISHED, SqliteStore, open_store
+from dplc.engine.store.store import UNFINISHED, SqliteStore
 
 TEXT = "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48))"
 
@@ -82,7 +82,7 @@ def test_tuners_that_are_killed_and_interrupted_leave_a_whole_store(tmp_path: Pa
 
 def test_a_store_of_a_later_version_stops_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "t.sqlite"
-    open_store(path).close()
+    SqliteStore(path).close()
     with sqlite3.connect(path) as later:
         later.execute(f"PRAGMA user_version = {store.VERSION + 1}")
     before = path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 from dplc.codegen.target import target
 from dplc.engine.cli.app import main
-from dplc.engine.store.store import open_store
+from dplc.engine.store.store import SqliteStore
 
 Dplc = Callable[..., tuple[int, str, str]]
 GRID = (
@@ -46,7 +46,7 @@ def test_a_grid_is_tuned_and_replayed(dplc: Dplc, tmp_path: Path) -> None:
     lines = out.splitlines()
     assert lines[0].startswith("M=4:softmax: ") and lines[1].startswith("M=8:softmax: ")
     assert "predicted" in lines[0] and lines[-1].startswith("NVIDIA H200: 2 kernels; 2 predicted: ")
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         entries = store.select()
         assert len(entries) == 2 and store.counts()["attempts"] >= 2
     assert all(entry.tuned.checked.startswith("emulator") for entry in entries)
@@ -63,12 +63,12 @@ def test_jobs_are_for_the_device_that_is_asked_for(dplc: Dplc, tmp_path: Path, d
     path = tmp_path / "t.sqlite"
     options = ("--grid", "M=4", "--target", device, "--predict", "--tries", "1", "--db", path)
     assert dplc("tune", "-c", "torch.softmax(torch.randn(M, 64), -1)", *options)[0] == 0
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         assert [entry.key.device for entry in store.select()] == [target(device).name]
 
 
 def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.cli.tune.open_store", None)
+    monkeypatch.setattr("dplc.engine.cli.tune.SqliteStore", None)
     suite = tmp_path / "suite.json"
     case = {"operation": "f", "sizes": {"n": 8}}
     operation = {"expression": "torch.softmax(x, -1)", "inputs": {"x": "n 32"}}
@@ -102,7 +102,7 @@ def test_several_processes(dplc: Dplc, tmp_path: Path) -> None:
     path = tmp_path / "t.sqlite"
     code, _, err = dplc("tune", *GRID, "--db", path, "--jobs", "2")
     assert code == 0, err
-    with open_store(path) as store:
+    with SqliteStore(path) as store:
         assert len(store.select()) == 2
 
 

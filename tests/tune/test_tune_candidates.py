@@ -32,7 +32,7 @@ from dplc.engine.rewrite.trace import program_key
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.run.calls import accepted, run_reference
 from dplc.engine.schedule.scheduling import stored_schedules
-from dplc.engine.store.store import Decision, Tuned, export_lines, import_lines, open_store
+from dplc.engine.store.store import Decision, SqliteStore, Tuned, export_lines, import_lines
 from dplc.engine.tune import tuning
 from dplc.engine.tune.evaluators import PredictingEvaluator
 from dplc.engine.tune.search import Budget, SearchOptions, SearchRun, Tried
@@ -65,12 +65,12 @@ def right(text: str, compilation: Any) -> bool:
 
 def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         found = tune_program(Fusing(values(TWO)), PredictingEvaluator(), wishes(6, "register_tile"), store)
     assert found.label == "candidate 1" and found.gain > 1.5 and found.kept
     assert found.checked == "emulator, the program whole" and len(found.kernels) == 1
     other = tmp_path / "other.sqlite"  # an export is all that it takes
-    with open_store(path) as store, open_store(other) as mine:
+    with SqliteStore(path) as store, SqliteStore(other) as mine:
         (tmp_path / "share.jsonl").write_text(export_lines(store.select()))
         mine.add(import_lines(tmp_path / "share.jsonl"))
     schedules = stored_schedules(tools, other)
@@ -79,7 +79,7 @@ def test_the_search_chooses_a_candidate_and_compile_takes_it(tmp_path: Path) -> 
         again = Compiler(tools, MACHINE, schedules=schedules, explore=remembered(otherwise)).compile(capture(TWO))
         assert len(plain.program.kernels) == 2 and len(again.program.kernels) == 1
         (origin,) = again.origins
-        assert origin.source == "store" and origin.seconds == pytest.approx(found.score.seconds)
+        assert origin.source == "store" and origin.seconds == pytest.approx(found.seconds)
         assert right(TWO, again)
 
 
@@ -115,7 +115,7 @@ def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
     """The search looked at the others: exploring need not look again, and takes what was found."""
     path, tools = tmp_path / "t.sqlite", toolchain()
     text = "torch.softmax(torch.randn(16, 64), -1) @ torch.randn(64, 32)"
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         found = tune_program(Fusing(values(text)), PredictingEvaluator(), wishes(4), store)
     assert found.way == 0 and found.kept
     schedules = stored_schedules(tools, path)
@@ -132,7 +132,7 @@ def test_what_the_rules_decide_is_remembered_too(tmp_path: Path) -> None:
 def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -> None:
     path, tools = tmp_path / "t.sqlite", toolchain()
     before = {c.signature: c.predicted_us for c in exploration(values(TWO)).candidates()}
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         tune_program(
             Fusing(values(TWO), top=1),
             PredictingEvaluator(),
@@ -150,7 +150,7 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     tools = toolchain()
-    with open_store(tmp_path / "t.sqlite", tools.rules) as store:
+    with SqliteStore(tmp_path / "t.sqlite", tools.rules) as store:
         fusing = Fusing(values(TWO))
         found = tune_program(fusing, PredictingEvaluator(), wishes(50), store, observe)
         assert found.run.interrupted and found.run.tries == 5 and found.kept
@@ -227,7 +227,7 @@ def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
     bad = msgspec.structs.replace(solution(), nodes=_swapped(solution().nodes))
     schedule = (Decision("candidate", SOLUTION, bad.region, msgspec.to_builtins(bad)),)
     tuned = Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
-    with open_store(path, tools.rules) as store:
+    with SqliteStore(path, tools.rules) as store:
         store.put(key_of_program(values(NORM)), tuned)
     told: list[str] = []
     schedules = stored_schedules(tools, path)
@@ -292,10 +292,10 @@ def test_an_edit_invalidates_only_the_candidates_that_used_the_rule(
     fusing = Fusing(values(NORM, tools))
     way = next(way for way in (1, 2, 3) if "scale_after_product" in fusing.rules(way))
     schedule = fusing.written(way, ["register_tile"])
-    with open_store(path, first) as store:
+    with SqliteStore(path, first) as store:
         store.put(wanted, Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole"))
     edited = rules(tmp_path, *edits, more=more)
-    with open_store(path, edited) as store:
+    with SqliteStore(path, edited) as store:
         assert (store.get(_with(wanted, edited)) is not None) is kept
 
 
@@ -312,12 +312,12 @@ def test_an_edit_of_a_rule_of_a_schedule_counts_as_well(tmp_path: Path) -> None:
     fusing = Fusing(values(TWO, tools))
     wanted = key_of_program(fusing.values)
     for rules_used, kept in ((["register_tile"], False), (["xor_smem"], True)):
-        with open_store(path, first) as store:
+        with SqliteStore(path, first) as store:
             tuned = Tuned(fusing.written(0, rules_used), 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
             assert store.put(_with(wanted, first), tuned)
         mine.write_text(mine.read_text().replace("require ", 'require 1 == 1 else "always"\nrequire ', 1))
         edited = load([mine])
-        with open_store(path, edited) as store:
+        with SqliteStore(path, edited) as store:
             assert (store.get(_with(wanted, edited)) is not None) is kept
         first = edited
 

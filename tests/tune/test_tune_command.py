@@ -16,7 +16,7 @@ from wrong_rules import EVERYWHERE, overflowing
 import dplc
 from dplc.engine.cli.app import main
 from dplc.engine.cli.tune import changes
-from dplc.engine.store.store import Decision, Score
+from dplc.engine.store.store import Decision
 from dplc.engine.tune.search import SearchRun
 from dplc.engine.tune.tuning import Programmed
 from tests.tune.subjects import SUM, TINY
@@ -155,8 +155,9 @@ def test_a_way_that_could_not_be_built_says_why() -> None:
     """Beside one whose results are wrong, and one that was not tried."""
     space: Any = SimpleNamespace(ways=("a", "b", "c"), built=set(), problems={1: "2048 threads per block"})
     nothing: Any = None
-    score = Score(None, "predicted")
-    found = Programmed(nothing, nothing, space, 0, [], score, score, wrong={0: "off by 3"}).candidates()
+    found = Programmed(
+        run=nothing, fusing=nothing, space=space, kernels=[], default_seconds=None, seconds=None, wrong={0: "off by 3"}
+    ).candidates()
     assert [one["problem"] for one in found] == ["off by 3", "2048 threads per block", None]
     assert not any(one["tried"] for one in found)
 

@@ -17,7 +17,7 @@ from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import accepted
 from dplc.engine.schedule.space import ScheduleCandidate, Space
-from dplc.engine.store.store import Tuned, key_of, open_store
+from dplc.engine.store.store import SqliteStore, Tuned, key_of
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
 from dplc.engine.tune.search import random_token
 from dplc.ir.program import Kernel
@@ -67,7 +67,7 @@ def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -
     db, rows = tmp_path / "store.sqlite", (8, 64, 512)
     kernel, rules = kernel_of(ROWS[1]), toolchain().rules
     chosen, seconds = another(Space(toolchain(), (kernel,), MACHINE), 1.2)
-    with open_store(db, rules) as store:
+    with SqliteStore(db, rules) as store:
         key = key_of(kernel, MACHINE, rules)
         assert store.put(key, Tuned(chosen.schedule, seconds, "predicted", seconds, "random", 0, 1, "emulator"))
     plain, tuned = compiled(False), compiled(db)
@@ -84,7 +84,7 @@ def kept(db: Path, row: Dim, gain: float) -> None:
     """A row of SiLU in the store under another schedule than the default one: by figures that are made up."""
     kernel, rules = kernel_of(row), toolchain().rules
     chosen, seconds = another(Space(toolchain(), (kernel,), MACHINE), 1.1)
-    with open_store(db, rules) as store:
+    with SqliteStore(db, rules) as store:
         found = Tuned(chosen.schedule, seconds, "predicted", gain * seconds, "random", 0, 1, "emulator")
         assert store.put(key_of(kernel, MACHINE, rules), found)
 
