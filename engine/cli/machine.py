@@ -99,7 +99,7 @@ def calibrate_device(
     worker = process or WorkerProcess(serve_gpu)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
-            fitted, gpu = calibrate(base, worker, Path(folder), build, sizes)
+            fitted = calibrate(base, worker, Path(folder), build, sizes)
     except DeviceError as error:
         raise DeviceError(f"cannot calibrate: {error.what}") from None
     finally:
@@ -109,12 +109,14 @@ def calibrate_device(
         write_file(out, text, DEVICE)
     if flags.as_json:
         values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
-        print_json({"gpu": gpu, "base": base.name, "constants": values})
+        print_json({"gpu": fitted.name, "base": base.name, "constants": values})
     elif out is None:
         write(text)
     else:
         for name in FITTED:
-            write(f"{name}: {getattr(fitted, name):.4g} measured on {gpu}, {getattr(base, name):.4g} published\n")
+            write(
+                f"{name}: {getattr(fitted, name):.4g} measured on {fitted.name}, {getattr(base, name):.4g} published\n"
+            )
 
 
 def fit_model(flags: Flags) -> None:
@@ -131,17 +133,17 @@ def fit_model(flags: Flags) -> None:
             raise UsageError(what, hint="--target says which one to start from")
         base = found[0]
     with progress("fitting"):
-        fitted = fit(fit_points(results), base)
-    machine = dataclasses.replace(fitted.target, name=results.gpu)
+        fitted, agreements = fit(fit_points(results), base)
+    machine = dataclasses.replace(fitted, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
     if out is not None:
         write_file(out, text, DEVICE)
     if flags.as_json:
         values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
-        rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in fitted.rows]
+        rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in agreements]
         print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
         return
-    for points, which, row in fitted.rows:
+    for points, which, row in agreements:
         tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
         numbers = f"error {row.error:6.1%}  predicted/measured {row.ratio:5.2f}  loss {row.loss:5.2f}x"
         write(f"{points:10} {which:20} {row.variants:5} variants  tau {tau}  {numbers}\n")

@@ -26,7 +26,17 @@ from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, SqliteStore, default_path
-from ..tune.search import DEFAULT_SEARCH, SEARCHES, Budget, SearchOptions, SearchRun, Tried, micro, plain_text
+from ..tune.search import (
+    DEFAULT_SEARCH,
+    SEARCHES,
+    Budget,
+    SearchOptions,
+    SearchRun,
+    Tried,
+    firing_text,
+    micro,
+    plain_text,
+)
 from ..tune.tuning import (
     CANDIDATE,
     ChosenWay,
@@ -183,8 +193,7 @@ def changes(before: Schedule, after: Schedule) -> list[str]:
 
 def _fired(decision: Decision) -> str:
     """Return a rule with the values of its parameters."""
-    values = ", ".join(f"{name}={plain_text(value)}" for name, value in decision.parameters.items())
-    return f"{decision.rule}({values})" if values else decision.rule
+    return firing_text(decision.rule, decision.parameters.items())
 
 
 def searching(run: SearchRun) -> str:
@@ -246,13 +255,13 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     here = flags.db or default_path() if not flags.no_db and flags.executor == "processes" else None
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-        jobs = distinct(programs, Job("", (), compiler, search, here))
-    told: dict[str, tuple[Job, JobOutcome]] = {}
+        jobs = distinct(programs, compiler, search, here)
+    told: list[tuple[Job, JobOutcome]] = []
     interrupted = _carried_out(flags, jobs, told, rules)
-    outcomes = {name: outcome for name, (_, outcome) in told.items()}
+    outcomes = [outcome for _, outcome in told]
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
     if not interrupted:
-        tuned = {one.key.kernel: one.tuned for one in outcomes.values() if one.key and one.tuned}
+        tuned = {one.key.kernel: one.tuned for one in outcomes if one.key and one.tuned}
         with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, rules) as store:
             choices += filter(None, (choose(program, tuned, store) for program in programs))
     for choice in choices:
@@ -262,13 +271,13 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     if flags.as_json:
         kernels = [
             {"names": job.names, "failed": outcome.failed or None, "about": outcome.line, "tuned": outcome.tuned}
-            for job, outcome in told.values()
+            for job, outcome in told
         ]
         print_json({"target": machine, "kernels": kernels, "programs": choices})
     else:
         lines = [f"{choice.name}: {choice.line}" for choice in choices if choice.right]
         write_lines(*lines, f"{machine}: {summary(outcomes)}")
-    if failed := [_named(job) for job, outcome in told.values() if outcome.failed]:
+    if failed := [_named(job) for job, outcome in told if outcome.failed]:
         raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
     if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
         what = f"{len(wrong)} of {len(programs)} programs are wrong in every way of computing them"
@@ -276,7 +285,7 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOutcome]], rules: RuleSet) -> bool:
+def _carried_out(flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], rules: RuleSet) -> bool:
     """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it."""
     where: Where = "ray" if flags.executor == "ray" else "processes"
     with bars() as show, ended_by_signals():
@@ -289,7 +298,8 @@ def _carried_out(flags: Flags, jobs: list[Job], told: dict[str, tuple[Job, JobOu
         show("tuning", 0, len(jobs))
         try:
             for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, observe):
-                told[job.kernel], candidates = (job, outcome), Candidates(flags.verbose)
+                told.append((job, outcome))
+                candidates = Candidates(flags.verbose)
                 if not flags.no_db and job.db is None and outcome.key is not None:
                     with SqliteStore(flags.db, rules) as store:
                         if outcome.attempts:

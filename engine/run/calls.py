@@ -504,8 +504,8 @@ def octaves(size: Dim | Size, target: Target) -> list[Dim]:
 def _between(size: Dim | Size, ends: Sequence[int]) -> Iterator[Dim]:
     """Yield the parts of a range that end at `ends`."""
     within = [end for end in ends if size.low <= end < size.high]
-    for low, high in zip((size.low, *(end + 1 for end in within)), (*within, size.high), strict=True):
-        yield from _part(size, low, high)
+    for before, end in itertools.pairwise((size.low - 1, *within, size.high)):
+        yield from _part(size, before + 1, end)
 
 
 def _part(size: Dim | Size, low: int, high: int) -> Iterator[Dim]:

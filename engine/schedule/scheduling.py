@@ -308,26 +308,14 @@ def untiled(program: Program) -> bool:
     return not all(contents(kernel) & Tile.mark for kernel in program)
 
 
-def replay(scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None = None) -> Program:
-    """Return a kernel of Loop IR as kernels of Tile IR, scheduled as recorded.
-
-    shaped: as of `run_pipeline`. Raises DplcError for a decision that is not legal any more.
-    """
-    program, done = _replayed(scheduler, kernel, schedule, shaped, False)
-    if done < len(schedule):
-        step = schedule[done].step
-        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{step}`, which does not run")
-    return program
-
-
-def _replayed(
-    scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None, other_sizes: bool
+def replay(
+    scheduler: Scheduler, kernel: Kernel, schedule: Schedule, shaped: Shaped | None = None, other_sizes: bool = False
 ) -> tuple[Program, int]:
     """Return a kernel of Loop IR as kernels of Tile IR, and how many of the recorded firings were carried out.
 
     Each pass has the recorded firings, once the kernel has its Tile. A firing that is not legal is an error; at sizes
     other than those that the schedule was found for, another site will do, and then the default for the rest of the
-    pass.
+    pass. shaped: as of `run_pipeline`. Raises DplcError for a decision that is not legal any more.
     """
     numbers, engine, target = numbers_of((kernel,)), scheduler.tools.engine, scheduler.target
     done = 0
@@ -353,8 +341,11 @@ def _replayed(
                 return engine.fire(step, program, target, trace=scheduler.trace)
         return program
 
-    program = scheduler.passes("loop", (kernel,), shaped)
-    return scheduler.passes("tile", program, shaped, decide), done
+    program = scheduler.passes("tile", scheduler.passes("loop", (kernel,), shaped), shaped, decide)
+    if not other_sizes and done < len(schedule):
+        step = schedule[done].step
+        raise DplcError(f"the schedule of kernel `{kernel.name}` names pass `{step}`, which does not run")
+    return program, done
 
 
 def fired(step: PassStep, site: RuleSite, trace: Trace | None) -> Program:
@@ -415,7 +406,7 @@ class StoredSchedules:
         for entry in self.store.valid(entries, key):
             try:
                 with _attempt(scheduler, shaped) as own:
-                    program = replay(scheduler, kernel, entry.tuned.schedule, own)
+                    program, _ = replay(scheduler, kernel, entry.tuned.schedule, own)
                     if why := refusal(program, scheduler.target, math.inf):
                         raise DplcError(why)
             except DplcError as error:
@@ -443,7 +434,7 @@ class StoredSchedules:
         schedule, at = entry.tuned.schedule, f"at the nearest sizes ({sizes(entry)})"
         try:
             with _attempt(scheduler, shaped) as own:
-                program, kept = _replayed(scheduler, kernel, schedule, own, True)
+                program, kept = replay(scheduler, kernel, schedule, own, True)
                 known = key, f"{entry.key.kernel} {entry.tuned.basis} {entry.tuned.seconds}"
                 if known not in self._slower:
                     quiet = scheduler.untraced

@@ -19,9 +19,8 @@ from ...codegen.cuda import bound
 from ...codegen.kernel import CudaKernel
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.expr import Size
 from ...ir.program import Kernel
-from ...ir.sizes import Binding, hints, sizes_in
+from ...ir.sizes import Binding, hints
 from ...ir.substitute import with_sizes
 from ..kernels.sharing import key
 from ..rewrite.statements.compiled import Program
@@ -113,11 +112,6 @@ class ScheduleCandidate:
     @cached_property
     def cuda(self) -> tuple[CudaKernel, ...]:
         return cuda_of(self.kernels)
-
-    @property
-    def sizes(self) -> dict[str, Size]:
-        """Sizes that are known at a call, by name."""
-        return sizes_in(self.loops)
 
     def at(self, sizes: Binding) -> Launched:
         """Return the candidate where its sizes are these numbers. Raises DplcError as `kernels` does."""
@@ -240,9 +234,10 @@ class Space:
         near = wanted.get(spot.open.name, self.plain(spot.default))
         return sorted(spot.open.values, key=lambda value: self.distance(self.plain(value), near))
 
-    def token(self, spot: RuleSite) -> Fire:
-        """Return a spot as a token, with the values that are chosen."""
-        return self.fire_of(Decision("", spot.rule, spot.where, spot.parameters))
+    def filled(self, spot: RuleSite, order: Callable[[RuleSite], Iterable[Any]]) -> Token:
+        """Return a spot as a token, with the first legal values in an order; DEFAULT if a guard refuses all of them."""
+        found = spot.filled(order)
+        return DEFAULT if found is None else self.fire_of(Decision("", found.rule, found.where, found.parameters))
 
     def fire_of(self, made: Decision) -> Fire:
         """Return a decision as a token."""

@@ -16,7 +16,7 @@ import math
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, dataclass_transform
@@ -296,10 +296,6 @@ class RuleDigests:
         names = (CANONICAL, TILING, LOWERING, *sorted({decision.rule for decision in schedule}))
         return {name: known for name in names if (known := self.digest(name)) is not None}
 
-    def hold(self, used: Mapping[str, str]) -> bool:
-        """Return whether the rules that an entry depends on are unchanged."""
-        return all(self.digest(name) == known for name, known in used.items())
-
     @functools.cache  # noqa: B019 - as long-lived as the rules
     def digest(self, name: str) -> str | None:
         """Return the digest of a rule, of CANONICAL, TILING, LOWERING or FUSING; None for a rule that is not there."""
@@ -488,8 +484,9 @@ class SqliteStore:
         """
         if self.digests is None or entry.key.rules == rules or not entry.used_rules:
             return entry.key.rules == rules
-        offered = self.digests.offered(entry.key.family == PROGRAM)
-        return offered <= set(entry.own_rules) and self.digests.hold(entry.used_rules)
+        if not self.digests.offered(entry.key.family == PROGRAM) <= set(entry.own_rules):
+            return False
+        return all(self.digests.digest(name) == known for name, known in entry.used_rules.items())
 
     def select(self, **columns: str) -> list[Entry]:
         """Return the entries that have these values in columns, none if the store cannot be read."""

@@ -21,7 +21,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -34,7 +33,7 @@ from ..capture.capture import capture_text
 from ..compiler import compiler_with
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
-from .evaluators import Build, Measure, Measured, TuningSubject, WorkerProcess, cubin, subject_of
+from .evaluators import Build, Measure, TuningSubject, WorkerProcess, cubin, subject_of
 
 THREADS = 256
 UNROLLED = 64  # multiply-adds of an iteration
@@ -121,13 +120,11 @@ class Micro:
     subject: TuningSubject
 
 
-def micro_kernels(name: str, target: Target, sizes: Sizes) -> tuple[Micro, Micro]:
-    """Return the two programs for one constant of FITTED. target: with the preceding constants fitted."""
-    return _micro_kernel(name, target, sizes, 1), _micro_kernel(name, target, sizes, 2)
+def micro_kernel(name: str, target: Target, sizes: Sizes, times: int) -> Micro:
+    """Return the program for one constant of FITTED that does so many times its work.
 
-
-def _micro_kernel(name: str, target: Target, sizes: Sizes, times: int) -> Micro:
-    """Return the program for one constant that does so many times its work."""
+    target: with the preceding constants fitted.
+    """
     blocks = target.multiprocessors * (target.threads // THREADS)
     lanes = blocks * THREADS
     if name == "dram_share":  # work: seconds at the published bandwidth
@@ -175,8 +172,8 @@ def _repeated(micro: Micro, count: int) -> Micro:
 
 def calibrate(
     target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None
-) -> tuple[Target, str]:
-    """Measure the constants of a target. Return the target with them, and the name of the GPU.
+) -> Target:
+    """Measure the constants of a target. Return the target with them and with the name of the GPU.
 
     folder: an empty one, for the process. Raises DeviceError if measuring is impossible, or if the times are
     implausible.
@@ -184,31 +181,25 @@ def calibrate(
     process.start()
     asked, fitted, gpu = sizes or sizes_for(target), target, ""
     for name in FITTED:
-        one, two = micro_kernels(name, fitted, asked)
-        answers = [_run(micro, target, process, folder, build) for micro in (one, two)]
-        gpu, (first, second) = answers[0].details["gpu"], (statistics.median(answer.seconds) for answer in answers)
+        one, two = (micro_kernel(name, fitted, asked, times) for times in (1, 2))
+        (first, gpu), (second, _) = (_run(micro, target, process, folder, build) for micro in (one, two))
         if second <= first:
             raise DeviceError(f"twice the work for {name} took no longer: {first:.3g} and {second:.3g} s")
         rate = (two.work - one.work) / (second - first)
-        fitted = _with(fitted, name, 1 / rate if name == "launch_seconds" else rate)
-    return replace(fitted, name=gpu), gpu
+        fitted = replace(fitted, **{name: 1 / rate if name == "launch_seconds" else rate})  # type: ignore[arg-type]
+    return replace(fitted, name=gpu)
 
 
-def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, build: Build) -> Measured:
+def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, build: Build) -> tuple[float, str]:
+    """Return the seconds of a program, and the name of the GPU."""
     program, name = micro.program, micro.program.kernels[0].name
     arrays = str(folder / f"{name}-{len(program.kernels)}")
     micro.subject.save(arrays)
     images = {kernel.name: build(kernel, target.arch) for kernel in program.distinct_kernels()}
-    answer = process.ask(Measure(program, images, arrays, WARM_UP, RUNS, SECONDS), LIMIT)
-    if not isinstance(answer, Measured) or answer.status != "ok":
-        raise DeviceError(f"the micro kernel `{name}` was not measured: {answer.detail}")
-    return answer
-
-
-def _with(target: Target, name: str, value: float) -> Target:
-    """Return a target with another value of a constant."""
-    changed: Any = {name: value}
-    return replace(target, **changed)
+    score = process.ask(Measure(program, images, arrays, WARM_UP, RUNS, SECONDS), LIMIT)
+    if score.seconds is None:
+        raise DeviceError(f"the micro kernel `{name}` was not measured: {score.detail}")
+    return score.seconds, score.details["gpu"]
 
 
 def device_file(
@@ -256,14 +247,6 @@ class FitPoint:
         return MeasuredVariant(self.shape, self.seconds, predicted)
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Fitted target, and the accuracy of the model. rows: (points, constants, agreement) for a table."""
-
-    target: Target
-    rows: tuple[tuple[str, str, Agreement], ...]
-
-
 def fit_points(results: PackResults) -> list[FitPoint]:
     """Return the right measurements, each program once. Raises DplcError if they are too few for a fit."""
     found = [
@@ -277,12 +260,15 @@ def fit_points(results: PackResults) -> list[FitPoint]:
     return found
 
 
-def fit(points: Sequence[FitPoint], base: Target) -> Fit:
-    """Fit CONSTANTS to all points, and to each half of the shapes, to see how well that predicts the other half."""
+def fit(points: Sequence[FitPoint], base: Target) -> tuple[Target, list[tuple[str, str, Agreement]]]:
+    """Fit CONSTANTS to all points, and to each half of the shapes, to see how well that predicts the other half.
+
+    Returns the fitted target, and the accuracy of the model as (points, constants, agreement) for a table.
+    """
     shapes = sorted({point.shape for point in points})
     even = set(shapes[::2])
     halves = [p for p in points if p.shape in even], [p for p in points if p.shape not in even]
-    rows: list[tuple[str, str, Sequence[FitPoint], Target]] = [("all", "published", points, base)]
+    rows = [("all", "published", points, base)]
     for own, other, name in ((*halves, "one half"), (*halves[::-1], "the other")):
         if own and other:
             moved = fitted(own, base)
@@ -291,10 +277,9 @@ def fit(points: Sequence[FitPoint], base: Target) -> Fit:
             rows.append(("the rest", f"fitted to {name}", other, moved))
     whole = fitted(points, base)
     rows.append(("all", "fitted to all", points, whole))
-    return Fit(
-        whole,
-        tuple((name, constants, agreement(p.variant(target) for p in some)) for name, constants, some, target in rows),
-    )
+    return whole, [
+        (name, constants, agreement(point.variant(target) for point in some)) for name, constants, some, target in rows
+    ]
 
 
 def fitted(points: Sequence[FitPoint], base: Target) -> Target:
@@ -321,4 +306,4 @@ def _moved(target: Target, base: Target, name: str, factor: float) -> Target | N
     value, published = getattr(target, name) * factor, getattr(base, name)
     if not 1 / FURTHEST <= value / published <= FURTHEST or (name in SHARES and value > 1):
         return None
-    return _with(target, name, value)
+    return replace(target, **{name: value})

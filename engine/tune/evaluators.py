@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -40,7 +41,7 @@ from ...ir.interp.loop import run
 from ...ir.loop import For
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Param, delivered, supplied
-from ...ir.sizes import telling
+from ...ir.sizes import sizes_in, telling
 from ...ir.verify.kernel import problems
 from ..bench.cases import (
     BLOCKS,
@@ -177,7 +178,7 @@ def verdict(candidate: ScheduleCandidate) -> Verdict:
         for broken in problems(kernel):
             return Verdict("verifier of Kernel IR", f"its schedule is not well formed: {broken}")
     places: dict[str, list[str]] = {}  # {compared part: the sizes at which it was compared}
-    for binding in telling(candidate.sizes):
+    for binding in telling(sizes_in(candidate.loops)):
         where = ", ".join(f"{name}={number}" for name, number in binding.items())
         found = _verdict(candidate.at(binding))
         if not found.right:
@@ -284,18 +285,10 @@ class AssemblingEvaluator:
 Details = dict[str, Any]
 
 
-def evidence(candidate: ScheduleCandidate, emulate: bool = True) -> Details:
-    """Return figures of a candidate in addition to its score.
-
-    emulate: count accesses, which builds and runs two blocks of each kernel. Raises DplcError if a tool rejects a
-    kernel.
-    """
-    details: Details = {}
-    if assembler():
-        details |= of_assembler([assembled(text, candidate.target.arch) for text in candidate.cuda])
-    if emulate:
-        details |= of_emulator(candidate)
-    return details
+def evidence(candidate: ScheduleCandidate) -> Details:
+    """Return figures of a candidate in addition to its score. Raises DplcError if a tool rejects a kernel."""
+    found = [assembled(text, candidate.target.arch) for text in candidate.cuda] if assembler() else []
+    return {**(of_assembler(found) if found else {}), **of_emulator(candidate)}
 
 
 def of_assembler(found: list[Assembled]) -> Details:
@@ -357,22 +350,6 @@ class Measure(FrozenRecord):
     seconds: float = SECONDS
 
 
-class Measured(FrozenRecord, kw_only=True):
-    """Answer to a request.
-
-    failed: the driver rejected it or an access faulted; wrong: a wrong result, which is not timed.
-
-    seconds: of every run; details: of the score (see above), as far as this process knows them. over: this process
-    cannot continue.
-    """
-
-    status: Literal["ok", "wrong", "failed"]
-    detail: str = ""
-    seconds: list[float] = []
-    details: dict[str, Any] = {}
-    over: bool = False
-
-
 def measuring(target: Target) -> Measuring | None:
     """Return an evaluator for the GPU of this machine, or None if there is none or it differs from the target."""
     if not torch.cuda.is_available():
@@ -402,9 +379,12 @@ class Worker:
         self.expected: Expected = {}
         self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})  # when they were read; MHz and degrees
 
-    def measure(self, request: Measure) -> Measured:
-        """Return the answer to a request. Raises only for defects of dplc."""
-        about = {"gpu": self.driver.name}
+    def measure(self, request: Measure) -> tuple[Score, bool]:
+        """Return the score of a request, and whether this process cannot continue. Raises only for defects of dplc.
+
+        The details of the score (see above) are those that this process knows. The status is `failed` if the driver
+        rejected the program or an access faulted, and `wrong` for a wrong result, which is not timed.
+        """
         try:
             if self.arrays != request.arrays:  # they stay on the device for the next candidates
                 tensors, self.expected = torch.load(request.arrays, weights_only=True)
@@ -414,16 +394,16 @@ class Worker:
                 self.driver, self.timer.stream, request.program, self.inputs,
                 lambda kernel: self.driver.load(kernel, request.images[kernel.name]), self.memory,
             )  # fmt: skip
-            answer = self._measured(request, bound)
+            score = self._measured(request, bound)
             for one in {one.kernel.name: one for one in bound.kernels}.values():
                 self.driver.unload(one)
-        except DriverError as error:  # an access that faulted takes the whole context with it
-            return Measured(status="failed", detail=f"the driver says: {error.what}", details=about, over=True)
         except DplcError as error:
-            return Measured(status="failed", detail=error.what, details=about)
-        return answer
+            over = isinstance(error, DriverError)  # an access that faulted takes the whole context with it
+            what = f"the driver says: {error.what}" if over else error.what
+            return Score(None, "measured", "failed", what, {"gpu": self.driver.name}), over
+        return score, False
 
-    def _measured(self, request: Measure, bound: BoundProgram) -> Measured:
+    def _measured(self, request: Measure, bound: BoundProgram) -> Score:
         bound.poison()
         with gpu_alone():
             self.driver.synchronize()
@@ -443,7 +423,7 @@ class Worker:
             "spills": [one.local_bytes for one in bound.kernels],
         }  # fmt: skip
         if wrong:
-            return Measured(status="wrong", detail=wrong[0], details=known)
+            return Score(None, "measured", "wrong", wrong[0], known)
         try:
             run, launched = bound.graph(), "CUDA graph"
         except DriverError:
@@ -456,11 +436,14 @@ class Worker:
             warm = self.timer.warm(run, WARM_RUNS)
         if time.monotonic() - self.clocks[0] >= CLOCK_SECONDS:
             self.clocks = time.monotonic(), gpu_speeds() if self.memory == "cuda" else {}
+        low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
         known |= {
             "warm_us": warm * 1e6, "launched": launched, "clocks": self.clocks[1],
             "l2": f"cold: {self.timer.bytes} bytes of other data written before every run",
+            "runs": len(seconds), "low_us": low * 1e6, "high_us": high * 1e6,
         }  # fmt: skip
-        return Measured(status="ok", seconds=seconds, details=known)
+        told = f"median of {len(seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
+        return Score(middle, "measured", "ok", told, known)
 
 
 @contextlib.contextmanager
@@ -482,9 +465,9 @@ def serve(pipe: Connection, memory: str) -> None:
         return
     pipe.send("")
     while True:
-        answer = worker.measure(pipe.recv())
-        pipe.send(answer)
-        if answer.over:
+        score, over = worker.measure(pipe.recv())
+        pipe.send((score, over))
+        if over:
             os._exit(1)  # no destructor may touch the broken context
 
 
@@ -513,20 +496,20 @@ class WorkerProcess:
         self._pipe: Connection
         self._printed = tempfile.NamedTemporaryFile(prefix="dplc-worker-")  # noqa: SIM115 - it lives as long as this
 
-    def ask(self, request: Measure, limit: float) -> Measured | Score:
-        """Return the answer, or the score of a candidate without one. Raises DeviceError if no process can start."""
+    def ask(self, request: Measure, limit: float) -> Score:
+        """Return the score, without details if the process gives no answer. Raises DeviceError if none can start."""
         self.start()
         try:
             self._pipe.send(request)
             if not self._pipe.poll(limit):
                 self.kill()
                 return Score(None, "measured", "timeout", f"no result after {limit:g} seconds: killed")
-            answer: Measured = self._pipe.recv()
+            score, over = self._pipe.recv()
         except (OSError, EOFError):
             return Score(None, "measured", "failed", f"the process that ran it {self._end()}")
-        if answer.over:
+        if over:
             self._end()
-        return answer
+        return score  # type: ignore[no-any-return]
 
     def start(self) -> None:
         """Start the process unless it runs. Raises DeviceError with its reason if it cannot measure."""
@@ -614,14 +597,11 @@ class Measuring(contextlib.ExitStack):
             checked, arrays = self._saved[made.loops]
             bare = tuple(replace(text, text="", comment="") for text in made.cuda)
             request = Measure(launches(made._replace(cuda=bare)), images, arrays, runs=self.runs)
-            answer = self.process.ask(request, self.limit)
-        if not isinstance(answer, Measured):
-            return answer
-        details = {**answer.details, "compared": checked, "assembler": assembler()}
-        if answer.status != "ok":
-            return Score(None, self.basis, answer.status, answer.detail, details)
-        low, middle, high = statistics.quantiles(answer.seconds, n=4, method="inclusive")
-        counted = [features(instruction_counts(k, n)) for k, n in zip(made.kernels, details["registers"], strict=True)]
-        details |= {"runs": len(answer.seconds), "low_us": low * 1e6, "high_us": high * 1e6, "launches": counted}
-        told = f"median of {len(answer.seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
-        return Score(middle, self.basis, "ok", told, details)
+            score = self.process.ask(request, self.limit)
+        if not score.details:
+            return score
+        details = {**score.details, "compared": checked, "assembler": assembler()}
+        if score.status == "ok":
+            pairs = zip(made.kernels, details["registers"], strict=True)
+            details["launches"] = [features(instruction_counts(kernel, count)) for kernel, count in pairs]
+        return msgspec.structs.replace(score, details=details)

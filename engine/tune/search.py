@@ -60,8 +60,8 @@ def reward(score: Score, default: float | None) -> float:
     """Return ln(default / candidate), clipped and scaled to 0..1. A candidate as fast as the default gets 0.5."""
     if score.seconds is None:
         return 0.0
-    gain = 0.0 if default is None else math.log(default / score.seconds)
-    return (min(max(gain, WORST), BEST) - WORST) / (BEST - WORST)
+    faster = math.log(gain(default, score.seconds))
+    return (min(max(faster, WORST), BEST) - WORST) / (BEST - WORST)
 
 
 class Search(ABC):
@@ -118,14 +118,7 @@ def random_fill(space: Space, spot: RuleSite, dice: random.Random) -> Token:
         dice.shuffle(values)
         return values
 
-    filled = spot.filled(shuffled)
-    return DEFAULT if filled is None else space.token(filled)
-
-
-def default_fill(space: Space, spot: RuleSite) -> Fire | None:
-    """Fill the open parameters with the rule's defaults, or the nearest legal values."""
-    found = spot.filled(space.ordered)
-    return None if found is None else space.token(found)
+    return space.filled(spot, shuffled)
 
 
 def random_token(space: Space, state: State, dice: random.Random) -> Token:
@@ -147,8 +140,7 @@ def neighbour(space: Space, state: State, token: Token, dice: random.Random) -> 
     option = dice.choice(others) if others else token
     if not isinstance(option, RuleSite):
         return option
-    fill = default_fill(space, option) if dice.random() < 0.5 else random_fill(space, option, dice)
-    return fill or DEFAULT
+    return space.filled(option, space.ordered) if dice.random() < 0.5 else random_fill(space, option, dice)
 
 
 def _changed(space: Space, fire: Fire, domains: Domains, dice: random.Random) -> Fire:
@@ -278,7 +270,7 @@ class TreeSearch(Search):
                 return random_fill(space, found, self.dice)
             else:
                 found = found.first(values)
-        return DEFAULT if found is None else space.token(found)
+        return DEFAULT if found is None else space.filled(found, space.ordered)
 
     # ---- the tree
     def _level(self, named: Mapping[Key, T]) -> T:
@@ -680,8 +672,9 @@ class SearchLog:
     def __init__(self) -> None:
         self.root = SharedPrefix()
         self.kernels: dict[Program, tuple[float | None, int]] = {}
-        self.effects: dict[tuple[str, str, str, str], dict[str, CandidateTimes]]
-        self.effects = defaultdict(lambda: defaultdict(CandidateTimes))
+        self.effects = defaultdict[tuple[str, str, str, str], dict[str, CandidateTimes]](
+            lambda: defaultdict(CandidateTimes)
+        )
         self._nodes = 0
 
     def observe(self, run: SearchRun, tried: Tried) -> None:
@@ -716,10 +709,13 @@ class SearchLog:
 
 def show(token: Token) -> str:
     """Return a decision as text."""
-    if not isinstance(token, Fire):
-        return token
-    values = ", ".join(f"{name}={plain_text(value)}" for name, value in token.values)
-    return f"{token.rule}({values})" if values else token.rule
+    return firing_text(token.rule, token.values) if isinstance(token, Fire) else token
+
+
+def firing_text(rule: str, values: Iterable[tuple[str, Any]]) -> str:
+    """Return a rule with the values of its parameters as text."""
+    shown = ", ".join(f"{name}={plain_text(value)}" for name, value in values)
+    return f"{rule}({shown})" if shown else rule
 
 
 def plain_text(value: Any) -> str:

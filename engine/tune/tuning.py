@@ -23,7 +23,6 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
-from ...ir.text.programs import print_program, read_program
 from ..api import Compiled
 from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, work_of
 from ..bench.records import geomean
@@ -255,7 +254,7 @@ def _seconds(kernels: Iterable[TuningOutcome]) -> float | None:
 def winners(schedules: Mapping[str, Schedule]) -> Schedules:
     """Return the best schedules of a search, as a compiler looks them up. schedules: by the keys of kernels."""
     return lambda kernel, scheduler, shaped: (
-        replay(scheduler, kernel, schedules[key(kernel)], shaped), Origin(kernel.name, "store", "")
+        replay(scheduler, kernel, schedules[key(kernel)], shaped)[0], Origin(kernel.name, "store", "")
     )  # fmt: skip
 
 
@@ -317,12 +316,12 @@ Where = Literal["processes", "ray"]
 
 @dataclass(frozen=True)
 class Job:
-    """One kernel to tune. kernel: its Loop IR as text; names: of the cases that need it, `case:kernel`.
+    """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
     db: the store that the job writes to, or None if it runs on another machine and its outcome brings everything back.
     """
 
-    kernel: str
+    kernel: Kernel
     names: tuple[str, ...]
     compiler: Compiler
     options: SearchOptions
@@ -418,17 +417,17 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
     yield from (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
 
 
-def distinct(programs: Iterable[TuningProgram], base: Job) -> list[Job]:
-    """Return a job for each distinct kernel, in order. base: the fields that all jobs share."""
+def distinct(
+    programs: Iterable[TuningProgram], compiler: Compiler, options: SearchOptions, db: Path | None = None
+) -> list[Job]:
+    """Return a job for each distinct kernel, in order. compiler, options, db: of every job."""
     first: dict[str, Kernel] = {}
     names: dict[str, dict[str, None]] = {}  # in order; several ways of a program may launch a kernel
     for program in programs:
         for kernel in itertools.chain(*program.ways.values()):
             first.setdefault(key(kernel), kernel)
             names.setdefault(key(kernel), {})[f"{program.name}:{kernel.name}"] = None
-    return [
-        replace(base, kernel=print_program((kernel,), "loop"), names=tuple(names[k])) for k, kernel in first.items()
-    ]
+    return [Job(kernel, tuple(names[one]), compiler, options, db) for one, kernel in first.items()]
 
 
 # ---- carrying them out
@@ -512,10 +511,10 @@ def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
             ray.shutdown()
 
 
-def summary(outcomes: Mapping[str, JobOutcome]) -> str:
+def summary(outcomes: Sequence[JobOutcome]) -> str:
     """Return one line about all jobs: how many, and how much faster than the default order, by basis."""
-    tuned = [one.tuned for one in outcomes.values() if one.tuned is not None]
-    failed = sum(bool(one.failed) for one in outcomes.values())
+    tuned = [one.tuned for one in outcomes if one.tuned is not None]
+    failed = sum(bool(one.failed) for one in outcomes)
     parts = [f"{len(outcomes)} kernels" + (f", {failed} failed" if failed else "")]
     for basis in ("measured", "predicted"):
         gains = [one.default_seconds / one.seconds for one in tuned if one.basis == basis]
@@ -530,14 +529,12 @@ def summary(outcomes: Mapping[str, JobOutcome]) -> str:
 def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
-    _, (kernel,) = read_program(job.kernel, "the kernel of a job", None)
-    assert isinstance(kernel, Kernel)
     kept = CollectingStore()
     store: TuningStore = kept if job.db is None else SqliteStore(job.db, tools.rules)
     try:
         with evaluator_for(machine, options) as evaluator:
-            outcome = tune_kernel(kernel, tools, machine, evaluator, options, store, observe)
-        key = outcome.run.key((kernel,))
+            outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
+        key = outcome.run.key((job.kernel,))
         tuned = store.get(key)
     finally:
         store.close()

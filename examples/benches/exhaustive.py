@@ -75,7 +75,7 @@ def tokens(space: Space, state: State) -> Iterator[Token]:
 
 def _filled(space: Space, spot: RuleSite) -> Iterator[Token]:
     if spot.open is None:
-        yield space.token(spot)
+        yield space.filled(spot, space.ordered)
         return
     for value in spot.open.values:
         made = spot.choose(value)

@@ -21,4 +21,4 @@ def tune_one(job: Job) -> JobOutcome:
     if fate == "dies":
         os._exit(9)
     time.sleep(float(options.get("seconds", 0.0)))
-    return JobOutcome(line=f"{os.getpid()} {job.kernel.splitlines()[1].split('(')[0]} {job.db}")
+    return JobOutcome(line=f"{os.getpid()} kernel {job.kernel.name} {job.db}")

@@ -21,16 +21,17 @@ from dplc.engine.store.store import digests_of
 from dplc.engine.tune.search import SearchOptions
 from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary
 from dplc.ir.diagnostic import UsageError
-from dplc.ir.text.programs import read_program
+from dplc.ir.program import Kernel
+from dplc.ir.text.programs import print_program, read_program
 
 HERE = str(Path(__file__).parent)
-BASE = Job("", (), compiler_with(H200), SearchOptions())
+COMPILER = compiler_with(H200)
 
 
 def jobs(count: int, **wishes: object) -> list[Job]:
-    text = "## level: loop\nkernel f{}(x: f32[4]) -> y: f32[4]:\n"
     options: Any = dict(wishes)
-    return [Job(text.format(n), (f"case{n}",), BASE.compiler, options, Path("here")) for n in range(count)]
+    kernels = [Kernel(f"f{n}", (), (), ()) for n in range(count)]
+    return [Job(kernel, (f"case{n}",), COMPILER, options, Path("here")) for n, kernel in enumerate(kernels)]
 
 
 @pytest.fixture
@@ -64,15 +65,17 @@ def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
     """Two matmuls of one structure at every point; and a point that is there twice under another name."""
     text = "(lambda x, w, v: (torch.relu(x @ w), torch.relu((x + 1) @ v)))(torch.randn(M, 32), *(torch.randn(32, N) for _ in '12'))"
     programs = list(of_grid(text, ["M=4,8", "N=16"], compiler_with(H200)))
-    found = distinct(programs, BASE)
-    assert all(job.compiler is BASE.compiler for job in found)
+    found = distinct(programs, COMPILER, SearchOptions())
+    assert all(job.compiler is COMPILER for job in found)
     assert len({job.kernel for job in found}) == len(found)
     for job in found:
-        level, _ = read_program(job.kernel)
-        assert level == "loop"
+        level, _ = read_program(print_program((job.kernel,), "loop"))
+        assert level == "loop" and pickle.loads(pickle.dumps(job.kernel)) is job.kernel
     everything = [name for job in found for name in job.names]
     assert {name.split(":")[0] for name in everything} == {"M=4,N=16", "M=8,N=16"}
-    assert [job.kernel for job in distinct([*programs, *programs], BASE)] == [job.kernel for job in found]
+    assert [job.kernel for job in distinct([*programs, *programs], COMPILER, SearchOptions())] == [
+        job.kernel for job in found
+    ]
 
 
 def test_a_suite(tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_a_suite(tmp_path: Path) -> None:
         ' {"name": "c", "operation": "f", "sizes": {"n": 16}}]}'
     )
     suite: Suite = read_suite(path)
-    found = distinct(of_suite(suite, suite.cases, compiler_with(H200)), BASE)
+    found = distinct(of_suite(suite, suite.cases, COMPILER), COMPILER, SearchOptions())
     assert [[name.split(":")[0] for name in job.names] for job in found] == [["a", "b"], ["c"]]
 
 
@@ -128,9 +131,7 @@ def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_summary_keeps_measured_and_predicted_apart() -> None:
-    found = {
-        "a": JobOutcome(key(), tuned(1e-5)), "b": JobOutcome(key(), tuned(5e-6, "measured")), "c": JobOutcome(failed="no"),
-    }  # fmt: skip
+    found = [JobOutcome(key(), tuned(1e-5)), JobOutcome(key(), tuned(5e-6, "measured")), JobOutcome(failed="no")]
     said = "3 kernels, 1 failed; 1 measured: 4.00x of the default order; 1 predicted: 2.00x of the default order"
     assert summary(found) == said
 

@@ -15,7 +15,7 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import Scheduler, replay
 from dplc.engine.schedule.space import DEFAULT, SKIP, DecisionPoint, Fire, ScheduleCandidate, Space, State, Token
 from dplc.engine.store.store import Decision
-from dplc.engine.tune.search import default_fill, mutated, options, random_token
+from dplc.engine.tune.search import mutated, options, random_token
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
@@ -44,8 +44,8 @@ def test_random_schedules_are_replayed_exactly_whatever_the_names_are(text: str)
     assert key(other) == key(kernel) and other is not kernel
     for seed in range(6):
         candidate = walked(found, seed)
-        assert replay(Scheduler(toolchain(), MACHINE), kernel, candidate.schedule) == candidate.tile
-        renamed = replay(Scheduler(toolchain(), MACHINE), other, candidate.schedule)
+        assert replay(Scheduler(toolchain(), MACHINE), kernel, candidate.schedule)[0] == candidate.tile
+        renamed = replay(Scheduler(toolchain(), MACHINE), other, candidate.schedule)[0]
         assert [key(k) for k in renamed] == [key(k) for k in candidate.tile]
 
 
@@ -81,8 +81,8 @@ def test_siblings_are_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
     assert many > 100 and len(rewritten) == before
     state, _ = next(iter(found.states(walk.genome)))
     assert found.slot(state).step == "blockify_launch"
-    fire = default_fill(found, found.spots(state)[0])
-    assert fire is not None and found.after(state, fire).state.program != state.program
+    fire = found.filled(found.spots(state)[0], found.ordered)
+    assert isinstance(fire, Fire) and found.after(state, fire).state.program != state.program
     before = len(rewritten)
     other = Fire(fire.rule, fire.where, (("BM", 16), ("BN", 16)))
     found.after(state, other)
@@ -103,8 +103,8 @@ def test_options_begin_with_what_the_default_does() -> None:
     found = space(MATMUL)
     for state, _ in found.states(found.default().genome):
         first = options(found, state)[0]
-        token = first if isinstance(first, str) else default_fill(found, first)
-        assert token is not None
+        token = first if isinstance(first, str) else found.filled(first, found.ordered)
+        assert token == first or isinstance(token, Fire)
         assert found.after(state, token).state.program == found.after(state, DEFAULT).state.program
 
 
@@ -148,13 +148,13 @@ def test_tma_can_be_chosen_with_what_it_opens() -> None:
         if slot.step == "pipeline_predicated":
             return SKIP
         if slot.step in ("tma_copy", "split_inner_for_swizzle") and space.spots(state):
-            return default_fill(space, space.spots(state)[0]) or DEFAULT
+            return space.filled(space.spots(state)[0], space.ordered)
         return DEFAULT
 
     made = found.walk(by_tma)
     rules = [decision.rule for decision in made.schedule]
     assert {"tma_copy", "pipeline_k_outer"} <= set(rules) and "split_inner_for_swizzle" in rules
     assert "async_copy" not in rules and "copy_box_2d" in made.cuda[0].text
-    assert replay(Scheduler(toolchain(), MACHINE), kernels(BOXED)[0], made.schedule) == made.tile
+    assert replay(Scheduler(toolchain(), MACHINE), kernels(BOXED)[0], made.schedule)[0] == made.tile
     predicted = predict(instruction_counts(made.kernels[0]), MACHINE).seconds
     assert predicted < 1.5 * predict(instruction_counts(found.default().kernels[0]), MACHINE).seconds

@@ -122,16 +122,16 @@ def test_the_tree_that_is_shown_ends_somewhere() -> None:
     """Two children at every place, the right one with nothing below: so many levels and no more."""
 
     def grown(levels: int) -> SharedPrefix:
-        node = SharedPrefix(f"level: {levels}", CandidateTimes(levels + 1, 1.0))
+        node = SharedPrefix(levels + 1, 1.0, label=f"level: {levels}")
         if levels:
-            node.children = {"left": grown(levels - 1), "right": SharedPrefix("end", CandidateTimes(1, 2.0))}
+            node.children = {"left": grown(levels - 1), "right": SharedPrefix(1, 2.0, label="end")}
         return node
 
     def depth(node: dict[str, Any]) -> int:
         return 1 + max(map(depth, node["below"])) if node["below"] else 0
 
     assert depth(grown(40).record(1.0)) == DEEPEST and depth(grown(5).record(1.0)) == 5
-    wide = SharedPrefix(children={n: SharedPrefix(str(n), CandidateTimes(1, 1.0)) for n in range(40)})
+    wide = SharedPrefix(children={n: SharedPrefix(1, 1.0, label=str(n)) for n in range(40)})
     assert len(wide.record(1.0)["below"]) == WIDEST
 
 
