@@ -398,8 +398,7 @@ def run_eager(captured: Capture, tensors: Tensors) -> list[Any]:
 
 def _at_sizes_of(graph: TorchGraph, tensors: Tensors) -> TorchGraph:
     """Return a captured program with the sizes of its inputs."""
-    bound: TorchGraph = with_sizes(graph, sizes_of_call(places_of_sizes(graph.ins), tensors))
-    return bound
+    return with_sizes(graph, sizes_of_call(places_of_sizes(graph.ins), tensors))  # type: ignore[no-any-return]
 
 
 # ---- Dispatch of one program over several ranges: compiles for parts of the range of a size, and the table of calls.
@@ -698,8 +697,8 @@ def with_aliases(compilation: Compilation, wanted: Iterable[str]) -> Compilation
     wanted: the name of an input for every output, in order.
     """
     plan = compilation.plan
-    pairs = ((output.name, source) for output, source in zip(plan.outputs, wanted, strict=True))
-    aliases = {output: source for output, source in pairs if refusal(plan, output, source) is None}
+    names = [output.name for output in plan.outputs]
+    aliases = {name: one for name, one in zip(names, wanted, strict=True) if refusal(plan, name, one) is None}
     return replace(compilation, program=replace(compilation.program, aliases=aliases))
 
 

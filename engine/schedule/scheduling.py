@@ -18,7 +18,7 @@ from ...codegen.materialise import materialise
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size, Var
-from ...ir.facts.layout import thread_count
+from ...ir.facts.layout import params, thread_count
 from ...ir.node import Node, contents
 from ...ir.program import Kernel
 from ...ir.sizes import AT_HINTS, Binding
@@ -151,7 +151,7 @@ class Scheduler:
 
 def names_of_all(kernels: Program) -> set[str]:
     """Return the names of kernels and of their buffers."""
-    return {name for kernel in kernels for name in (kernel.name, *(p.name for p in (*kernel.ins, *kernel.outs)))}
+    return {name for kernel in kernels for name in (kernel.name, *params(kernel))}
 
 
 def placed(made: Program, before: Program, taken: set[str]) -> Program:
@@ -184,8 +184,8 @@ def predictions(
 
     registers: of a thread of each, where they are known.
     """
-    known, plain = registers or [None] * len(kernels), with_hints(kernels)
-    return tuple(predict(instruction_counts(kernel, n), target) for kernel, n in zip(plain, known, strict=True))
+    pairs = zip_longest(with_hints(kernels), registers or ())
+    return tuple(predict(instruction_counts(kernel, count), target) for kernel, count in pairs)
 
 
 def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None] | None = None) -> float:
@@ -261,7 +261,7 @@ Numbers = Mapping[str, str]  # {parameter of a kernel: `#n`}
 
 def numbers_of(program: Iterable[Kernel]) -> dict[str, str]:
     """Return {parameter: its number}, the written form of parameters that is independent of their names."""
-    names = dict.fromkeys(param.name for kernel in program for param in (*kernel.ins, *kernel.outs))
+    names = dict.fromkeys(name for kernel in program for name in params(kernel))
     return {name: f"#{number}" for number, name in enumerate(names)}
 
 

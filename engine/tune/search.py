@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
@@ -45,19 +45,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tried:
-    """Evaluated candidate. reward: 0 (cannot be launched, or much slower than the default) to 1.
-
-    parts: the schedules of the kernels, the number of launches and the score of each.
-    """
+    """Evaluated candidate. parts: the schedules of the kernels, the number of launches and the score of each."""
 
     candidate: ProgramCandidate
     score: Score
-    reward: float = 0.0
     parts: tuple[tuple[ScheduleCandidate, int, Score], ...] = ()
 
 
 def reward(score: Score, default: float | None) -> float:
-    """Return ln(default / candidate), clipped and scaled to 0..1. A candidate as fast as the default gets 0.5."""
+    """Return ln(default / candidate), clipped and scaled to 0..1. A candidate as fast as the default gets 0.5.
+
+    One that cannot be launched gets 0.
+    """
     if score.seconds is None:
         return 0.0
     faster = math.log(gain(default, score.seconds))
@@ -81,9 +80,8 @@ class Search(ABC):
     def propose(self) -> ProgramCandidate | None:
         """Return the next candidate, or None if none is left. Candidates are observed in this order."""
 
-    def observe(self, tried: Tried) -> None:
-        """Record a score. A candidate of equal reward replaces the best one, so that the search crosses plateaus."""
-        candidate, found = tried.candidate, tried.reward
+    def observe(self, candidate: ProgramCandidate, found: float) -> None:
+        """Record a reward. A candidate of equal reward replaces the best one, so that the search crosses plateaus."""
         if found >= self.best_reward:
             self.best_reward, self.best_way, self.incumbent = found, candidate.way, dict(candidate.genome)
         if found >= self.best_of.get(candidate.way, (0.0,))[0]:
@@ -194,10 +192,9 @@ class Hill(Search):
             if way not in self.best_of:
                 return decided(self.space, self.incumbent, way)
         way = self.best_way
-        if len(self.best_of) > 1:
-            near = [other for other, (found, _) in self.best_of.items() if 0 < found >= self.best_reward - NEAR]
-            if near and self.dice.random() < ELSEWHERE:
-                way = self.dice.choice(near)
+        near = [other for other, (found, _) in self.best_of.items() if 0 < found >= self.best_reward - NEAR]
+        if near and len(self.best_of) > 1 and self.dice.random() < ELSEWHERE:
+            way = self.dice.choice(near)
         return decided(self.space, mutated(self.best_of[way][1], self.dice), way)
 
 
@@ -223,11 +220,9 @@ class TreeSearch(Search):
     skip-or-rule-at-a-site, or one parameter. A decision with one option has no level.
     """
 
-    exploration: ClassVar[float] = 0.3
-    spread: ClassVar[float] = 0.02
-    chance: ClassVar[float] = 0.15  # probability that a rollout leaves the best schedule
-    _path: list[TreeNode]  # of the present walk
-    _inside: bool  # whether its decisions are still in the tree
+    exploration = 0.3
+    spread = 0.02
+    chance = 0.15  # probability that a rollout leaves the best schedule
 
     def __init__(self, space: ProgramSpace, dice: random.Random):
         super().__init__(space, dice)
@@ -238,7 +233,7 @@ class TreeSearch(Search):
     def propose(self) -> ProgramCandidate | None:
         if self.root.closed:
             return None
-        self._path, self._inside = [self.root], True
+        self._path, self._inside = [self.root], True  # of this walk, and whether its decisions are still in the tree
         candidate = self.space.walk(self._decide, self._level({way: way for way in range(len(self.space.ways))}))
         if self._inside:
             self._close()
@@ -317,12 +312,12 @@ class TreeSearch(Search):
             node.closed = True
 
     # ---- observe
-    def observe(self, tried: Tried) -> None:
-        super().observe(tried)
+    def observe(self, candidate: ProgramCandidate, found: float) -> None:
+        super().observe(candidate, found)
         for node in self.paths.popleft() if self.paths else ():
-            node.total += tried.reward
-            node.squares += tried.reward**2
-            node.best = max(node.best, tried.reward)
+            node.total += found
+            node.squares += found**2
+            node.best = max(node.best, found)
 
 
 # ---- Execution of one search: candidates are proposed, checked against the limits and scored, until the budget ends.
@@ -506,10 +501,10 @@ class SearchRun:
         parts = tuple((candidate, count, self.score(candidate)) for candidate, count in whole.parts)
         for _, _, score in parts:
             if score.seconds is None:
-                return Tried(whole, score, 0.0, parts)
+                return Tried(whole, score, parts)
         seconds = total((score.seconds, count) for _, count, score in parts)
         details = "; ".join(score.detail for _, _, score in parts)
-        return Tried(whole, Score(seconds, self.evaluator.basis, "ok", details), 0.0, parts)
+        return Tried(whole, Score(seconds, self.evaluator.basis, "ok", details), parts)
 
     def _hear(self, tried: Tried) -> None:
         self.tries += 1
@@ -535,8 +530,7 @@ class SearchRun:
                 self.curve.append((self.tries, self.programs, score.seconds))
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
         reference = self.default.seconds or (self.curve[0][2] if self.curve else None)
-        tried = replace(tried, reward=reward(score, reference))
-        self.search.observe(tried)
+        self.search.observe(tried.candidate, reward(score, reference))
         self._hand_on(REPORTED)
         if self.store is not None and self.options.check:
             self._keep_improvements(self.store)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -530,14 +530,11 @@ def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcom
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
     kept = CollectingStore()
-    store: TuningStore = kept if job.db is None else SqliteStore(job.db, tools.rules)
-    try:
-        with evaluator_for(machine, options) as evaluator:
-            outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
+    used: TuningStore = kept if job.db is None else SqliteStore(job.db, tools.rules)
+    with closing(used) as store, evaluator_for(machine, options) as evaluator:
+        outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
         tuned = store.get(key)
-    finally:
-        store.close()
     default, seconds, times = outcome.default_seconds, outcome.seconds, "nothing can be launched"
     if seconds is not None and default is not None:
         times = f"{default * 1e6:.4g} us by default, {seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"

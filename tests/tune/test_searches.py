@@ -11,10 +11,10 @@ import pytest
 
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.schedule.scheduling import refusal
-from dplc.engine.schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
+from dplc.engine.schedule.space import FusionVariant, ProgramCandidate, ProgramSpace, ScheduleCandidate, Space
 from dplc.engine.store.store import Basis, CollectingStore, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
-from dplc.engine.tune.search import SEARCHES, Budget, SearchOptions, SearchRun, Tried, random_token, reward
+from dplc.engine.tune.search import SEARCHES, Budget, Search, SearchOptions, SearchRun, Tried, random_token, reward
 from dplc.ir.diagnostic import DplcError
 from tests.tune.subjects import MACHINE, MATMUL, SHIPPED, SUM, alone, kernels, search, space
 
@@ -144,7 +144,7 @@ def test_rewards_lie_between_nothing_and_all() -> None:
 
 
 def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
-    small: tuple[Space, Known, SearchRun],
+    small: tuple[Space, Known, SearchRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, known, _ = small
     default = found.default().key
@@ -153,8 +153,14 @@ def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
         def __call__(self, candidate: ScheduleCandidate) -> Score:
             return Score(None, "predicted", "failed") if candidate.key == default else known(candidate)
 
-    rewards: list[float] = []
-    run = search(found, Without(), "hill", 0, Budget(tries=30), observe=lambda run, tried: rewards.append(tried.reward))
+    rewards, observe = list[float](), Search.observe
+
+    def heard(self: Search, candidate: ProgramCandidate, reward: float) -> None:
+        rewards.append(reward)
+        observe(self, candidate, reward)
+
+    monkeypatch.setattr(Search, "observe", heard)
+    run = search(found, Without(), "hill", 0, Budget(tries=30))
     assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
     assert run.best is not None and run.best[0] < run.curve[0][2]
 
@@ -236,7 +242,7 @@ def test_what_is_found_for_a_kernel_is_known_in_every_way() -> None:
     first = random.Random(0)
     tuned = found.walk(lambda inner, state, slot: random_token(inner, state, first), 0)
     hill = SEARCHES["hill"](found, random.Random(0))
-    hill.observe(Tried(tuned, Score(1e-6, "predicted"), 0.9))
+    hill.observe(tuned, 0.9)
     proposal = hill.propose()
     assert proposal is not None and proposal.way == 1
     (_, (again, _)) = proposal.parts

@@ -12,8 +12,7 @@ import pytest
 from dplc.engine.bench.records import geomean
 from dplc.engine.cost.predict import MeasuredVariant, agreement
 from dplc.engine.schedule.space import DEFAULT, Space
-from dplc.engine.store.store import Score
-from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, SharedPrefix, TreeNode, TreeSearch, Tried
+from dplc.engine.tune.search import DEEPEST, WIDEST, CandidateTimes, SharedPrefix, TreeNode, TreeSearch
 from tests.tune.subjects import SUM, alone, space
 
 
@@ -35,7 +34,7 @@ def test_a_reward_passes_up_its_whole_path_and_nowhere_else() -> None:
     candidate = search.space.default()
     for reward in (0.5, 0.2, 0.4):
         search.paths.append(path)
-        search.observe(Tried(candidate, Score(1e-6, "predicted"), reward))
+        search.observe(candidate, reward)
     for node in path:
         assert node.best == 0.5 and node.total == pytest.approx(1.1) and node.squares == pytest.approx(0.45)
     assert (other.best, other.total, other.squares) == (0.0, 0.0, 0.0)
