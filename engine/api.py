@@ -120,7 +120,7 @@ class Compiled(Served):
         Changes are noticed by themselves, but for one: on a GPU, single elements of a weight above 64 KiB that `.data`
         wrote.
         """
-        self._preparation.forget()
+        self._preparation = Preparation()
 
     def at(self, **sizes: int) -> Program:
         """Return the launches that serve calls of these lengths: `compiled.at(s=7).kernels`.

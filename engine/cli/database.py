@@ -14,7 +14,6 @@ from ..store.store import (
     SqliteStore,
     TuningKey,
     default_path,
-    export_attempts,
     export_lines,
     import_lines,
     reason,
@@ -133,7 +132,7 @@ def export(flags: Flags) -> None:
     """Run `dplc db export`."""
     if flags.attempts:
         with _opened(flags) as store:
-            text = export_attempts(store.measurements())
+            text = store.measurements()
     else:
         text = export_lines(_entries(flags))
     if flags.file is None:

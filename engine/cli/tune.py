@@ -34,6 +34,7 @@ from ..tune.search import (
     SearchRun,
     Tried,
     firing_text,
+    gain,
     micro,
     plain_text,
 )
@@ -198,7 +199,10 @@ def _fired(decision: Decision) -> str:
 
 def searching(run: SearchRun) -> str:
     """Return the progress of a search as a line."""
-    best = "nothing yet" if run.best is None else f"best {micro(run.best[0])} us ({run.gain:.2f}x), {run.default.basis}"
+    best = "nothing yet"
+    if run.best is not None:
+        seconds, _ = run.best
+        best = f"best {micro(seconds)} us ({gain(run.default.seconds, seconds):.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.refused} refused, {run.failed} failed"
 
 

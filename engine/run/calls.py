@@ -326,10 +326,6 @@ class Preparation:
         """Return {name: tensor} of the prepared weights of a program, given the others."""
         return {each.input.name: self._made(each, tensors) for each in prepared}
 
-    def forget(self) -> None:
-        """Compute all of them again when they are next needed."""
-        self._kept.clear()
-
     def _made(self, each: Prepared, tensors: Tensors) -> Any:
         ins = tuple(term for term in postorder((each.value,)) if isinstance(term, Input))
         given = {x.name: tensors[x.name] for x in ins}

@@ -483,8 +483,7 @@ def figures(entry: Entry) -> str:
 
 def sizes(entry: Entry) -> str:
     """Return the extents of an entry, without repetitions, as they come: `512x2048`."""
-    shown: Sequence[int] = tuple(dict.fromkeys(entry.key.extents))
-    return "x".join(map(str, shown))
+    return "x".join(map(str, dict.fromkeys(entry.key.extents)))
 
 
 # ---- Find the parts of a size's range for which the store has a schedule.

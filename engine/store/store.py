@@ -502,9 +502,9 @@ class SqliteStore:
         )
         return dict(zip(("entries", "attempts", "kernels"), *(found or [(0, 0, 0)]), strict=True))
 
-    def measurements(self) -> list[Measurement]:
-        """Return every measured attempt that has the features of its kernels."""
-        out = []
+    def measurements(self) -> str:
+        """Return measured attempts with the features that a model computes with: a line of JSON each, sorted."""
+        lines = []
         for (text,) in self._fetched("SELECT attempt FROM attempts WHERE measured ORDER BY id"):
             with contextlib.suppress(*Unreadable):
                 found = msgspec.json.decode(text, type=StoredAttempt)
@@ -514,8 +514,8 @@ class SqliteStore:
                     "seconds": score.seconds, "launches": score.details.get("launches"), "about": found.key.tools,
                 }  # fmt: skip
                 if values["launches"]:
-                    out.append(msgspec.convert(values, Measurement))
-        return out
+                    lines.append(f"{_json(msgspec.convert(values, Measurement))}\n")
+        return "".join(sorted(lines))
 
     def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
         """Remove entries that are not valid under the rules in force, and all attempts if `attempts`.
@@ -691,11 +691,6 @@ def export_lines(entries: Iterable[Entry]) -> str:
     """Return the text of an export. Equal entries give equal bytes, because it has no times of writing and no paths."""
     ordered = sorted(entries, key=lambda entry: entry.place)
     return "".join(f"{_json(value)}\n" for value in (ExportHead(VERSION), *ordered))
-
-
-def export_attempts(measurements: Iterable[Measurement]) -> str:
-    """Return measurements with the features that a model computes with: a line of JSON each, sorted."""
-    return "".join(sorted(f"{_json(one)}\n" for one in measurements))
 
 
 def import_lines(path: Path) -> list[Entry]:

@@ -426,11 +426,6 @@ class SearchRun:
     def limit(self) -> int | None:
         return self.options.budget.tries
 
-    @property
-    def gain(self) -> float:
-        """Time of the default divided by the best time, 1 if one of them is unknown."""
-        return gain(self.default.seconds, self.best and self.best[0])
-
     def record(self) -> dict[str, Any]:
         """Return the search as data. The times of the curve are in microseconds."""
         names = "tries", "programs", "refused", "failed", "repeated", "seconds", "interrupted"
