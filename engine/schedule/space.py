@@ -177,9 +177,10 @@ class Space:
                 decisions += fired
         return Move(state, token, decisions)
 
-    def _moved(self, state: State, program: Program, kernels: int, fired: bool = True) -> State:
+    def _moved(self, state: State, program: Program, kernels: int) -> State:
         """Return the state behind so many kernels, or after one more firing if none."""
         firing, group = (0 if kernels else state.firing + 1), self.steps[state.step].group
+        fired = program != state.program
         took = {(group, state.program[state.number].name)} if fired and group is not None else ()
         return State(program, state.step, state.number + kernels, firing, state.taken.union(took))
 
@@ -187,7 +188,7 @@ class Space:
     def _after(self, state: State, token: Token) -> Move:
         """Return the move of a decision. A decision that is not legal here becomes the nearest one, or the default."""
         if token == SKIP:
-            return self._advance(self._moved(state, state.program, 1, False), (), SKIP)
+            return self._advance(self._moved(state, state.program, 1), (), SKIP)
         spot = self._nearest(state, token)[0] if isinstance(token, Fire) else None
         if spot is not None and (program := spot.apply()) != state.program:
             step = self.steps[state.step]
@@ -202,7 +203,7 @@ class Space:
         run = PassRun(self.engine, self.steps[state.step], self.target)
         program, kernels = run.kernel(state.program, state.number)
         decisions = tuple(decision(run.step, site, self.numbers) for site in run.log)
-        return self._moved(state, program, kernels, bool(decisions)), decisions
+        return self._moved(state, program, kernels), decisions
 
     # ---- options
     def _spots(self, state: State) -> tuple[RuleSite, ...]:
@@ -244,11 +245,11 @@ class Space:
         return Fire(made.rule, made.site, self.plain(tuple(made.parameters.items())))
 
     def reference(self, state: State) -> Token:
-        """Return the decision of the default order here: one firing, SKIP, or DEFAULT if it may be more than one."""
+        """Return the decision of the default order here: one firing, SKIP, or DEFAULT where it may be several."""
         _, fired = self.by_default(state)
         if not fired:
             return SKIP
-        return DEFAULT if repeats(self.steps[state.step]) or len(fired) > 1 else self.fire_of(fired[0])
+        return DEFAULT if repeats(self.steps[state.step]) else self.fire_of(fired[0])
 
     def domains(self, state: State, fire: Fire) -> Domains:
         """Return {parameter: its values}, each after the preceding ones are decided as in `fire`."""

@@ -379,6 +379,10 @@ Winner = tuple[float, ScheduleCandidate, str]  # and how it was compared with fl
 Wrong = list[tuple[ScheduleCandidate, str]]  # schedules with wrong results, and the errors
 
 
+def unheard(run: SearchRun, tried: Tried) -> None:
+    """Listen to no try."""
+
+
 @dataclass
 class SearchRun:
     """One search and its results so far.
@@ -397,7 +401,7 @@ class SearchRun:
     evaluator: Evaluator
     options: SearchOptions
     store: TuningStore | None = None
-    observe: Observer = lambda run, tried: None
+    observe: Observer = unheard
     default: Score = field(init=False)
     tries: int = 0
     programs: int = 0

@@ -48,7 +48,7 @@ from ..store.store import (
     TuningStore,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Observer, SearchOptions, SearchRun, Wrong, gain, total
+from .search import Observer, SearchOptions, SearchRun, Wrong, gain, total, unheard
 
 
 @dataclass(kw_only=True)
@@ -112,7 +112,7 @@ def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:
 
 def tune_kernel(
     kernel: Kernel, tools: Toolchain, target: Target, evaluator: Evaluator, options: SearchOptions,
-    store: TuningStore | None = None, observe: Observer = lambda run, tried: None,
+    store: TuningStore | None = None, observe: Observer = unheard,
 ) -> TuningOutcome:  # fmt: skip
     """Search the schedules of a kernel of Loop IR. The winner runs on the emulator before it is stored."""
     space = ProgramSpace(tools, [FusionVariant("", lambda: (kernel,))], target, options.free)
@@ -196,7 +196,7 @@ class Programmed(TunedTimes):
 
 def tune_program(
     fusing: Fusing, evaluator: Evaluator, options: SearchOptions, store: TuningStore | None = None,
-    observe: Observer = lambda run, tried: None,
+    observe: Observer = unheard,
 ) -> Programmed:  # fmt: skip
     """Search fusion variants and schedules.
 
@@ -526,7 +526,7 @@ def summary(outcomes: Sequence[JobOutcome]) -> str:
 # ---- one job
 
 
-def tune_job(job: Job, observe: Observer = lambda run, tried: None) -> JobOutcome:
+def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
     """Tune the kernel of a job. The callback gets every try. Raises DplcError."""
     tools, machine, options = job.compiler.tools, job.compiler.target, job.options
     kept = CollectingStore()
