@@ -255,10 +255,6 @@ class Artefact:
         """{buffer: the weight it takes}, of all rows."""
         return {name: want for part in (*self.rows, self) for name, want in part.plan.weights.items()}
 
-    @property
-    def outputs(self) -> tuple[Buffer, ...]:
-        return self.plan.torch_outputs(self.plan.hints)
-
     @cached_property
     def sizes(self) -> dict[str, Size]:
         """The lengths that are known at a call."""

@@ -68,7 +68,7 @@ from ..ruleset import Toolchain
 from ..run.calls import Judgement, judge
 from ..schedule.space import FusionVariant, ProgramSpace
 from .artefact import Artefact, plan_of
-from .compiling import TOKENS, CompiledModel, Figures, ModelRunner, called, drawn, extents, plain
+from .compiling import TOKENS, CompiledModel, DynamicModelRunner, Figures, called, drawn, extents, plain
 from .sources import ModelSource, Tell, build
 
 
@@ -204,8 +204,7 @@ def measure(
 ) -> None:
     """Fill in the measured times of the cases. weights: {name: tensor on the device}."""
     plan = subject.plan
-    constants = {**weights, **{name: tensor.to(device) for name, tensor in subject.constants.items()}}
-    runner = ModelRunner(subject.program, subject.outputs, executor, constants)
+    runner = DynamicModelRunner(subject, executor, weights, device).runner({})
     eager = eager_model(subject, weights, device)
     part, shapes = called(eager), extents(eager, plan.length, plan.batch)  # type: ignore[arg-type]
     flags, kinds = plain(part), {name: ("i64" if name == TOKENS else plan.dtype, shapes[name]) for name in shapes}

@@ -46,7 +46,8 @@ def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:
     artefact.save(model, folder, cubins=False)
     found = artefact.load(folder)
     assert found.program == model.program
-    assert found.figures == model.figures and found.outputs == model.outputs and found.weights == model.weights
+    assert found.figures == model.figures and found.weights == model.weights
+    assert found.at({}).outputs == model.at({}).outputs
     assert found.torch_graph() == model.compilation.captured.graph
     assert found.constants.keys() == model.constants().keys()
     assert all(torch.equal(found.constants[name], value) for name, value in model.constants().items())

@@ -14,7 +14,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import fold
 from dplc.engine.compiler import compiler_with
 from dplc.engine.models import sources
-from dplc.engine.models.compiling import ModelRunner, ModelShape, capture_results, compile_model
+from dplc.engine.models.compiling import DynamicModelRunner, ModelShape, capture_results, compile_model
 from dplc.engine.models.sources import ModelSource, build
 
 FEW = ("llama", "gpt2", "phi3", "mistral")
@@ -87,8 +87,8 @@ def test_a_configuration_with_weights_gives_the_logits(name: str, tmp_path: Path
     model, ids = causal_configs.model(name), causal_configs.tokens(1)
     model.save_pretrained(tmp_path)
     made = compile_model(source(name), ModelShape(length=7), compiler_with(target("sm_80")))
-    values = {**made.constants(), **sources.load(tmp_path, made.weights)}
-    (logits,) = ModelRunner(made.program, made.outputs, executor("emulator"), values).run({"input_ids": ids})
+    weights = sources.load(tmp_path, made.weights)
+    (logits,) = DynamicModelRunner(made, executor("emulator"), weights).run({"input_ids": ids})
     torch.testing.assert_close(logits, model(ids).logits.detach(), rtol=1e-4, atol=1e-5)
 
 

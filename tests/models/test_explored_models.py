@@ -13,7 +13,7 @@ from dplc.engine.compiler import Compilation, Compiler
 from dplc.engine.explore.candidates import best
 from dplc.engine.explore.saturate import available
 from dplc.engine.models.artefact import emulator
-from dplc.engine.models.compiling import ModelRunner, ModelShape, compile_model
+from dplc.engine.models.compiling import DynamicModelRunner, ModelShape, compile_model
 from dplc.engine.models.sources import make
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
@@ -36,7 +36,7 @@ def test_an_explored_model_is_predicted_to_be_faster_and_is_right(name: str) -> 
     assert notes == [] and made.compilation.prepared == ()
     assert seconds(made.compilation) < seconds(compiled(name).compilation)
     weights, ids = make(made.weights), tokens()
-    runner = ModelRunner(made.program, made.outputs, emulator(), {**weights, **made.constants()})
+    runner = DynamicModelRunner(made, emulator(), weights)
     (buffer,) = made.program.inputs
     (logits,) = runner.run({buffer.name: ids})
     reference = of_transformers(name, weights, made.weights, ids)

@@ -11,7 +11,7 @@ from tiny_models import CONFIGS, compiled, of_transformers, tokens
 from dplc.engine.models import artefact
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.benching import GATES, compare
-from dplc.engine.models.compiling import ModelRunner
+from dplc.engine.models.compiling import DynamicModelRunner
 from dplc.engine.models.sources import make
 from dplc.engine.run.calls import error
 
@@ -26,7 +26,7 @@ def test_the_logits_are_those_of_transformers(name: str, dtype: str, tmp_path: P
     artefact.save(compiled(name, dtype), tmp_path / "made", cubins=False)
     found = artefact.load(tmp_path / "made")
     weights, ids = make(found.weights), tokens()
-    runner = ModelRunner(found.program, found.outputs, emulator(), {**found.constants, **weights})
+    runner = DynamicModelRunner(found, emulator(), weights)
     (logits,) = runner.run({"input_ids": ids})
     assert error(logits, of_transformers(name, weights, found.weights, ids))[1] <= GATES[dtype]
     assert compare(found, {**found.constants, **weights, "input_ids": ids}, [logits]).ok
@@ -41,7 +41,7 @@ def test_the_logits_are_those_of_transformers(name: str, dtype: str, tmp_path: P
 def test_halves_are_within_twice_the_error_of_eager(name: str, dtype: str) -> None:
     model = compiled(name, dtype)
     weights = make(model.weights)
-    runner = ModelRunner(model.program, model.outputs, emulator(), {**model.constants(), **weights})
+    runner = DynamicModelRunner(model, emulator(), weights)
     for seed in range(3):
         ids = tokens(seed=seed)
         reference = of_transformers(name, weights, model.weights, ids)
@@ -54,8 +54,7 @@ def test_wrong_weights_are_seen() -> None:
     """The comparison can fail: one weight changed after the fact."""
     model = compiled("llama")
     weights, ids = make(model.weights), tokens()
-    values = {**model.constants(), **weights}
-    (logits,) = ModelRunner(model.program, model.outputs, emulator(), values).run({"input_ids": ids})
+    (logits,) = DynamicModelRunner(model, emulator(), weights).run({"input_ids": ids})
     changed = dict(weights, lm_head_weight=weights["lm_head_weight"] * 1.001)
     assert error(logits, of_transformers("llama", changed, model.weights, ids))[1] > GATES["f32"]
 

@@ -14,7 +14,15 @@ from dplc.codegen.target import target
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.models import sources
 from dplc.engine.models.artefact import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, called, compile_model, drawn, plain
+from dplc.engine.models.compiling import (
+    CompiledModel,
+    DynamicModelRunner,
+    ModelShape,
+    called,
+    compile_model,
+    drawn,
+    plain,
+)
 from dplc.engine.models.generating import Generation, Generator, all_lengths, compile_generation
 
 PROMPT, MAXIMUM, NEW, LENGTH = [7, 3, 41, 12, 3], 16, 8, 7
@@ -75,8 +83,7 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
     captured = made.compilation.captured
     kinds = {p.name: (p.dtype, tuple(map(int, p.shape))) for p in captured.graph.ins if p.name in captured.inputs}
     inputs = drawn(kinds, made.source.config, seed=2)
-    values = {**made.constants(), **sources.load(folder, made.weights)}
-    got = ModelRunner(made.program, made.outputs, emulator(), values).run(inputs)
+    got = DynamicModelRunner(made, emulator(), sources.load(folder, made.weights)).run(inputs)
     part = called(model)
     with torch.no_grad():
         want = [x for x in pytree.tree_leaves(part(**inputs, **plain(part))) if isinstance(x, torch.Tensor)]
