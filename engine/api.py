@@ -87,9 +87,8 @@ class Compiled(Served):
         original: Original | None = None,
         remembered: tuple[str, ...] = (),
         rows: Rows | None = None,
-        with_trace: Callable[[], Compilation] | None = None,
     ):
-        self._original, self.remembered, self._with_trace = original, remembered, with_trace
+        self._original, self.remembered = original, remembered
         self.rows = rows or rows_of(compilation, ())
         self.device = device
         self.notes: tuple[str, ...] = ()
@@ -212,7 +211,9 @@ class Compiled(Served):
     def trace(self) -> Trace | None:
         """The trace of the compile. If none was kept, compile once more: a compile gives the same bytes each time."""
         made = self.compilation
-        return made.trace if made.trace is not None or self._with_trace is None else self._with_trace().trace
+        if made.trace is None and self._original is not None:
+            made = replace(made.compiler, trace=Trace()).compile(self._original.captured)
+        return made.trace
 
     @property
     def timings(self) -> dict[str, float]:
@@ -309,10 +310,8 @@ def compile(
     tell_unheard(compilation.unheard)
     remembered = logged(decisions, compilation)
     parts = rows_of(compilation, (bool(compilation.sizes) if rows is None else rows) or ())
-
     original = Original(function, captured, compilation.captured)
-    again = replace(options, trace=Trace())
-    return Compiled(compilation, chosen, original, remembered, parts, lambda: again.compile(captured))
+    return Compiled(compilation, chosen, original, remembered, parts)
 
 
 def compile_options(

@@ -174,13 +174,12 @@ def places_of_sizes(ins: Iterable[Param]) -> tuple[tuple[str, int, Size], ...]:
 class Stopwatch:
     """Milliseconds per stage.
 
-    begun: called when a stage begins, with its name, its index in TIMED and their number; made: called with the result
-    of a stage of STAGES.
+    begun: called with the name of a stage of TIMED when it begins; made: called with the result of a stage of STAGES.
     """
 
     def __init__(
         self,
-        begun: Callable[[str, int, int], None] | None = None,
+        begun: Callable[[str], None] = lambda stage: None,
         made: Callable[[str, Any], None] = lambda stage, units: None,
     ) -> None:
         self.timings: dict[str, float] = {}
@@ -188,8 +187,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        if self._begun is not None:
-            self._begun(name, TIMED.index(name), len(TIMED))
+        self._begun(name)
         start = time.perf_counter()
         yield
         self.timings[name] = self.timings.get(name, 0.0) + (time.perf_counter() - start) * 1e3
@@ -258,22 +256,27 @@ class Compiler(Scheduler):
         return Values(folded, self, settled, graph, lowered.origins, results, lowered.bounds)
 
     def simplified(
-        self, settled: TensorGraph, origins: dict[Any, TorchOp], algebra: TermRules | None = None
+        self,
+        settled: TensorGraph,
+        origins: dict[Any, TorchOp],
+        algebra: TermRules | None = None,
+        rewrite: Callable[..., TensorGraph] = rewrite_graph,
     ) -> TensorGraph:
-        """Return values after algebra. origins: the torch op of each term; algebra: by default that of the rules."""
+        """Return values after algebra.
+
+        origins: the torch op of each term; algebra: by default that of the rules; rewrite: its pass, or `commute`.
+        """
         evidence, algebra = TermEvidence() if self.trace is not None else None, algebra or self.tools.algebra
-        graph = rewrite_graph(settled, algebra, self.target, evidence, origins)
+        graph = rewrite(settled, algebra, self.target, evidence, origins)
         trace_algebra(self.trace, evidence, settled, graph, algebra.rules)
         return graph
 
     def fused(self, values: Values) -> tuple[TensorGraph, Plan]:
         """Cut a program into kernels as the rules decide in their order."""
-        tools, target, trace = self.tools, self.target, self.trace
-        evidence = TermEvidence() if trace is not None else None
-        graph = commute(values.graph, tools.commuting, target, evidence, values.origins)
-        trace_algebra(trace, evidence, values.graph, graph, tools.commuting.rules)
+        tools, trace = self.tools, self.trace
+        graph = self.simplified(values.graph, values.origins, tools.commuting, commute)
         asked = None if trace is None else trace.asked
-        plan = compile_graph(graph, tools.fusion, target, values.origins, values.results, asked)
+        plan = compile_graph(graph, tools.fusion, self.target, values.origins, values.results, asked)
         trace_fusion(trace, plan, graph, tools.fusion.rules)
         return graph, plan
 
@@ -317,10 +320,8 @@ class Compiler(Scheduler):
             watch.made("tensor", graph)
         if since == "loop":
             watch.made("loop", plan.kernels)
-        tools, traced = self.tools, self.trace
-        if traced is None and tools.settings:
-            traced = Trace()
-        within = self if traced is self.trace else replace(self, trace=traced)
+        tools = self.tools
+        within = replace(self, trace=Trace()) if self.trace is None and tools.settings else self
         shared = share(plan.kernels if units is None else units)
         shaped, tile = Shaped(), shared.kernels
         origins: tuple[Origin, ...] = ()
@@ -341,7 +342,7 @@ class Compiler(Scheduler):
             program = launch_plan(plan, launches, kernels, cuda, captured.kinds)
         return Compilation(
             captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins, prepared,
-            unheard(traced, tools.settings, tools.rules) if traced is not None else (),
+            unheard(within.trace, tools.settings, tools.rules) if within.trace is not None else (),
         )  # fmt: skip
 
 
@@ -379,17 +380,13 @@ def launch_plan(
     numbers |= sizes
     placed = partial(buffer, sizes=numbers)
     found = buffers_of(plan, made, kinds)
-    program = Program(
-        tuple(cuda[step.index] for step in made.steps),
-        tuple(map(placed, found.inputs)),
-        tuple(map(placed, found.outputs)),
-        tuple(map(placed, found.constants)),
-        tuple(map(placed, found.temporaries)),
-        tuple(
-            tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
-        ),
+    kept = (found.inputs, found.outputs, found.constants, found.temporaries)
+    inputs, outputs, constants, temporaries = (tuple(map(placed, params)) for params in kept)
+    bindings = tuple(
+        tuple(step.buffers[name] for name in bound(kernels[step.index], cuda[step.index])) for step in made.steps
     )
-    return with_arena(program)
+    launched = tuple(cuda[step.index] for step in made.steps)
+    return with_arena(Program(launched, inputs, outputs, constants, temporaries, bindings))
 
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:

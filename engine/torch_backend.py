@@ -467,20 +467,30 @@ class GraphPart:
             lengths = None
 
         def computed(piece: GraphModule) -> Function:
-            """Compile a piece, or leave it in eager. Raises DplcError if it only compiles for one length."""
+            """Compile a piece whose results are all computed and count it, or leave it in eager.
+
+            If `shares` counts compiles that do not run, the result is the piece in eager, too. Raises DplcError if it
+            only compiles for one length.
+            """
             graph, given, dynamic = piece, list(args), None
             if lengths is not None:
                 graph, given = lengths.of_tensors(piece, args), without(args, lengths.numbers)
                 dynamic = lengths.dynamic(args)
             try:
-                made = self._compiled(graph, given, options, dynamic)
+                made = _made(graph, given, options, dynamic)
             except (Narrower, UsageError):  # the latter is about the options
                 raise
             except DplcError as problem:
                 if lengths is not None and _compiles(graph, given, options):
                     raise
                 return self._eager(piece, problem)
-            return made if lengths is None else lambda *given: made(*without(given, lengths.numbers))
+            function: Function = made
+            if self.shares is not None:
+                self.shares.ops += len(ops(graph))
+                self.shares.seconds += made.compilation.predicted_seconds
+                if not self.shares.runs:
+                    function = eager(graph)
+            return function if lengths is None else lambda *given: function(*without(given, lengths.numbers))
 
         try:
             return split_off_views(self.graph, computed)
@@ -494,17 +504,6 @@ class GraphPart:
                 self._fixed(problem)
                 self.lengths = None
             return self._compile(args)
-
-    def _compiled(self, graph: GraphModule, args: Sequence[Any], options: Mapping[str, Any], dynamic: Any) -> Function:
-        """Compile a graph whose results are all computed, for such arguments, and count it. Raises DplcError.
-
-        If `shares` counts compiles that do not run, the result is the graph in eager.
-        """
-        made = _made(graph, args, options, dynamic)
-        if self.shares is not None:
-            self.shares.ops += len(ops(graph))
-            self.shares.seconds += made.compilation.predicted_seconds
-        return made if self.shares is None or self.shares.runs else eager(graph)
 
     def _eager(self, graph: GraphModule, problem: DplcError) -> Function:
         """Return the graph in eager: the nodes like that of the problem and no others, if it is known which one is."""

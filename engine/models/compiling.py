@@ -30,7 +30,7 @@ from ..api import rows_of
 from ..capture.capture import Capture, capture
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
-from ..compiler import Compilation, Compiler, Stopwatch
+from ..compiler import TIMED, Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.calls import Rows, Served, random_tensor, sizes_of_call
@@ -53,25 +53,18 @@ class BoundModel:
 
 
 class ModelRunner:
-    """Program on a device with its weights and constants.
+    """Model at a binding of its sizes, on a device with its weights and constants.
 
     constants: {buffer: tensor} with torch's shapes, for every constant of the program; where the executor's device
     finds them. The optional runner on the same executor shares the memory of weights that both were given. Raises
     LaunchError for a constant that is missing or does not fit.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        outputs: Sequence[Buffer],
-        executor: Executor,
-        constants: Tensors,
-        sharing: ModelRunner | None = None,
-    ):
-        self.program, self._outputs = program, outputs
-        shapes = {buffer.name: buffer.shape for buffer in program.constants if buffer.name in constants}
+    def __init__(self, made: BoundModel, executor: Executor, constants: Tensors, sharing: ModelRunner | None):
+        self.program, self._outputs = made.program, made.outputs
+        shapes = {buffer.name: buffer.shape for buffer in made.program.constants if buffer.name in constants}
         placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items()}
-        self.session: Session = executor.prepare(program, placed, sharing and sharing.session)
+        self.session: Session = executor.prepare(made.program, placed, sharing and sharing.session)
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}. Raises DplcError for a misfit."""
@@ -135,7 +128,7 @@ class DynamicModelRunner:
             self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
         constants = {**self._constants[made.plan], **self._weights}
         others = (*self._runners.values(), *(self._sharing._runners.values() if self._sharing else ()))
-        return ModelRunner(made.program, made.outputs, self._executor, constants, next(iter(others), None))
+        return ModelRunner(made, self._executor, constants, next(iter(others), None))
 
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
@@ -415,18 +408,14 @@ class CompiledModel(Served):
         given = [param for param in captured.graph.ins if param.name in captured.inputs]
         return ", ".join(f"{p.name} {p.dtype}[{', '.join(map(print_expr, p.shape))}]" for p in given)
 
-    @property
-    def outputs(self) -> tuple[Buffer, ...]:
-        return self.compilation.outputs_at()
-
     def constants(self, made: Compilation | None = None) -> dict[str, Any]:
         """Return {name: tensor} of inputs that no weight file holds, of the program or only of its Torch IR.
 
         made: the compile of a part of the range.
         """
         captured = (made or self.compilation).captured
-        own = ("constant",) if self.source.config else ("constant", "parameter", "buffer")
-        return {name: captured.tensors[name] for name, kind in captured.kinds.items() if kind in own}
+        own = (name for name, kind in captured.kinds.items() if kind != "input" and name not in self.weights)
+        return {name: captured.tensors[name] for name in own}
 
 
 def _read(weights: Mapping[str, WeightRequest], made: Compilation) -> dict[str, WeightRequest]:
@@ -475,7 +464,7 @@ def compile_call(
             captured = capture()
         tell("capturing", 1, 1)
         with clock.stage("compile"):
-            watch = Stopwatch(lambda stage, done, total: tell(f"compiling: {stage}", done, total))
+            watch = Stopwatch(lambda stage: tell(f"compiling: {stage}", TIMED.index(stage), len(TIMED)))
             made = options.compile(captured.captured, watch=watch)
     tell_unheard(made.unheard)
     told = figures(captured, made, {stage: spent / 1e3 for stage, spent in clock.timings.items()})

@@ -91,7 +91,7 @@ class Original:
     """
 
     def __init__(self, function: Callable[..., Any], captured: Capture, folded: Capture):
-        self._signature = _signature(function)
+        self.captured, self._signature = captured, _signature(function)
         fixed = (tensor for name, tensor in captured.tensors.items() if captured.kinds[name] == "constant")
         self._versions = [(tensor, tensor._version) for tensor in fixed if not tensor.is_inference()]
         self._kinds = folded.kinds

@@ -114,7 +114,7 @@ class LiveProgram:
                 shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
             self.shown.show(columns=[column_record(column) for column in shown])
 
-        watch = Stopwatch(lambda name, number, count: progress.begin(name), add)
+        watch = Stopwatch(progress.begin, add)
         made = compiler.compile(self.captured, watch=watch)
         progress.begin("links")
         return made
