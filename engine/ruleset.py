@@ -46,9 +46,7 @@ class Toolchain:
         rules = self.rules.on(target)
         if rules is self.rules:
             return self
-        if rules.digest not in self._of_devices:
-            self._of_devices[rules.digest] = Toolchain(rules, self.settings, self.exact)
-        return self._of_devices[rules.digest]
+        return self._of_devices.setdefault(rules.digest, Toolchain(rules, self.settings, self.exact))
 
     @functools.cached_property
     def _of_devices(self) -> dict[str, Toolchain]:

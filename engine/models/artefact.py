@@ -186,9 +186,7 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
     floats = (name for name in COMPUTING_FLOATS if name in kinds)
     # results are judged by the dtype that rounds most
     coarsest = max(floats, key=lambda name: torch.finfo(torch_dtype(name)).eps, default="f32")
-    held = sum(buffer.nbytes for buffer in made.program.constants)
-    figures = msgspec.structs.replace(made.figures, weight_bytes=held)
-    return replace(made, shape=ModelShape(0, 0, coarsest), figures=figures)
+    return replace(made, shape=ModelShape(0, 0, coarsest))
 
 
 def _fit(captured: Capture) -> Capture:

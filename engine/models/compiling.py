@@ -479,7 +479,7 @@ def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str
         kernels=len(compilation.cuda_kernels),
         per_block=_most_launches(program, weights),
         cuda_lines=compilation.cuda.count("\n"),
-        weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights),
+        weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
         planned_bytes=planned_peak(compilation.largest),
         eager_bytes=eager_peak(captured.captured.graph),
         seconds=seconds,

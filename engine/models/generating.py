@@ -19,14 +19,12 @@ from ...codegen.kernel import Program
 from ...codegen.launch import Executor
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Size
 from ...ir.program import Param
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
 from ..run.calls import octaves, with_aliases
 from .compiling import (
-    BoundModel,
     CapturedModel,
     CompiledModel,
     DynamicModelRunner,
@@ -60,8 +58,7 @@ def capture_prompt(model: Any, length: Dim, rows: int) -> CapturedModel:
         room = (0, 0, 0, 0, 0, rows - length)
         return token, *(torch.nn.functional.pad(tensor, room) for tensor in kept)
 
-    ids, dynamic = _tokens(model, length)
-    captured = capture_call(model, {"input_ids": ids}, prompt, dynamic)
+    captured = capture_call(model, {"input_ids": _tokens(model, length)}, prompt, {"input_ids": {1: length}})
     if len(captured.captured.graph.outs) == 1:
         raise DplcError("this model does not keep keys and values: it cannot generate here")
     return captured
@@ -100,12 +97,9 @@ def capture_piece(model: Any, length: Dim | None, cache: Sequence[Param], reach:
 
         return _outputs(model, _Cache(rows, position, written, length is None), input_ids, positions)
 
-    ids, dynamic = _tokens(model, length or ONE)
-    rows = reach.number()
-    given = rows.hint if isinstance(rows, Size) else rows
-    tensors = [ids.new_empty((given, *kept.shape[1:]), dtype=torch_dtype(kept.dtype)) for kept in cache]
-    if isinstance(rows, Size):
-        dynamic = {**{f"cache_{place}": {0: reach} for place in range(len(tensors))}, **dynamic}
+    ids, rows = _tokens(model, length or ONE), reach.size().hint
+    tensors = [ids.new_empty((rows, *kept.shape[1:]), dtype=torch_dtype(kept.dtype)) for kept in cache]
+    dynamic = {f"cache_{place}": {0: reach} for place in range(len(tensors))} | {"input_ids": {1: length or ONE}}
     arguments = {"input_ids": ids, "position": ids.new_empty(()), "cache": tensors}
     return capture_call(model, arguments, piece, dynamic)
 
@@ -121,11 +115,9 @@ def check_attention(model: Any, maximum: int) -> None:
         raise DplcError(f"this model has {positions} positions; the maximum length is {maximum}")
 
 
-def _tokens(model: Any, length: Dim) -> tuple[Any, dict[str, Any]]:
-    """Return tokens to capture a call with, and its dimensions that are known at a call."""
-    size = length.number()
-    count, dynamic = (size.hint, {"input_ids": {1: length}}) if isinstance(size, Size) else (size, {})
-    return torch.empty((1, count), dtype=torch.long, device=next(model.parameters()).device), dynamic
+def _tokens(model: Any, length: Dim) -> Any:
+    """Return tokens to capture a call with."""
+    return torch.empty((1, length.size().hint), dtype=torch.long, device=next(model.parameters()).device)
 
 
 def _outputs(model: Any, cache: _Cache, input_ids: Any, positions: Any) -> tuple[Any, ...]:
@@ -183,8 +175,8 @@ class Generation:
 
     prompt, token: the two captured calls; the second writes its cache where it reads it. The rows of the first are
     compiled when a prompt needs them. stops: the tokens that end a text. reach: how many rows of the cache a call may
-    be given. chunk: the first reads at most so many tokens of a prompt at a time, and writes its cache where it reads
-    it, too; None: all at once.
+    be given, its first. chunk: the first reads at most so many tokens of a prompt at a time, and writes its cache where
+    it reads it, too; None: all at once.
     """
 
     prompt: CompiledModel
@@ -199,15 +191,6 @@ class Generation:
         """Return the sizes of a call that reads so many tokens, given so many rows of the cache."""
         numbers = {self.lengths.name: length, self.reach.name: rows}
         return {name: numbers[name] for name in call.sizes}
-
-    def prompt_of(self, length: int) -> BoundModel:
-        """Return the model that reads so many tokens at once, all of a prompt or a piece, given the whole cache."""
-        return self.prompt.at(self.sizes_of(self.prompt, length, self.rows))
-
-    @property
-    def rows(self) -> int:
-        """Rows of the cache: a call is given the first of them."""
-        return self.reach.high
 
     def rows_up_to(self, tokens: int) -> int:
         """Return the number of rows for a call that writes the last of so many tokens."""
@@ -390,7 +373,7 @@ class Generator:
         else:
             # zeros, because masked values are multiplied by 0, and must be numbers
             cache = [
-                torch.zeros((found.rows, *kept.shape[1:]), dtype=torch_dtype(kept.dtype), device=self._device)
+                torch.zeros((found.reach.high, *kept.shape[1:]), dtype=torch_dtype(kept.dtype), device=self._device)
                 for kept in found.token.compilation.captured.graph.outs[1:]
             ]
             for start, amount in pieces:

@@ -506,9 +506,9 @@ def _derive_buffers(model: Any) -> None:
         for name, buffer in own.items():
             module._buffers[name] = torch.full_like(buffer, _unset(buffer.dtype), device="cpu")
         model._init_weights(module)
-        made = {name: module._buffers[name] for name, buffer in own.items() if buffer.dtype is not torch.bool}
-        for name, values in made.items():
-            if (values.isnan() | (values == _unset(values.dtype))).any():
+        for name, buffer in own.items():
+            values = module._buffers[name]
+            if buffer.dtype is not torch.bool and (values.isnan() | (values == _unset(values.dtype))).any():
                 raise DplcError(f"the values of the buffer `{path}.{name}` are not known from the configuration")
 
 

@@ -19,7 +19,7 @@ from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.artefact import emulator
-from dplc.engine.models.compiling import CompiledModel, ModelRunner, ModelShape, with_rows
+from dplc.engine.models.compiling import BoundModel, CompiledModel, ModelRunner, ModelShape, with_rows
 from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.run import calls
@@ -32,6 +32,11 @@ SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
 @cache
 def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
     return compile_generation(source(name), length, maximum, ModelShape(), compiler_with(target("sm_80")))
+
+
+def prompt_of(generation: Generation, length: int) -> BoundModel:
+    """Return the model that reads so many tokens at once, all of a prompt or a piece, given the whole cache."""
+    return generation.prompt.at(generation.sizes_of(generation.prompt, length, generation.reach.high))
 
 
 @cache
@@ -88,10 +93,10 @@ def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkey
         prompt = [dice.randrange(50) for _ in range(length)]
         found = list(generator.tokens(prompt, 2, stops=()))
         assert found == of_transformers(name, weights, prompt, len(found)), length
-    texts = [{k.text for k in generation.prompt_of(n).program.kernels} for n in (5, 33, 40)]
+    texts = [{k.text for k in prompt_of(generation, n).program.kernels} for n in (5, 33, 40)]
     assert len(compiles) == 2 and texts[1] == texts[2] and (texts[0] != texts[1]) is bool(rows)
     assert list(generation.prompt.rows.made) == ([tuple(rows)] if rows else [])
-    assert generation.memory.prompt >= generation.prompt_of(9).program.arena.bytes  # type: ignore[union-attr]
+    assert generation.memory.prompt >= prompt_of(generation, 9).program.arena.bytes  # type: ignore[union-attr]
     with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
         list(generator.tokens([1] * 64, 1))
 
@@ -115,7 +120,7 @@ def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeyp
     assert len(compiles) == 2
     caches = {f"cache_{number}" for number in range(4)}
     for count in (1, 2, chunk):
-        program = generation.prompt_of(count).program
+        program = prompt_of(generation, count).program
         assert caches <= set(program.aliases.values()), count
     with pytest.raises(DplcError, match="the prompt has 48 tokens; this was compiled for 1 to 47"):
         list(generator.tokens([1] * 48, 1))
@@ -139,7 +144,7 @@ def test_the_cache_is_read_as_far_as_it_is_written(
     maximum, how, dice = 36, compiler_with(target("sm_80")), random.Random(3)
     every = all_lengths(maximum)
     generation = compile_generation(source(name), every, maximum, ModelShape(), how, (), chunk, step=8)
-    assert generation.rows == 40 and generation.token.sizes["n"].multiple == 8
+    assert generation.reach.high == 40 and generation.token.sizes["n"].multiple == 8
     weights = make(generation.weights, seed=3, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
     for length, count in ((3, 20), (8, 2), (17, 30), (35, 1), (1, 9)):
