@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -99,6 +100,12 @@ def cache_directory() -> Path:
     """
     override = os.environ.get("DPLC_CACHE_DIR")
     return Path(override) if override else Path(platformdirs.user_cache_dir("dplc"))
+
+
+def forget_oldest(kept: dict[Any, Any], most: int) -> None:
+    """Remove the entry that was put in first, if there are more than `most`."""
+    if len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 def digest(parts: Iterable[str | bytes]) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from ..codegen.cache import forget_oldest
 from ..codegen.cuda import bound as bound_kernel
 from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ..codegen.target import Target
@@ -111,10 +112,15 @@ class Compilation:
         """The launches at the greatest number of each size."""
         return self.at({name: size.high // size.multiple * size.multiple for name, size in self.sizes.items()})
 
+    @property
+    def results(self) -> tuple[Param, ...]:
+        """The outputs in order, with torch's shapes."""
+        pairs = zip(self.plan.outputs, self.plan.results, strict=True)
+        return tuple(Param(param.name, kind.dtype, kind.shape) for param, kind in pairs)
+
     def outputs_at(self, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
         """Return the outputs in order, with torch's shapes."""
-        pairs = zip(self.plan.outputs, self.plan.results, strict=True)
-        return tuple(buffer(Param(param.name, kind.dtype, kind.shape), sizes) for param, kind in pairs)
+        return tuple(buffer(param, sizes) for param in self.results)
 
     def at(self, sizes: Binding) -> Program:
         """Return the launches where the sizes are these numbers: the same kernels, with other grids and buffers."""
@@ -124,10 +130,8 @@ class Compilation:
         if key not in self._bound:
             cuda = tuple(map(partial(bound_kernel, sizes=sizes), self.kernels, self.cuda_kernels))
             made = launch_plan(self.plan, self.steps, self.kernels, cuda, self.captured.kinds, sizes)
-            made = replace(made, aliases=self.program.aliases)
-            if len(self._bound) >= BINDINGS:
-                del self._bound[next(iter(self._bound))]
-            self._bound[key] = made
+            self._bound[key] = replace(made, aliases=self.program.aliases)
+            forget_oldest(self._bound, BINDINGS)
         return self._bound[key]
 
     @property

@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
 from ..ir.diagnostic import Diagnostics, DplcError, Source, UsageError, did_you_mean
 from ..ir.text.parse import parse
@@ -181,11 +182,7 @@ def extended(tools: Toolchain, paths: Sequence[Path | str]) -> Toolchain:
     return _kept(RuleSet((*tools.rules.files, *files)), tools.settings, tuple(map(str, paths)))
 
 
-@functools.cache
-def _built_in() -> RuleSet:
-    return load()
-
-
+_built_in = functools.cache(load)
 _RECENT: dict[tuple[str, ...], Toolchain] = {}
 
 
@@ -200,8 +197,7 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
             raise broken[0] if len(broken) == 1 else Diagnostics(broken)
         tools = Toolchain(rules.unpreferred({n for n, v in settings.items() if v.get(PREFER) is False}), settings)
     _RECENT[key] = tools
-    if len(_RECENT) > KEEP:
-        del _RECENT[next(iter(_RECENT))]
+    forget_oldest(_RECENT, KEEP)
     return tools
 
 

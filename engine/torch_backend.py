@@ -34,6 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
+from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
 from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
 from ..ir.ranges import Narrower
@@ -357,9 +358,8 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
                     hint = "an op that takes a tensor there, as products and sums do"
                     _warn_of_number(warned, latest[index], n, hint, user_place(reader, None))
             latest.update(values)
-            if len(made) == MOST_VALUES:
-                del made[next(iter(made))]
             made[key] = function(fixed(graph, values), others)
+            forget_oldest(made, MOST_VALUES)
         return made[key](*others)
 
     return by_numbers
@@ -421,8 +421,6 @@ class GraphPart:
     def __call__(self, *args: Any) -> Any:
         signature = self._signature(args)
         if signature not in self.compiled:
-            if len(self.compiled) == MOST_SIGNATURES:
-                del self.compiled[next(iter(self.compiled))]  # the oldest
             extents = {n for x in tensors(args) for n in x.shape}
             given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
             for index, x in given.items():
@@ -433,6 +431,7 @@ class GraphPart:
                 made = self._compile(args)
             signature = self._signature(args)  # a compile may narrow a range
             self.compiled[signature] = made
+            forget_oldest(self.compiled, MOST_SIGNATURES)
         return self.compiled[signature](*args)
 
     def _signature(self, args: Sequence[Any]) -> Hashable:

@@ -79,13 +79,13 @@ from .plan_file import (
     ExampleRecord,
     LaunchRecord,
     PlanFile,
+    buffer_record,
     buffers_at,
     check_file,
     read_file,
     read_manifest,
     read_record,
     replacing,
-    result_record,
     seal,
     write_record,
 )
@@ -207,7 +207,7 @@ def examples(captured: Capture) -> tuple[ExampleRecord, ...]:
             elements = captured.tensors[param.name].detach().double()
             elements = elements[elements.isfinite()].clamp(-FURTHEST, FURTHEST)
             ends = map(float, elements.aminmax()) if elements.numel() else (0.0, 1.0)
-            made.append(ExampleRecord(*msgspec.structs.astuple(result_record(param.name, param)), *ends))
+            made.append(ExampleRecord(*msgspec.structs.astuple(buffer_record(param)), *ends))
     return tuple(made)
 
 
@@ -348,7 +348,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
     compilation, program, shape, source = compiled.compilation, compiled.program, compiled.shape, compiled.source
     buffers = compilation.buffers if compilation.sizes else program
     kinds: dict[str, Any] = {
-        kind: [result_record(buffer.name, buffer) for buffer in getattr(buffers, kind)]
+        kind: [*map(buffer_record, getattr(buffers, kind))]
         for kind in ("inputs", "outputs", "constants", "temporaries")
     }
     batch, length = (n.name if isinstance(n, Dim) else n for n in (shape.batch, shape.length))
@@ -359,10 +359,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         length=length, batch=batch, layers=shape.layers,
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
-        results=[
-            result_record(param.name, kind)
-            for param, kind in zip(compilation.plan.outputs, compilation.plan.results, strict=True)
-        ],
+        results=[*map(buffer_record, compilation.results)],
         weights=dict(compiled.weights),
         weights_from="" if weights is None else str(weights.absolute()),
         aliases=dict(program.aliases),

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ...codegen.arrays import torch_dtype
+from ...codegen.cache import forget_oldest
 from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
 from ...ir import schemas
@@ -115,8 +116,7 @@ class DynamicModelRunner:
         key = frozenset(sizes.items())
         found = self._runners.pop(key, None) or self._fresh(self.model.at(sizes))
         self._runners[key] = found
-        if len(self._runners) > self._most:
-            del self._runners[next(iter(self._runners))]
+        forget_oldest(self._runners, self._most)
         return found
 
     def forget(self) -> None:
@@ -467,24 +467,19 @@ def compile_call(
             watch = Stopwatch(lambda stage: tell(f"compiling: {stage}", TIMED.index(stage), len(TIMED)))
             made = options.compile(captured.captured, watch=watch)
     tell_unheard(made.unheard)
-    told = figures(captured, made, {stage: spent / 1e3 for stage, spent in clock.timings.items()})
-    return CompiledModel(source, shape, rows_of(made, ()), _read(captured.weights, made), told)
-
-
-def figures(captured: CapturedModel, compilation: Compilation, seconds: dict[str, float]) -> Figures:
-    """Return the figures of a compile."""
-    program, weights = compilation.program, captured.weights
-    return Figures(
+    program, weights = made.program, captured.weights
+    figures = Figures(
         launches=len(program.kernels),
-        kernels=len(compilation.cuda_kernels),
+        kernels=len(made.cuda_kernels),
         per_block=_most_launches(program, weights),
-        cuda_lines=compilation.cuda.count("\n"),
+        cuda_lines=made.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
-        planned_bytes=planned_peak(compilation.largest),
+        planned_bytes=planned_peak(made.largest),
         eager_bytes=eager_peak(captured.captured.graph),
-        seconds=seconds,
+        seconds={stage: spent / 1e3 for stage, spent in clock.timings.items()},
         rss_bytes=peak_rss(),
     )
+    return CompiledModel(source, shape, rows_of(made, ()), _read(weights, made), figures)
 
 
 def _most_launches(program: Program, weights: Mapping[str, WeightRequest]) -> int:

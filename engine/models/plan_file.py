@@ -27,6 +27,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ...ir.dtypes import DtypeName
 from ...ir.expr import Size
 from ...ir.node import Node
+from ...ir.program import Param
 from ...ir.sizes import AT_HINTS, Binding
 from ...ir.text.print_statements import print_expr
 from ..capture.dynamic_shapes import Dim, Identifier
@@ -397,9 +398,10 @@ class PlanFile(FrozenRecord, kw_only=True):
         return buffers_at(self.results, sizes)
 
 
-def result_record(name: str, kind: Any) -> BufferRecord:
-    """Return the record of a value with a dtype and a shape, under a name."""
-    return BufferRecord(name, kind.dtype, tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in kind.shape))
+def buffer_record(param: Param | Buffer) -> BufferRecord:
+    """Return the record of a buffer, whose extents may depend on sizes."""
+    shape = tuple(print_expr(n) if isinstance(n, Node) else int(n) for n in param.shape)  # type: ignore[call-overload]
+    return BufferRecord(param.name, param.dtype, shape)  # type: ignore[arg-type]
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:

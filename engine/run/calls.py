@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from ...codegen.arrays import torch_dtype
+from ...codegen.cache import forget_oldest
 from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
 from ...codegen.kernel import Buffer, Program
 from ...codegen.target import Target
@@ -633,9 +634,8 @@ class Calls:
             check_arguments(whole.captured, inputs, sizes)
             found = BoundCall(sizes, self._rows)
             if kind is not None:
-                if len(self._kept) >= MOST_KEPT:
-                    del self._kept[next(iter(self._kept))]
                 self._kept[kind] = found
+                forget_oldest(self._kept, MOST_KEPT)
         return found
 
 
