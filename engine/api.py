@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from ..ir.schemas import DTYPES
 from ..ir.text import html
 from .capture.capture import Capture, capture
 from .capture.signature import Tensors
-from .compiler import Compilation, Compiler, compiler_with
+from .compiler import Compilation, Compiler, Stopwatch, compiler_with
 from .language.pipeline import describe
 from .language.rule import RuleSet
 from .rewrite.statements.driver import Settings, tell_unheard
@@ -304,9 +303,10 @@ def compile(
     chosen, options = compile_options(
         device, rules, target, settings, ordinal, exact, trace=trace, db=db, explore=explore, tell=decisions.append
     )
-    start = time.perf_counter()
-    captured = capture(function, args, named, dynamic)
-    compilation = options.compile(captured, (time.perf_counter() - start) * 1e3)
+    watch = Stopwatch()
+    with watch.stage("capture"):
+        captured = capture(function, args, named, dynamic)
+    compilation = options.compile(captured, watch)
     tell_unheard(compilation.unheard)
     remembered = logged(decisions, compilation)
     parts = rows_of(compilation, (bool(compilation.sizes) if rows is None else rows) or ())

@@ -238,11 +238,11 @@ class Compiler(Scheduler):
 
     @export_lock()
     @collections_paused()
-    def compile(self, captured: Capture, capture_ms: float = 0.0, watch: Stopwatch | None = None) -> Compilation:
-        """Compile a captured program. Raises DplcError where a rule set or a target cannot."""
+    def compile(self, captured: Capture, watch: Stopwatch | None = None) -> Compilation:
+        """Compile a captured program. watch: may have timed the capture. Raises DplcError if rules or target cannot."""
         check_settings(self.tools.settings, self.tools.rules)
         watch = watch or Stopwatch()
-        watch.timings["capture"] = capture_ms
+        watch.timings.setdefault("capture", 0.0)
         return self.compile_values(self.values(captured, watch), watch)
 
     def values(self, captured: Capture, watch: Stopwatch | None = None) -> Values:

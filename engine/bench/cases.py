@@ -38,7 +38,7 @@ from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
 from ..capture.capture import SCOPE, Capture, capture, parse
-from ..compiler import Compilation, Compiler
+from ..compiler import Compilation, Compiler, Stopwatch
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
 from ..cost.memory_model import LANES
@@ -651,9 +651,10 @@ class BenchSubject:
 
     def compile(self, compiler: Compiler) -> Compilation:
         """Compile the program with the rules of its case. Raises DplcError."""
-        start = time.perf_counter()
-        captured = self.capture()
-        return with_rules(compiler, self.case.rules).compile(captured, (time.perf_counter() - start) * 1e3)
+        watch = Stopwatch()
+        with watch.stage("capture"):
+            captured = self.capture()
+        return with_rules(compiler, self.case.rules).compile(captured, watch)
 
     def inputs(self) -> dict[str, Any]:
         """Return {input: values}, the same in every run."""

@@ -113,15 +113,15 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     return compiler_with(target_for(choose_device(device), flags.target), flags.rules, flags.pinned, flags.exact)
 
 
-def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> tuple[Capture, float]:
-    """Capture the `-c` text. Return the capture and its duration in milliseconds.
+def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> tuple[Capture, Stopwatch]:
+    """Capture the `-c` text. Return the capture and the stopwatch that timed it.
 
     Prints of the text go to standard error, because standard output is for results. values, sizes: see `capture_text`.
     """
-    start = time.perf_counter()
-    with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
+    watch = Stopwatch()
+    with watch.stage("capture"), progress("capturing"), contextlib.redirect_stdout(sys.stderr):
         captured = capture_text(flags.text, flags.seed, float_named(flags.dtype), values, sizes)
-    return captured, (time.perf_counter() - start) * 1e3
+    return captured, watch
 
 
 def _drawn_at(flags: Flags, captured: Capture, sizes: Binding, values: bool = True) -> tuple[Capture, Capture]:

@@ -362,7 +362,7 @@ def fuse(flags: Flags) -> None:
     if flags.ir is not None:
         stage_named(flags.ir)
     compiler = compiler_for(flags, flags.device if flags.run else None)
-    captured, elapsed = captured_text(flags, values=flags.run)
+    captured, watch = captured_text(flags, values=flags.run)
     number = flags.candidate or 1
     made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
     with progress("exploring"):
@@ -375,7 +375,7 @@ def fuse(flags: Flags) -> None:
         chosen = found[number - 1]
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
-        compilation = replace(compiler, explore=lambda _: chosen).compile(captured, elapsed)
+        compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
         if flags.ir is not None:
             print_stage(compilation, flags.ir)
         if flags.run:
