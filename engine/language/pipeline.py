@@ -163,9 +163,9 @@ def _lay_over(
 def _numberless(name: str, span: Span, rules: RuleSet) -> str:
     """Return a name in a pipeline without its number. Raises DplcError for the number of another pass."""
     plain = pass_name(name)
-    if rules.plain(name) != plain:
-        hint = f"write `{rules.numbered[plain]}`"
-        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), hint)
+    known = rules.numbered.get(plain, name)
+    if name not in (known, plain):
+        raise DplcError(f"`{name}`: another number is that of `{plain}`", span, (), f"write `{known}`")
     return plain
 
 
