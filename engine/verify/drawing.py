@@ -28,6 +28,7 @@ from ..language import core as c
 from ..language.rule import Rule
 from ..language.typed_slots import calls, names_in, shape_of
 from ..rewrite.statements.template import defined
+from ..rewrite.terms.rewriter import mentions_mat
 from .meaning import COUNT
 from .outcome import Dice, constant, numeral
 
@@ -302,11 +303,11 @@ AROUND = {"f32": ("copy", "add", "exp"), "i64": ("copy", "add"), "b8": ("copy", 
 
 
 class TermInstance(Drawing):
-    """One way to fill in a pattern. fusion: leaves are computed values, for a rule that moves a `mat`."""
+    """One way to fill in a pattern. fusion: the rule moves a `mat`, so that leaves are computed values."""
 
-    def __init__(self, rule: Rule, dice: Dice, fusion: bool = False):
+    def __init__(self, rule: Rule, dice: Dice):
         super().__init__(rule, dice)
-        self.fusion = fusion
+        self.fusion = mentions_mat(rule)
         most = (LONGEST, SHORT, SHORT, SHORT)
         self.axes = tuple(Axis(name, numeral(dice, TERM_EXTENTS, 1, n)) for name, n in zip("ijkl", most, strict=True))
         self.ins: list[Input] = []

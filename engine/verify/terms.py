@@ -62,7 +62,7 @@ class TermChecker(Checker):
         return made
 
     def from_pattern(self, rule: Rule, dice: Dice, numbers: Mapping[str, int]) -> TensorGraph:
-        instance = TermInstance(rule, dice, mentions_mat(rule))
+        instance = TermInstance(rule, dice)
         instance.values.update({name: Const(value, "i64") for name, value in numbers.items()})
         return instance.graph()
 
