@@ -250,10 +250,8 @@ class Solver:
         asked = [*(part for part in (*integers.premises, *given) if part is not True), *chosen, broken]
         with contextlib.suppress(Unknown):
             return self._numbers(asked, unknowns, FIRST)
-        used = {str(x) for part in asked for x in self.z3.z3util.get_vars(part)}
-        names = [name for name in few if name in used]
-        for values in itertools.product(*(few[name] for name in names)):
-            choice = dict(zip(names, values, strict=True))
+        for values in itertools.product(*few.values()):
+            choice = dict(zip(few, values, strict=True))
             pairs = [(unknowns[name], self.z3.IntVal(value)) for name, value in choice.items()]
             found = self._numbers([self.z3.substitute(part, *pairs) for part in asked], unknowns, EACH)
             if found is not None:

@@ -93,7 +93,7 @@ def occurrences(
 ) -> Iterator[RunOccurrence]:
     """Yield the runs of a pattern or a template, in order."""
     for node in block:
-        inner, loops = around, list[LoopRange]()
+        inner, found = around, list[tuple[Any, ...]]()
         match node:
             case s.CaptureStatement(name=name):
                 yield replace(around, run=name)
@@ -110,16 +110,16 @@ def occurrences(
                     changed=any(isinstance(change, s.UseRule) for change in changes),
                 )
             case s.Statement(call=s.Apply(fn="Tile", items=items)):
-                axes = [item for item in items if isinstance(item, s.AxisItem)]
-                loops = [LoopRange(axis.name, s.NameOf(axis.span, axis.name), (axis.extent,)) for axis in axes]
+                found = [(axis.name, axis.extent) for axis in items if isinstance(axis, s.AxisItem)]
             case s.ForLoop(var=name):
-                loops = [LoopRange(name, s.NameOf(node.span, name), (node.stop,), node.start, node.step)]
+                found = [(name, node.stop, node.start, node.step)]
             case s.EachBlock(names=(name,), domain=s.Between(a=start, b=stop)):
-                loops = [LoopRange(name, s.NameOf(node.span, name), (stop,), start)]
+                found = [(name, stop, start)]
             case s.EachBlock():
                 inner = replace(around, listed=True)
             case s.IfBlock(condition=condition):
                 inner = replace(around, conditions=(*around.conditions, condition))
+        loops = (LoopRange(name, s.NameOf(node.span, name), (stop,), *rest) for name, stop, *rest in found)
         inner = replace(inner, loops=(*inner.loops, *loops))
         yield from occurrences(getattr(node, "body", None) or (), lets, inner)
 
@@ -216,8 +216,6 @@ class Claim(Integers):
         extents = (extent for loop in self.before.loops for extent in loop.extents if not names_in(extent) & old)
         self.premises += [size >= 1 for size in [self.number(extent, {}) for extent in extents]]
         places = [(place, self.iteration(place, f"!{n}0")) for n, place in enumerate(self.after)]
-        within = [self.inside(*place) for place in places]
-        images = [self.images(*place) for place in places]
         missing = Unknown(f"{self.text}: no inverse was found")
 
         def refutation(given: Sequence[Any], wanted: Sequence[Any]) -> Refuted | None:
@@ -231,15 +229,14 @@ class Claim(Integers):
 
         if solver.counterexample(self, [], [False]) is None:
             raise Unknown("no extents satisfy its guards")
-        for inside, image in zip(within, images, strict=True):  # every new iteration maps to an old one
-            if wrong := refutation(inside, self.old_inside(image)):
+        for place in places:  # every new iteration maps to an old one
+            if wrong := refutation(self.inside(*place), self.old_inside(self.images(*place))):
                 return wrong
-        for n, m in combinations_with_replacement(range(len(places) if self.once else 0), 2):  # no two map to the same
-            place, scope = places[m]
-            other = self.iteration(place, f"!{m}1")
-            equal = map(operator.eq, images[n], self.images(place, other))
-            same = [scope[name] == other[name] for name in other] if n == m else [False]
-            if wrong := refutation([*within[n], *self.inside(place, other), *equal], same):
+        for one, (later, scope) in combinations_with_replacement(places if self.once else (), 2):  # no two to the same
+            other = self.iteration(later, "!other")
+            equal = map(operator.eq, self.images(*one), self.images(later, other))
+            same = [scope[name] == other[name] for name in other] if one[0] is later else [False]
+            if wrong := refutation([*self.inside(*one), *self.inside(later, other), *equal], same):
                 return wrong
         if not self.before.loops:
             return None
@@ -274,7 +271,7 @@ class Claim(Integers):
         for loop in place.loops:
             value, (start, step, stop) = scope[loop.name], self.bounds(loop, scope)
             found += [value >= start, value < stop]
-            if not (isinstance(step, int) and step == 1):
+            if loop.step:
                 found.append(remainder(value - start, step) == 0)
         for condition in place.conditions:
             if isinstance(condition, s.NameOf) or names_in(condition) & {loop.name for loop in place.loops}:
