@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from collections.abc import Set
@@ -64,6 +65,7 @@ LARGEST_BLOCK = 1 << 16  # threads and registers of a block: two groups of four 
 LARGEST_WORK = 1 << 22  # elements of a tile times iterations of its loops
 LARGEST_INPUT = 1 << 26  # elements of a buffer: half a gigabyte
 MOST_ITERATIONS = 4000  # of all loops, for one thread
+KEPT = 4096  # programs whose results are kept
 ROUNDED = 1e-5  # how far results in f32 may be apart, as a share of the largest
 
 
@@ -150,19 +152,19 @@ def _iterations(statement: Any) -> int:
     inner = sum(map(_iterations, getattr(statement, "body", ()))) or 1
     if not isinstance(statement, For):
         return inner
-    stop = statement.stop if isinstance(statement.stop, int) else 8
-    start = statement.start if isinstance(statement.start, int) else 0
-    step = statement.step if isinstance(statement.step, int) else 1
+    usual = (statement.start, 0), (statement.stop, 8), (statement.step, 1)
+    start, stop, step = (number if isinstance(number, int) else default for number, default in usual)
     return inner * max(1, (stop - start) // max(1, step))
 
 
-def baseline(program: Module, seeds: range, seed: int) -> tuple[Arrays, Meaning] | None:
-    """Return inputs and the results of the program; None if it has no single meaning."""
+@functools.lru_cache(maxsize=KEPT)
+def baseline(program: Module, seed: int) -> tuple[Arrays, Meaning] | None:
+    """Return inputs and the results of the program; None if it has no single meaning in two orders of threads."""
     try:
         inputs = inputs_of(program, seed)
-        known = inputs, run(program, inputs, seeds[0])
+        known = inputs, run(program, inputs, 0)
         once = all((count <= 1).all() for count in known[1].stores.values())
-        return known if once and compare(program, known, seeds[1:]) is None else None
+        return known if once and compare(program, known, range(1, 2)) is None else None
     except BuildError:
         raise
     except (*ERRORS, TooLarge):

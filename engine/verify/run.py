@@ -25,7 +25,6 @@ from ..language.check import load_facts, require
 from ..language.core import walk
 from ..language.rule import Rule, RuleSet, load
 from ..language.typed_slots import every
-from .meaning import baseline
 from .outcome import ENOUGH, Dice, Outcome, PlainDice, RuleVerdict, Subject, Wrong
 from .proofs import integers
 from .proofs.rules import prove
@@ -147,21 +146,17 @@ class CheckOptions:
 
 
 class Checkers:
-    """The checkers of one rule set, each made when first needed. like: whose subjects and meanings are known."""
+    """The checkers of one rule set, each made when first needed. like: those whose subjects are known."""
 
     def __init__(self, rules: RuleSet, like: Checkers | None = None):
         load_facts()
         self.rules, self.like = rules, like or self
-        self._made: dict[type, Any] = {}
-        self._baseline = functools.cache(baseline)
+        self._checker = functools.cache(lambda kind: kind(rules))
 
     def of(self, level: str) -> Any:
         """Return the checker of a level."""
         kind = {"tensor": TermChecker, "torch": TorchChecker, "kernel": KernelChecker}.get(level, StatementChecker)
-        if kind not in self._made:
-            self._made[kind] = kind(self.rules)
-            self._made[kind].baseline = self.like._baseline
-        return self._made[kind]
+        return self._checker(kind)
 
     def borrowed(self, rule: Rule, seed: int) -> Iterator[Subject]:
         """Yield examples of other statement rules, different ones for each rule, but the same in every run."""

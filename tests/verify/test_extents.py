@@ -45,4 +45,4 @@ def test_an_index_over_many_names_is_refused_before_it_is_counted() -> None:
 def test_program_with_huge_inputs_has_no_meaning_here() -> None:
     text = "for i in 0..4:\n        a = load x[i, i]\n        y[i] = a"
     program = read_program(f"## level: loop\nkernel k(x: f32[65536, 65536]) -> y: f32[4]:\n    {text}\n")[1]
-    assert baseline(program, range(1), 0) is None  # type: ignore[arg-type]
+    assert baseline(program, 0) is None  # type: ignore[arg-type]
