@@ -10,13 +10,11 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import Field, dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
 from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError
@@ -80,8 +78,10 @@ class Flags:
     """
 
     subject: Subject = Subject()
-    expression: str | None = option(
-        "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.", "-c EXPR"
+    text: str = option(
+        "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
+        "-c EXPR",
+        default="",
     )
     # what is compiled, and how
     seed: int = option("Seed of torch for the expression.", default=0)
@@ -194,11 +194,6 @@ class Flags:
     dry_run: bool = option("Print what would be deleted.")
 
     @property
-    def text(self) -> str:
-        """Text of `-c`, "" without one."""
-        return self.subject.name if self.subject.kind == "text" else self.expression or ""
-
-    @property
     def pinned(self) -> list[str]:
         """Settings of `--set`, and those that `--prefer` abbreviates."""
         return [*(self.settings or ()), *(f"{rule}.prefer=false" for rule in self.prefer or ())]
@@ -220,162 +215,159 @@ KINDS = {  # what a subject is called, and how one is given
     "unpack": ("a pack", "--unpack FILE.dplc"),
     "compare": ("results", "--compare RESULTS"),
 }
-SUBJECTS = ("op", "lines", "unpack", "subject", "expression", "compare")  # parameters of commands that name one
+SUBJECTS = ("op", "lines", "unpack", "subject", "text", "compare")  # parameters of commands that name one
 
-RULES = "--rules --set --prefer --exact --target"
-STORE = "without --no-db --set --prefer"  # what is pinned is what happens: no store is read
+# The fields of `Flags` that apply to the subjects of each command. `KIND.. with FIELD.. without FIELD..: FIELD..` is
+# for a subject of one of the kinds, if one of the fields after `with` was given, and none of those after `without`.
+# With `settings` or `prefer` no store (`db`) is read, because what is pinned is what happens.
+FIELDS_BY_SUBJECT = """
+compile
+    text dump model: ir target as_json
+    text torch tensor loop tile model: rules settings prefer exact verbose why_not
+    text torch tensor loop model: no_db
+    text torch tensor loop model without no_db settings prefer: db
+    text torch tensor model: explore
+    text model: dtype out
+    text model with out: cubins
+    text: seed
+    text with out: rows
+    dump: sizes
+    model: layers length batch rows weights
+run
+    text dump artefact: device seed as_json sizes
+    text dump artefact without check: out
+    text dump: target check
+    text dump with check: blocks
+    text torch tensor loop tile: rules settings prefer exact verbose why_not
+    text torch tensor loop tile without check: bench
+    text torch tensor loop tile with bench: profile
+    text torch tensor loop: no_db
+    text torch tensor loop without no_db settings prefer: db
+    text torch tensor: explore
+    text: dtype
+    artefact: weights ids trust_edited_cuda
+fuse
+    text: rules settings prefer exact target seed explore ir run
+    text without ir: as_json
+    text with explore: top
+    text with ir run: candidate
+    text with run: device
+rewrite
+    text dump: rules settings prefer exact target trace only_rules
+    text dump with trace: about
+    text: seed dtype
+view
+    text model suite: rules settings prefer exact target out
+    text model without out: port browse
+    text model: dtype explore
+    text model with out: no_db
+    text model with out without no_db settings prefer: db
+    text: seed check tune
+    model: layers length
+tune
+    text model suite: search tries programs seconds patience assemble predict rules settings exact target seed free
+    text model suite: top as_json no_db jobs executor
+    text model suite without no_db: db
+    text model suite without jobs executor: verbose
+    text model: row dtype
+    text: grid
+    model: layers length batch
+    suite: only
+bench
+    text model suite artefact without pack: as_json
+    text model suite artefact without pack without number: markdown run assemble
+    text model suite: rules settings prefer exact target
+    unpack: minutes plan
+    unpack without plan: results
+    suite without without number: compare
+    suite without compare without number: pack
+    suite without pack compare: without number
+    suite with without number: results
+    suite with pack: candidates
+    text model artefact: profile
+    text model: dtype sizes explore
+    text: seed
+    model: layers length batch
+    model artefact: weights
+    artefact: trust_edited_cuda
+    suite without pack: only
+    compare:
+generate
+    model: prompt ids count maximum chunk weights dtype layers device target rules settings exact as_json no_db
+    model without no_db settings: db
+    model without weights: seed
+doctor
+    none: as_json
+    model: layers length batch dtype target as_json
+check
+    none dump: rule levels part
+    none: examples seed as_json guards
+    none without guards: mutate
+    none without guards mutate: out allow_thin verbose
+    none without guards mutate allow_thin: few
+ops
+    none: as_json rules missing
+    none without missing: dtypes
+    none with dtypes: target
+calibrate
+    none: target out as_json
+model fit
+    none: target out as_json
+lsp
+rules list
+    none: rules as_json
+rules show
+    none: rules python
+rules facts
+    none: level rules as_json
+rules nodes
+    none: level as_json
+rules fmt
+    none: check diff
+rules lint
+    none: subjects as_json
+rules doc
+    none: out rules suite
+rules test
+    none: rules accept
+rules why
+    text dump: rules settings prefer exact target as_json
+    text: seed dtype
+rules new
+    text lines op: out
+    text: level rules target seed dtype
+    op: text
+    op with text: seed dtype
+db stats
+    none: db as_json
+db list
+    none: db device as_json
+db show
+    none: db as_json
+db export
+    none: db device attempts
+db import
+    none: db
+db prune
+    none: db rules attempts dry_run
+"""
 
-# command: {"KIND.. [with OPTION..] [without OPTION..]": "OPTION.."}: these options apply to a subject of one of the
-# kinds, if one of the options after `with` was given, and none of those after `without`. Of a command that takes no
-# program it is the options alone.
-TABLE: dict[str, str | dict[str, str]] = {
-    "compile": {
-        "text dump model": "--ir --target --json",
-        "text torch tensor loop tile model": "--rules --set --prefer --exact --verbose --why-not",
-        "text torch tensor loop model": "--no-db",
-        f"text torch tensor loop model {STORE}": "--db",
-        "text torch tensor model": "--explore",
-        "text model": "--dtype --out",
-        "text model with --out": "--cubins",
-        "text": "--seed",
-        "text with --out": "--rows",
-        "dump": "--size",
-        "model": "--layers --seq-len --batch --rows --weights",
-    },
-    "run": {
-        "text dump artefact": "--device --seed --json --size",
-        "text dump artefact without --check": "--out",
-        "text dump": "--target --check",
-        "text dump with --check": "--blocks",
-        "text torch tensor loop tile": "--rules --set --prefer --exact --verbose --why-not",
-        "text torch tensor loop tile without --check": "--bench",
-        "text torch tensor loop tile with --bench": "--profile",
-        "text torch tensor loop": "--no-db",
-        f"text torch tensor loop {STORE}": "--db",
-        "text torch tensor": "--explore",
-        "text": "--dtype",
-        "artefact": "--weights --ids --trust-edited-cuda",
-    },
-    "fuse": {
-        "text": f"{RULES} --seed --explore --ir --run",
-        "text without --ir": "--json",
-        "text with --explore": "--top",
-        "text with --ir --run": "--candidate",
-        "text with --run": "--device",
-    },
-    "rewrite": {
-        "text dump": f"{RULES} --trace --only",
-        "text dump with --trace": "--about",
-        "text": "--seed --dtype",
-    },
-    "view": {
-        "text model suite": f"{RULES} --out",
-        "text model without --out": "--port --browse",
-        "text model": "--dtype --explore",
-        "text model with --out": "--no-db",
-        f"text model with --out {STORE}": "--db",
-        "text": "--seed --check --tune",
-        "model": "--layers --seq-len",
-    },
-    "tune": {
-        "text model suite": "--search --tries --programs --time --patience --assemble --predict --rules --set --exact "
-        "--target --seed --free --top --json --no-db --jobs --executor",
-        "text model suite without --no-db": "--db",
-        "text model suite without --jobs --executor": "--verbose",
-        "text model": "--row --dtype",
-        "text": "--grid",
-        "model": "--layers --seq-len --batch",
-        "suite": "--only",
-    },
-    "bench": {
-        "text model suite artefact without --pack": "--json",
-        "text model suite artefact without --pack --without --number": "--markdown --run --assemble",
-        "text model suite": RULES,
-        "unpack": "--minutes --plan",
-        "unpack without --plan": "-o",
-        "suite without --without --number": "--compare",
-        "suite without --compare --without --number": "--pack",
-        "suite without --pack --compare": "--without --number",
-        "suite with --without --number": "-o",
-        "suite with --pack": "--candidates",
-        "text model artefact": "--profile",
-        "text model": "--dtype --size --explore",
-        "text": "--seed",
-        "model": "--layers --seq-len --batch",
-        "model artefact": "--weights",
-        "artefact": "--trust-edited-cuda",
-        "suite without --pack": "--only",
-        "compare": "",
-    },
-    "generate": {
-        "model": "--prompt --ids --max-new-tokens --max-length --chunk --weights --dtype --layers --device --target "
-        "--rules --set --exact --json --no-db",
-        "model without --no-db --set": "--db",
-        "model without --weights": "--seed",
-    },
-    "doctor": {"none": "--json", "model": "--layers --seq-len --batch --dtype --target --json"},
-    "check": {
-        "none dump": "--rule --level --part",
-        "none": "--examples --seed --json --guards",
-        "none without --guards": "--mutate",
-        "none without --guards --mutate": "--out --allow-thin --verbose",
-        "none without --guards --mutate --allow-thin": "--few",
-    },
-    "ops": {"none": "--json --rules --missing", "none without --missing": "--dtypes", "none with --dtypes": "--target"},
-    "calibrate": "--target --out --json",
-    "model fit": "--target --out --json",
-    "lsp": {},
-    "rules list": "--rules --json",
-    "rules show": "--rules --python",
-    "rules facts": "--level --rules --json",
-    "rules nodes": "--level --json",
-    "rules fmt": "--check --diff",
-    "rules lint": "--subjects --json",
-    "rules doc": "--out --rules --suite",
-    "rules test": "--rules --accept",
-    "rules why": {"text dump": f"{RULES} --json", "text": "--seed --dtype"},
-    "rules new": {
-        "text lines op": "--out",
-        "text": "--level --rules --target --seed --dtype",
-        "op": "-c",
-        "op with -c": "--seed --dtype",
-    },
-    "db stats": "--db --json",
-    "db list": "--db --device --json",
-    "db show": "--db --json",
-    "db export": "--db --device --attempts",
-    "db import": "--db",
-    "db prune": "--db --rules --attempts --dry-run",
+
+class Applies(NamedTuple):
+    """One line of the table: fields that apply to these kinds, with one of `needs` and none of `without` given."""
+
+    kinds: list[str]
+    needs: list[str]
+    without: list[str]
+    fields: list[str]
+
+
+_COMMAND = re.compile(r"^(\S.*)\n((?: .*\n)*)", re.MULTILINE)
+_LINE = re.compile(r"    (.*?)(?: with (.*?))?(?: without (.*?))?:(.*)")
+TABLE = {
+    command: [Applies(*map(str.split, line)) for line in _LINE.findall(lines)]
+    for command, lines in _COMMAND.findall(FIELDS_BY_SUBJECT.replace("dump", " ".join(LEVELS)))
 }
-
-
-@dataclass(frozen=True)
-class Applies:
-    """One line of the table: options that apply to subjects of some kinds.
-
-    They apply if one of the options `needs` was given, and none of `without`.
-    """
-
-    options: tuple[str, ...]
-    kinds: tuple[str, ...]
-    needs: tuple[str, ...]
-    without: tuple[str, ...]
-
-    def is_for(self, kind: str) -> bool:
-        """Return whether the line is about a kind. A dump of an unreadable level counts as one of any level."""
-        return kind in self.kinds or (kind == "dump" and not {*LEVELS}.isdisjoint(self.kinds))
-
-
-@cache
-def lines_of(command: str) -> tuple[Applies, ...]:
-    """Return the lines of the table for a command, named without `dplc`: `rules why`."""
-    made, table = [], TABLE[command]
-    for key, options in {"none": table}.items() if isinstance(table, str) else table.items():
-        rest, _, without = key.partition(" without ")
-        kinds, _, needs = rest.partition(" with ")
-        parts = (options, kinds.replace("dump", " ".join(LEVELS)), needs, without)
-        made.append(Applies(*(tuple(part.split()) for part in parts)))
-    return tuple(made)
 
 
 def kinds_of(lines: Iterable[Applies]) -> set[str]:
@@ -384,18 +376,9 @@ def kinds_of(lines: Iterable[Applies]) -> set[str]:
 
 
 def name_of(parameter: Any) -> str:
-    """Return the name of a parameter in the table: the long name of an option, the metavar of an argument."""
+    """Return the name of a parameter in messages: the long name of an option, the metavar of an argument."""
     is_option = parameter.param_type_name == "option"
     return max(parameter.opts, key=len) if is_option else parameter.metavar.strip("[].")  # type: ignore[no-any-return]
-
-
-class Checked(TyperCommand):
-    """Command that looks up its subject and its options in the table before it runs. `ctx.obj` is the subject."""
-
-    def invoke(self, ctx: Any) -> Any:
-        ctx.obj = subject_of(ctx)
-        check_options(ctx, ctx.obj)
-        return super().invoke(ctx)
 
 
 class Commands(typer.Typer):
@@ -409,79 +392,78 @@ class Commands(typer.Typer):
                 runs, so that `--help` is instant. Else a function that chooses one.
             declared: arguments, and options with another help or default than in `Flags`, by field.
         """
+        words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
 
         def run(ctx: typer.Context, **_: Any) -> None:
-            flags = Flags(**{**ctx.params, "subject": ctx.obj})
+            if ctx.params.get("text") == "-":
+                ctx.params["text"] = sys.stdin.read()
+            flags = Flags(**{**ctx.params, "subject": checked_subject(ctx, words)})
             chosen = handler if isinstance(handler, str) else handler(flags)
             pkgutil.resolve_name(f"{__package__}.{chosen.replace('.', ':')}")(flags)
 
-        words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
         plain = inspect.signature(run)
-        parameters = [plain.parameters["ctx"], *_parameters(lines_of(words), declared)]
+        parameters = [plain.parameters["ctx"], *_parameters(TABLE[words], declared)]
         run.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
-        self.command(name, cls=Checked, help=help)(run)
+        self.command(name, help=help)(run)
 
 
-def _long(declared: Field[Any], name: str) -> str:
-    """Return the long name of the option of a field, or an empty text for an argument."""
-    names = declared.metadata.get("names")
-    return "" if names is None else max(names or [f"--{name.replace('_', '-')}"], key=len).partition("/")[0]
-
-
-OPTIONS = {_long(declared, declared.name): declared for declared in fields(Flags) if declared.metadata}
+DECLARED = {declared.name: declared for declared in fields(Flags)}
 HINTS = get_type_hints(Flags)
 
 
 def _parameters(lines: Iterable[Applies], declared: dict[str, Any]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command: those declared, then its other programs and options by the table."""
-    programs = {"expression" if kind == "text" else kind for kind in kinds_of(lines)}.intersection(SUBJECTS)
-    listed = [long for long, one in OPTIONS.items() if one.name in programs]
-    listed += [long for line in lines for long in line.options]
-    named = {_long(one, name) for name, one in declared.items()}
-    shared = {OPTIONS[long].name: OPTIONS[long] for long in listed if long not in named}
-    for name, one in {**declared, **shared}.items():
+    programs = kinds_of(lines).intersection(SUBJECTS)
+    listed = [name for name in DECLARED if name in programs] + [name for line in lines for name in line.fields]
+    for name, one in (declared | {name: DECLARED[name] for name in listed} | declared).items():
         more, hint, default = dict(one.metadata), HINTS[name], one.default
         if name == "subject":  # a path or a text denotes it
             hint = Repeated if more["metavar"].endswith("..") else str | None
         if "names" in more:
-            names = more.pop("names") or [_long(one, name)]
+            names = more.pop("names") or [f"--{name.replace('_', '-')}"]
             info = typer.Option(False if hint is bool and default is None else default, *names, **more)
         else:
             info = typer.Argument(default, **more)
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=info)
 
 
-def command_of(ctx: Any) -> str:
-    """Return the words of the command that follow `dplc`."""
-    return " ".join(str(ctx.command_path).split()[1:])
+def checked_subject(ctx: Any, command: str) -> Subject:
+    """Return the subject of a command, named without `dplc`. Raises UsageError.
 
-
-def subject_of(ctx: Any) -> Subject:
-    """Read the subject of a command. Raises UsageError if a required subject is missing, or for several."""
-    command, lines = command_of(ctx), lines_of(command_of(ctx))
-    kinds = kinds_of(lines)
-    given = [name for name in SUBJECTS if ctx.params.get(name) not in (None, [], ())]
-    if not given:
-        if not kinds or "none" in kinds:
-            return Subject()
-        raise UsageError(f"a program is needed: `dplc {command}` takes {described(kinds)}")
-    first, *others = given
-    subject = _read(first, ctx.params[first], kinds)
-    mine = [line for line in lines if line.is_for(subject.kind)]
-    named = {parameter.name: name_of(parameter) for parameter in ctx.command.params}
-    for other in others:
-        if not any(named[other] in line.options for line in mine):
-            both = f"`{named[other]}` and `{named[first]}`"
+    It is one subject, of a kind that the command takes, and every given option applies to it.
+    """
+    lines, named = TABLE[command], {parameter.name: name_of(parameter) for parameter in ctx.command.params}
+    given = [name for name in named if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+    programs, kinds = [name for name in SUBJECTS if name in given], kinds_of(lines)
+    subject = _read(programs[0], ctx.params[programs[0]], kinds) if programs else Subject()
+    kind = "torch" if subject.kind == "dump" else subject.kind  # of an unreadable level: all that applies to any does
+    mine = [line for line in lines if kind in line.kinds]
+    for other in programs[1:]:
+        if not any(other in line.fields for line in mine):
+            both = f"`{named[other]}` and `{named[programs[0]]}`"
             raise UsageError(f"`dplc {command}` takes one program: {both} were given")
-    if not mine:
+    if kinds and not mine:
+        if not programs:
+            raise UsageError(f"a program is needed: `dplc {command}` takes {described(kinds)}")
         what = f"`dplc {command}` does not take {KINDS[subject.kind][0]}: {subject.name}"
         raise UsageError(what, hint=f"it takes {described(kinds)}")
+    for name in given:
+        listed = [line for line in lines if name in line.fields]  # none for an argument
+        if name in programs or not listed:
+            continue
+        line = next((line for line in listed if line in mine), None)  # an option has one line for a kind
+        if line is None:
+            what = f"does not apply to {KINDS[subject.kind][0]}" if programs else "needs a program"
+            raise UsageError(f"`{named[name]}` {what}", hint=f"it applies to {described(kinds_of(listed))}")
+        if line.needs and not any(other in given for other in line.needs):
+            raise UsageError(f"`{named[name]}` goes with {' or '.join(f'`{named[other]}`' for other in line.needs)}")
+        for other in line.without:
+            if other in given:
+                raise UsageError(f"`{named[name]}` does not go with `{named[other]}`")
     return subject
 
 
 def _read(parameter: str, value: Any, kinds: set[str]) -> Subject:
-    if parameter == "expression":
-        return Subject("text", (sys.stdin.read() if value == "-" else value,))
     names = tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
     if parameter != "subject":
         return Subject(parameter, names)
@@ -527,29 +509,6 @@ def _level(path: Path) -> str:
             if found := re.match(rf"## level: ({'|'.join(LEVELS)})\b", file.readline(100)):
                 return found[1]
     return "dump"
-
-
-def check_options(ctx: Any, subject: Subject) -> None:
-    """Check that every given option applies to the subject. Raises UsageError."""
-    given = {
-        name_of(parameter): parameter.name
-        for parameter in ctx.command.params
-        if parameter.param_type_name == "option"
-        and getattr(ctx.get_parameter_source(parameter.name), "name", "") == "COMMANDLINE"
-    }
-    for option, name in given.items():
-        if name in SUBJECTS and (option, subject.kind) != ("-c", "op"):
-            continue
-        mine = [line for line in lines_of(command_of(ctx)) if option in line.options]
-        line = next((line for line in mine if line.is_for(subject.kind)), None)  # an option has one line for a kind
-        if line is None:
-            what = f"does not apply to {KINDS[subject.kind][0]}" if subject.kind != "none" else "needs a program"
-            raise UsageError(f"`{option}` {what}", hint=f"it applies to {described(kinds_of(mine))}")
-        if line.needs and given.keys().isdisjoint(line.needs):
-            raise UsageError(f"`{option}` goes with {' or '.join(f'`{other}`' for other in line.needs)}")
-        for other in line.without:
-            if other in given:
-                raise UsageError(f"`{option}` does not go with `{other}`")
 
 
 def described(kinds: set[str]) -> str:

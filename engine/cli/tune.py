@@ -59,7 +59,7 @@ from ..tune.tuning import (
     tune_program,
 )
 from .models import captured_model
-from .options import Flags, Subject
+from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_rows, progress, write, write_lines
 from .programs import (
     captured_row,
@@ -325,7 +325,7 @@ def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterat
     if flags.subject.kind == "text":
 
         def capture(text: str) -> Capture:
-            return captured_row(replace(flags, subject=Subject("text", (text,))))
+            return captured_row(replace(flags, text=text))
 
         return of_grid(flags.text, flags.grid or [], compiler, top, capture)
     if flags.subject.kind == "suite":

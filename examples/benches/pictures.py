@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         files = {name: Path(folder) / f"{name}.html" for name in ("block", "search")}
         block, searched = (
-            Flags(Subject("text", (text,)), no_db=True, target="sm_80", tune=tries)
+            Flags(Subject("text", (text,)), text=text, no_db=True, target="sm_80", tune=tries)
             for text, tries in ((BLOCK.read_text(), None), (SEARCHED, 60))
         )
         write_file(files["block"], page(record_of(block)), PAGE)

@@ -15,7 +15,7 @@ from command_line import Command
 
 import dplc.engine.cli as package
 from dplc.engine.cli.app import app
-from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, lines_of, name_of
+from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, name_of
 from dplc.engine.models.plan_file import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
@@ -41,7 +41,7 @@ COMMANDS = dict(commands_of(GROUP))
 
 
 def options_of(command: str) -> dict[str, Any]:
-    return {name_of(p): p for p in COMMANDS[command].params if p.param_type_name == "option"}
+    return {p.name: p for p in COMMANDS[command].params if p.param_type_name == "option" and p.name != "help"}
 
 
 def typed(parameter: Any) -> list[str]:
@@ -98,7 +98,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 def line_with(command: str, kind: str, subjects: dict[str, str]) -> list[str] | None:
     """A command line of a command on a kind of subject, with all that it must have; None if no parameter takes it."""
-    parameter = {"text": "expression", "none": None}.get(kind, kind if kind in SUBJECTS else "subject")
+    parameter = None if kind == "none" else kind if kind in SUBJECTS else "subject"
     words, found = command.split(), parameter is None
     if parameter is None and any(p.name == "subject" and p.required for p in COMMANDS[command].params):
         return None  # the parser says so
@@ -113,7 +113,7 @@ NEEDED = {("view", "suite"): ["--out", "map.html"]}  # options that a command re
 
 
 def takes(command: str, kind: str) -> bool:
-    return any(line.is_for(kind) for line in lines_of(command)) or (kind == "none" and not TABLE[command])
+    return any(kind in line.kinds for line in TABLE[command]) or (kind == "none" and not TABLE[command])
 
 
 def refused(command: str, kind: str) -> bool:
@@ -124,11 +124,10 @@ def refused(command: str, kind: str) -> bool:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_line(command: str) -> None:
-    subjects = {name_of(p) for p in COMMANDS[command].params if p.name in SUBJECTS}
-    listed = {option for line in lines_of(command) for option in line.options}
-    assert listed - {"-c", "--compare"} == set(options_of(command)) - subjects - {"--help"}
-    kinds = {kind for line in lines_of(command) for kind in line.kinds}
-    named = {option for line in lines_of(command) for option in (*line.needs, *line.without)}
+    listed = {field for line in TABLE[command] for field in line.fields}
+    assert listed - {"text", "compare"} == set(options_of(command)) - set(SUBJECTS)
+    kinds = {kind for line in TABLE[command] for kind in line.kinds}
+    named = {field for line in TABLE[command] for field in (*line.needs, *line.without)}
     assert kinds <= set(KINDS) and named <= set(options_of(command))
 
 
@@ -150,14 +149,15 @@ def test_every_option_applies_or_is_an_error(command: str, subjects: dict[str, s
             continue
         assert invoke(base)
         for name, parameter in options_of(command).items():
-            if name != "--help" and parameter.name not in SUBJECTS and name not in base:
+            if name not in SUBJECTS and name_of(parameter) not in base:
                 check(command, kind, base, name, invoke)
 
 
 def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -> None:
     """An option on a kind of subject: alone, with what it needs, and with what it does not go with."""
-    option = typed(options_of(command)[name])
-    lines = [line for line in lines_of(command) if name in line.options and line.is_for(kind)]
+    parameter = options_of(command)[name]
+    option = typed(parameter)
+    lines = [line for line in TABLE[command] if name in line.fields and kind in line.kinds]
     if not lines:
         with pytest.raises(UsageError, match=r"does not apply|needs a program"):
             invoke([*base, *option])
@@ -169,7 +169,7 @@ def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -
             with pytest.raises(UsageError, match=r"does not go with|goes with|does not apply"):
                 invoke([*base, *given, *option, *typed(options_of(command)[other])])
     if line.needs:
-        with pytest.raises(UsageError, match=f"`{name}` goes with "):
+        with pytest.raises(UsageError, match=f"`{name_of(parameter)}` goes with "):
             invoke([*base, *option])
 
 

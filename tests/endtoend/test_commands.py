@@ -20,8 +20,9 @@ import torch
 import typer
 
 from dplc.engine import cli
+from dplc.engine.cli import options as declared
 from dplc.engine.cli.app import app, main
-from dplc.engine.cli.options import SUBJECTS, TABLE, Checked, Flags, command_of, lines_of, name_of
+from dplc.engine.cli.options import SUBJECTS, TABLE, Flags, Subject, name_of
 from dplc.engine.models.sources import build, find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,22 +91,20 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], set[str]]:
     """{(command, kind of its subject): the shared options that the command read}"""
     found: dict[tuple[str, str], set[str]] = {}
     current: set[str] = set()
-    invoke, read = Checked.invoke, object.__getattribute__
+    checked, read = declared.checked_subject, object.__getattribute__
 
-    def noted(command: Checked, ctx: Any) -> Any:
-        current.clear()
-        try:
-            return invoke(command, ctx)
-        finally:
-            if ctx.obj is not None:
-                found.setdefault((command_of(ctx), ctx.obj.kind), set()).update(current)
+    def noted(ctx: Any, command: str) -> Subject:
+        nonlocal current
+        subject = checked(ctx, command)
+        current = found.setdefault((command, subject.kind), set())
+        return subject
 
     def get(flags: Flags, name: str) -> Any:
         if sys._getframe(1).f_globals["__name__"] != "dataclasses":  # `replace` reads all of them
             current.add(name)
         return read(flags, name)
 
-    monkeypatch.setattr(Checked, "invoke", noted)
+    monkeypatch.setattr(declared, "checked_subject", noted)
     monkeypatch.setattr(Flags, "__getattribute__", get)
     return found
 
@@ -136,12 +135,12 @@ def unread(reads: dict[tuple[str, str], set[str]]) -> Iterator[str]:
     """The options that apply by the table, that the file of a command's handler does not read, and that nothing behind it
     read for any line of the page."""
     for (command, kind), read in reads.items():
-        options = {option for line in lines_of(command) if line.is_for(kind) for option in line.options}
+        fields = {field for line in TABLE[command] if kind in line.kinds for field in line.fields}
         read = read | {name for function in handlers(command) for name in loaded(function, set())}
         yield from (
             f"{command} {kind} {name_of(p)}"
             for p in COMMANDS[command].params
-            if name_of(p) in options and p.name not in read and p.name not in SUBJECTS
+            if p.name in fields and p.name not in read and p.name not in SUBJECTS
         )
 
 
@@ -171,7 +170,7 @@ def test_the_page_is_true(
             assert found >= 0, f"$ {one.line}\nis to say: {said}\nand says:\n{printed.out[-3000:]}{printed.err}"
             at = found + len(plain(said))
     assert list(unread(reads)) == []
-    subjects = {(command, kind) for command in TABLE for line in lines_of(command) for kind in line.kinds}
+    subjects = {(command, kind) for command, lines in TABLE.items() for line in lines for kind in line.kinds}
     assert {(command, kind) for command, kind in subjects if command != "check"} <= reads.keys()
 
 

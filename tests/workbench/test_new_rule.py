@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from pathlib import Path
 
@@ -135,3 +136,8 @@ def test_names_of_values_and_axes_in_an_example_on_torch_are_its_own(dplc: Typed
     ).replace("rule linear", "rule my_frac")
     Path("frac.rw").write_text(text)
     assert "1 examples, 0 failed" in dplc("rules", "test", "frac.rw")
+
+
+def test_the_text_of_an_op_may_be_standard_input(dplc: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("torch.exp(torch.randn(3, 5))"))
+    assert "exp" in dplc("rules", "new", "exponential", "--op", "exp", "-c", "-")
