@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -17,7 +16,6 @@ COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all 
 
 app = Commands(
     name="dplc",
-    help="PyTorch to CUDA, every optimisation a rule in a text file.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -39,10 +37,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def global_options(
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show Python tracebacks of errors.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
-    ] = False,
+    traceback: bool = typer.Option(False, "--traceback", help="Show Python tracebacks of errors."),
+    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
 ) -> None:
     """PyTorch to CUDA, every optimisation a rule in a text file."""
 
@@ -267,22 +263,17 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = sys.argv[1:]
     given = [word for word in arguments if word != "--traceback"]
     try:
-        code = app(args=given, prog_name="dplc", standalone_mode=False) or 0
-        if code == INTERRUPTED:  # typer catches the interrupt itself
-            raise KeyboardInterrupt
+        code = app(args=given, prog_name="dplc", standalone_mode=False) or 0  # INTERRUPTED: typer catches the interrupt
     except SystemExit as stop:
         enough = isinstance(stop.__context__, BrokenPipeError)  # of the help, say rich and click, and exit with 1
         code = 0 if enough else int(stop.code or 0)
     except KeyboardInterrupt:
-        code = _interrupted()
+        code = INTERRUPTED
     except Exception as error:
         code = _explain(error, traceback="--traceback" in arguments)
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
     raise SystemExit(code)
-
-
-def _interrupted() -> int:
-    print("interrupted", file=sys.stderr)
-    return INTERRUPTED
 
 
 def _explain(error: Exception, traceback: bool) -> int:
@@ -292,7 +283,7 @@ def _explain(error: Exception, traceback: bool) -> int:
         error.show()  # type: ignore[attr-defined]
         return USAGE
     if kind == "Abort":
-        return _interrupted()
+        return INTERRUPTED
     if hasattr(error, "format_message"):  # an unknown option, for example
         message = str(error.format_message()).rstrip(".")
         path = getattr(getattr(error, "ctx", None), "command_path", None) or "dplc"

@@ -69,7 +69,7 @@ def stats(flags: Flags) -> None:
 
 def list_entries(flags: Flags) -> None:
     """Run `dplc db list`."""
-    entries = _entries(flags)
+    pairs = [(entry.key, entry.tuned) for entry in _entries(flags)]
     if flags.as_json:
         print_json([
             {
@@ -78,7 +78,7 @@ def list_entries(flags: Flags) -> None:
                 "default_microseconds": tuned.default_seconds * 1e6, "search": tuned.search, "tries": tuned.tries,
                 "checked": tuned.checked, "tools": key.tools,
             }
-            for key, tuned in ((entry.key, entry.tuned) for entry in entries)
+            for key, tuned in pairs
         ])  # fmt: skip
         return
     rows = (
@@ -88,7 +88,7 @@ def list_entries(flags: Flags) -> None:
             ("x".join(map(str, dict.fromkeys(key.extents))) or key.family) + _lengths(key),
             f"{tuned.search}, {tuned.tries} tries",
         )
-        for key, tuned in ((entry.key, entry.tuned) for entry in entries)
+        for key, tuned in pairs
     )  # fmt: skip
     print_rows(("",) * 6, rows)
 

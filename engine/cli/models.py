@@ -47,7 +47,7 @@ from ..models.generating import (
 from ..models.sources import ModelSource, Tell, build, find
 from ..run.calls import Judgement
 from .options import Flags
-from .output import bars, print_json, print_note, print_remark, write, write_lines
+from .output import bars, print_json, print_note, print_remark, print_text, write, write_lines
 from .programs import (
     bindings,
     captured_text,
@@ -59,7 +59,6 @@ from .programs import (
     numbers_of,
     outputs_told,
     print_schedules,
-    print_stage,
     print_trace,
     range_written,
     save_outputs,
@@ -160,7 +159,7 @@ def compile_artefact(flags: Flags) -> None:
         return
     print_trace(compilation, flags)
     if stage:
-        print_stage(compilation, stage)
+        print_text(compilation.ir(stage), stage)
     else:
         write_lines(*report(compiled), *(() if out is None else [f"artefact: {out}"]))
 

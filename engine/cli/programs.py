@@ -90,7 +90,7 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
     compiler = compiler_for(flags, device)
-    if flags.db is not None and not (flags.no_db or flags.db.is_file()):
+    if flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
     schedules = stored_schedules(compiler.tools, flags.db, not flags.no_db)
     trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
@@ -151,11 +151,6 @@ def stage_named(name: str) -> str:
     """Return the stage of `--ir`. Raises UsageError."""
     check_known("--ir", name, STAGES, "there is no such stage", "stages")
     return name
-
-
-def print_stage(compilation: Compilation, stage: str) -> None:
-    """Print a program at a stage."""
-    print_text(compilation.ir(stage), stage)
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
@@ -341,11 +336,11 @@ class Dump:
     @cached_property
     def between(self) -> tuple[Any, ...]:
         """Buffers between kernels; of Torch IR the types of all values, of Tensor IR nothing."""
-        if self.level in ("torch", "tensor"):
-            return tuple(kind for op in getattr(self.graph, "body", ()) for kind in op.types)
-        ends = (*self.ins, *self.outs)
-        made = {param.name: param for unit in self.units for param in unit.outs}
-        return tuple(param for name, param in made.items() if all(name != end.name for end in ends))
+        if self.level == "torch":
+            return tuple(kind for op in self.graph.body for kind in op.types)
+        ends = {end.name for end in (*self.ins, *self.outs)}
+        made = {param.name: param for unit in self.units for param in unit.outs if param.name not in ends}
+        return tuple(made.values())
 
 
 def read_text(path: Path) -> str:
@@ -377,8 +372,7 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     if not found and kind is Kernel:
         found = [*disagreements(units)]  # type: ignore[arg-type]
     if found:
-        errors = [DplcError(f"{name}: {problem}") for problem in found]
-        raise errors[0] if len(errors) == 1 else Diagnostics(errors)
+        raise Diagnostics(DplcError(f"{name}: {problem}") for problem in found)
     return Dump(name, level, units, sizes, sized)
 
 
@@ -423,16 +417,11 @@ def _stand_in(dump: Dump, seed: int | None) -> Capture:
     names = tuple(param.name for param in dump.ins)
     tensors: Tensors = dict.fromkeys(names)
     if seed is not None:
-        elements = sum(math.prod(kind.shape) for kind in arrays_of(dump))  # type: ignore[arg-type]
+        elements = sum(math.prod(kind.shape) for kind in (*dump.ins, *dump.outs, *dump.between))  # type: ignore[arg-type]
         check_room(elements * REFERENCE_BYTES, f"the arrays of {dump.name}")
         tensors = draw(dump.ins, seed)
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
     return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
-
-
-def arrays_of(dump: Dump) -> tuple[Param | TensorType, ...]:
-    """Return the arrays that a run of a dump holds in memory: inputs, outputs and materialised intermediates."""
-    return (*dump.ins, *dump.outs, *dump.between)
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
@@ -470,7 +459,7 @@ def compile_program(flags: Flags) -> None:
     if flags.as_json:
         print_json(compile_record(compilation, flags.ir))
     else:
-        print_stage(compilation, stage)
+        print_text(compilation.ir(stage), stage)
 
 
 def run_program(flags: Flags) -> None:
@@ -485,24 +474,18 @@ def run_program(flags: Flags) -> None:
     if flags.subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
     single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
+    report = _report_check if flags.check else report_run
     for compilation, references in prepared(flags, device, single):
-        if flags.check:
-            _report_check(compilation, flags, references)
-            continue
-        table = None
-        if flags.bench:
-            steps = BenchSteps(False, command=command_line())
-            layout = kernel_layout(flags.profile, summary)
-            table = benched(compilation, flags, steps, device.startswith("cuda")), layout
-        report_run(compilation, device, flags.out, flags.as_json, references, table)
+        report(compilation, device, flags, references)
 
 
 def prepared(
     flags: Flags, device: str | None, single: str, values: bool = True
-) -> Iterator[tuple[Compilation, References]]:
+) -> Iterator[tuple[Compilation, References | None]]:
     """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
 
-    device: None for a program that will not run; single: see `bindings`; values: see `capture_text`.
+    The function is None if the reference outputs are those of the capture. device: None for a program that will not
+    run; single: see `bindings`; values: see `capture_text`.
     """
     if flags.subject.is_dump:
         path, seed = flags.subject.path, None if device is None else flags.seed
@@ -516,7 +499,7 @@ def prepared(
     print_trace(compilation, flags)
     captured = compilation.captured
     if device is None or not (compilation.sizes or flags.sizes):
-        yield compilation, partial(run_reference, captured, captured.tensors)
+        yield compilation, None
         return
     for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
         bound, drawn = _drawn_at(flags, captured, binding, values)
@@ -564,16 +547,14 @@ def teller() -> Callable[[str], None]:
     return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
-def report_run(
-    compilation: Compilation, device: str, out: Path | None, as_json: bool,
-    references: References | None = None, table: tuple[BenchRecord, TableLayout] | None = None,
-) -> None:  # fmt: skip
-    """Run a compilation and print its difference from float64. Raises DplcError if that is too large.
+def report_run(compilation: Compilation, device: str, flags: Flags, references: References | None = None) -> None:
+    """Run a compilation and print its difference from float64, and with `--bench` its table.
 
-    references: by default those of the capture. table: the benchmark of the program.
+    references: by default those of the capture. Raises DplcError if the difference is too large.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
-    on_gpu = device.startswith("cuda")
+    on_gpu, steps = device.startswith("cuda"), BenchSteps(False, command=command_line())
+    table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
     start = time.perf_counter()
@@ -582,15 +563,15 @@ def report_run(
         if on_gpu:
             torch.cuda.synchronize(device)
     elapsed = time.perf_counter() - start
-    found = _judged(captured, results, references or partial(run_reference, captured, captured.tensors))
-    if out is not None:
-        save_outputs(out, results)
+    found = _judged(captured, results, references)
+    if flags.out is not None:
+        save_outputs(flags.out, results)
     for note in (*compiled.notes, *found.notes):
         print_remark(note)
     kernels = compilation.cuda_kernels if device != "reference" else ()
-    if as_json:
+    if flags.as_json:
         record = {"ok": found.ok, "device": device, "kernels": [*map(_kernel_record, kernels)], **judged_record(found)}
-        print_json(record | _schedules_record(compilation) | ({"bench": table[0]} if table is not None else {}))
+        print_json(record | _schedules_record(compilation) | ({"bench": table} if table is not None else {}))
     else:
         for kernel in kernels:
             grid = " x ".join(map(str, kernel.grid))
@@ -598,14 +579,15 @@ def report_run(
         took = f"device {device}: {elapsed * 1e3:.1f} ms, building included"
         write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
         if table is not None:
-            print_table(*table)
+            print_table(table, kernel_layout(flags.profile, summary))
     if not found.ok:
         raise DplcError(f"{_off(found)}; the gate is 1e-5, or twice eager's own error")
 
 
-def _judged(captured: Capture, results: list[Any], references: References) -> Judgement:
+def _judged(captured: Capture, results: list[Any], references: References | None) -> Judgement:
     with progress("computing what it means"):
-        return judge(results, references(), captured.reference)
+        expected = run_reference(captured, captured.tensors) if references is None else references()
+        return judge(results, expected, captured.reference)
 
 
 def _off(found: Judgement) -> str:
@@ -654,10 +636,10 @@ LINE_WIDTH = 72
 COST_TABLE = ("line", "access", "bytes", "requests", "cost", "ideal", "per request", "")
 
 
-def _report_check(compilation: Compilation, flags: Flags, references: References) -> None:
+def _report_check(compilation: Compilation, device: str, flags: Flags, references: References | None) -> None:
     """Run the kernels in checked mode and report what it finds. Raises DplcError if it finds anything."""
     checker = CheckingExecutor(None if flags.blocks is None else tuple(map(str.strip, flags.blocks.split(","))))
-    compiled, judged = Compiled(compilation, "emulator"), None
+    compiled, judged = Compiled(compilation, device), None
     compiled.executor = checker
     with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
         with progress("running in checked mode"):

@@ -31,7 +31,7 @@ from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from .options import Flags
-from .output import print_json, print_note, print_text, progress
+from .output import print_json, print_remark, print_text, progress
 from .programs import captured_text, compiler_for, read_text
 
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
@@ -58,10 +58,10 @@ def why_rule(flags: Flags) -> None:
     name = compiler.tools.rules.plain(flags.name)
     if not (flags.subject.is_dump and rules_named(compiler.tools, name)):
         pipeline_of(compiler.tools, name, "rules why")
-    _explain(flags, compiler, [name], [name], diffs=False)
+    _explain(flags, compiler, [name], [name])
 
 
-def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Sequence[str], diffs: bool = True) -> None:
+def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Sequence[str]) -> None:
     """Rewrite, and print the events about the shown rules, passes, files and aliases (all without any), or why none."""
     trace = Trace(asked=frozenset(shown))
     rewrite = rewrite_file if flags.subject.is_dump else rewrite_expression
@@ -70,10 +70,10 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
     if flags.as_json:
         print_json([event.record() | ({"held": event.held()} if isinstance(event, Firing) else {}) for event in events])
     elif events:
-        print_text("\n".join(lines_of(events, diffs)), "diff")
+        print_text("\n".join(lines_of(events, flags.trace)), "diff")
     else:
         told = "\n".join(_unmatched(compiler.tools, name, trace) for name in shown)
-        print_note(f"note: {told or 'no rule fired, and none was refused'}")
+        print_remark(told or "no rule fired, and none was refused")
 
 
 def _names_in(event: Event) -> tuple[str, ...]:

@@ -60,13 +60,12 @@ from ..tune.tuning import (
 )
 from .models import captured_model
 from .options import Flags
-from .output import bars, print_json, print_note, print_remark, print_rows, progress, write, write_lines
+from .output import bars, print_json, print_note, print_remark, print_rows, print_text, progress, write, write_lines
 from .programs import (
     captured_row,
     captured_text,
     check_known,
     compiler_for,
-    print_stage,
     report_run,
     row_of,
     stage_named,
@@ -377,9 +376,9 @@ def fuse(flags: Flags) -> None:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
         compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
         if flags.ir is not None:
-            print_stage(compilation, flags.ir)
+            print_text(compilation.ir(flags.ir), flags.ir)
         if flags.run:
-            report_run(compilation, choose_device(flags.device), None, flags.as_json)
+            report_run(compilation, choose_device(flags.device), flags)
     elif flags.as_json:
         candidates = [candidate.record() for candidate in found]
         print_json({"candidates": candidates, "target": compiler.target.arch, "basis": "predicted"})

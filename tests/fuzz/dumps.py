@@ -14,7 +14,7 @@ import torch
 from dplc.codegen.materialise import materialise
 from dplc.codegen.target import Target, target
 from dplc.engine.capture.capture import capture
-from dplc.engine.cli.programs import arrays_of, compile_dump, draw, read_dump, reference_of
+from dplc.engine.cli.programs import compile_dump, draw, read_dump, reference_of
 from dplc.engine.compiler import Compiler
 from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import print_program, read_program, sizes_of
@@ -87,5 +87,5 @@ class Dumps:
         compiled = compile_dump(dump, Compiler(self.tools, machine))
         for level in (*LEVELS, "cuda"):
             compiled.ir(level)
-        if sum(math.prod(array.shape) for array in arrays_of(dump)) < MOST_ELEMENTS:  # type: ignore[arg-type]
+        if sum(math.prod(array.shape) for array in (*dump.ins, *dump.outs, *dump.between)) < MOST_ELEMENTS:  # type: ignore[arg-type]
             reference_of(dump, draw(dump.ins, 0))
