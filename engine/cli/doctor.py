@@ -8,7 +8,8 @@ import importlib.util
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 
 from rich.text import Text
 
@@ -16,7 +17,6 @@ from .options import Flags
 from .output import print_json, print_rows
 
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
-REINSTALL = "pip install --force-reinstall 'torch>=2.11,<2.14'"
 
 
 Found = tuple[str, ...]  # state, detail and remedy of a line
@@ -39,14 +39,10 @@ def report(flags: Flags) -> None:
     """
     findings = examine()
     if flags.as_json:
-        print_json([asdict(f) for f in findings])
+        print_json(findings)
     else:
-        rows = [
-            row
-            for f in findings
-            for row in ((f.what, Text(f.state, COLOURS[f.state]), f.detail), ("", "", f.remedy))[: 1 + bool(f.remedy)]
-        ]
-        print_rows(("", "", ""), rows)
+        lines = (((f.what, Text(f.state, COLOURS[f.state]), f.detail), ("", "", f.remedy)) for f in findings)
+        print_rows(("", "", ""), (row for pair in lines for row in pair if any(row)))
     if any(f.state == "broken" for f in findings):
         raise SystemExit(1)
 
@@ -67,19 +63,19 @@ TITLES = {"pycuda": "PyCUDA"}
 
 def examine() -> list[ReportLine]:
     """Check everything that dplc can use. A check that fails with an exception is a finding too."""
-    looks: tuple[tuple[str, Callable[[], Found]], ...] = (
-        ("python", _python), ("torch", _torch), ("host compiler", _host_compiler), ("emulator", _emulator),
-        ("CUDA compiler", _device_compiler), ("GPU", _gpu), ("rules", _rules), ("cache", _cache),
-    )  # fmt: skip
-    return [_guarded(what, look) for what, look in looks] + [_optional(*each) for each in OPTIONAL]
-
-
-def _guarded(what: str, look: Callable[[], Found]) -> ReportLine:
-    """Return the finding of one check, or a finding about the exception that the check raised."""
-    try:
-        return ReportLine(what, *look())
-    except Exception as error:
-        return ReportLine(what, "broken", _first_line(error), "what is installed is damaged: install it again")
+    looks: dict[str, Callable[[], Found]] = {
+        "python": _python, "torch": _torch, "host compiler": _host_compiler, "emulator": _emulator,
+        "CUDA compiler": _device_compiler, "GPU": _gpu, "rules": _rules, "cache": _cache,
+        **{TITLES.get(package[0], package[0]): partial(_optional, *package) for package in OPTIONAL},
+    }  # fmt: skip
+    found = []
+    for what, look in looks.items():
+        try:
+            line = look()
+        except Exception as error:
+            line = "broken", _first_line(error), "what is installed is damaged: install it again"
+        found.append(ReportLine(what, *line))
+    return found
 
 
 def _first_line(error: Exception) -> str:
@@ -87,15 +83,14 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-def _optional(module: str, extra: str, purpose: str) -> ReportLine:
-    what = TITLES.get(module, module)
+def _optional(module: str, extra: str, purpose: str) -> Found:
     try:
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError
         names = importlib.metadata.packages_distributions().get(module, [module])
-        return ReportLine(what, "ok", importlib.metadata.version(names[0]))
+        return "ok", importlib.metadata.version(names[0])
     except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
-        return ReportLine(what, "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'")
+        return "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'"
 
 
 def _python() -> Found:
@@ -110,10 +105,11 @@ def _torch() -> Found:
     try:
         importlib.import_module("torch")
     except Exception as error:  # a part of it is not there, or is another build's
-        return "broken", f"{version} cannot be imported: {_first_line(error)}", REINSTALL
-    tested = (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14)
-    remedy = "" if tested else "dplc is tested with torch 2.11 to 2.13"
-    return "ok" if tested else "missing", version, remedy
+        remedy = "pip install --force-reinstall 'torch>=2.11,<2.14'"
+        return "broken", f"{version} cannot be imported: {_first_line(error)}", remedy
+    if (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14):
+        return "ok", version
+    return "missing", version, "dplc is tested with torch 2.11 to 2.13"
 
 
 def _host_compiler() -> Found:
@@ -141,7 +137,8 @@ def _device_compiler() -> Found:
     from ...codegen.compiler import find_nvrtc, find_program
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
-    found = [text for text in (nvrtc.identity if nvrtc else "", f"nvcc {nvcc}" if nvcc else "") if text]
+    found = [nvrtc.identity] if nvrtc else []
+    found += [f"nvcc {nvcc}"] if nvcc else []
     if not found:
         return "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
     return "ok", "; ".join(found)
@@ -172,5 +169,5 @@ def _cache() -> Found:
     from ...codegen.cache import cache_directory
 
     folder = cache_directory()
-    size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.exists() else 0
+    size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     return "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it"
