@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 from ...codegen.launch import DeviceError
-from ...codegen.target import devices, load_device
+from ...codegen.target import Target, devices, load_device
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, UsageError, did_you_mean
 from ..api import target_for
@@ -32,11 +33,11 @@ def ops(flags: Flags) -> None:
     `--missing` lists the ops without rules by cause. `--dtypes` prints another table.
     """
     compiler = compiler_with(find_target(flags.target), flags.rules)
-    tools = compiler.tools
+    lowering = compiler.tools.torch
     if flags.missing:
-        if flags.names or flags.dtypes:
+        if flags.names:
             raise UsageError("`--missing` stands alone: it lists ops that have no rules")
-        found, (by_rule, decomposed) = missing(tools.torch), supported(tools.torch)
+        found, (by_rule, decomposed) = missing(lowering), supported(lowering)
         if flags.as_json:
             print_json({"by rule": by_rule, "by decomposition": decomposed, "missing": found})
             return
@@ -45,7 +46,7 @@ def ops(flags: Flags) -> None:
         for cause, names in found.items():
             write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
         return
-    chosen = operators(tools.torch)
+    chosen = operators(lowering)
     for name in flags.names or ():
         if name not in chosen:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
@@ -53,38 +54,34 @@ def ops(flags: Flags) -> None:
     if flags.dtypes:
         _tabulate(flags, compiler, chosen)
     elif flags.as_json:
-        locations = {
-            op: [{"rule": one.name, "location": one.location} for one in rules] for op, rules in chosen.items()
-        }
-        print_json(locations)
+        print_json(
+            {op: [{"rule": one.name, "location": one.location} for one in rules] for op, rules in chosen.items()}
+        )
     else:
         print_rows(("", ""), ((op, ", ".join(rule.name for rule in rules)) for op, rules in chosen.items()))
 
 
 def _tabulate(flags: Flags, compiler: Compiler, chosen: Mapping[str, tuple[Rule, ...]]) -> None:
     """Print the verdict on every op in every dtype. Raises DplcError if a value is wrong or dplc itself fails."""
-    as_json = flags.as_json
     table: dict[str, dict[str, OperatorVerdict]] = {}
     width = max(map(len, chosen), default=0)
-    if not as_json:
+    if not flags.as_json:
         write(f"{'':{width}}  {_row(COLUMNS)}\n")
     with bars() as show:
         for done, (op, rules) in enumerate(chosen.items()):
             show(op, done, len(chosen))
             table[op] = {dtype: judged(rules, dtype, compiler) for dtype in COLUMNS}
-            if not as_json:
+            if not flags.as_json:
                 write(f"{op:{width}}  {_row([verdict.word for verdict in table[op].values()])}\n")
-    if as_json:
+    verdicts = [(f"{op} of {dtype}", verdict) for op, row in table.items() for dtype, verdict in row.items()]
+    count = Counter(verdict.word for _, verdict in verdicts)
+    if flags.as_json:
         print_json({op: {d: {"is": v.word, "why": v.why} for d, v in row.items()} for op, row in table.items()})
     else:
-        count = Counter(verdict.word for row in table.values() for verdict in row.values())
         write(f"{len(table)} ops: {', '.join(f'{n} {word}' for word, n in count.most_common())}\n")
-    bad = [(op, d, v) for op, row in table.items() for d, v in row.items() if v.word in (WRONG, CRASHED)]
-    if not bad:
-        return
-    ours = any(verdict.word == CRASHED for _, _, verdict in bad)
-    notes = [f"{op} of {dtype}: {verdict.word}: {verdict.why}" for op, dtype, verdict in bad]
-    raise (InternalError if ours else DplcError)("some ops do not hold", notes=notes)
+    notes = [f"{what}: {one.word}: {one.why}" for what, one in verdicts if one.word in (WRONG, CRASHED)]
+    if notes:
+        raise (InternalError if count[CRASHED] else DplcError)("some ops do not hold", notes=notes)
 
 
 def _row(words: Iterable[str]) -> str:
@@ -95,7 +92,7 @@ def calibrate_device(
     flags: Flags, process: WorkerProcess | None = None, build: Build = cubin, sizes: Sizes | None = None
 ) -> None:
     """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
-    base, out = target_for("cuda", flags.target), flags.out
+    base = target_for("cuda", flags.target)
     worker = process or WorkerProcess(serve_gpu)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
@@ -105,29 +102,38 @@ def calibrate_device(
     finally:
         worker.kill()
     text = device_file(fitted, base.name)
-    if out is not None:
-        write_file(out, text, DEVICE)
+    _deliver(flags, text, fitted, base, "measured", FITTED)
     if flags.as_json:
-        values = {name: {"measured": getattr(fitted, name), "published": getattr(base, name)} for name in FITTED}
-        print_json({"gpu": fitted.name, "base": base.name, "constants": values})
-    elif out is None:
+        return
+    if not flags.out:
         write(text)
-    else:
-        for name in FITTED:
-            write(
-                f"{name}: {getattr(fitted, name):.4g} measured on {fitted.name}, {getattr(base, name):.4g} published\n"
-            )
+        return
+    for name in FITTED:
+        write(f"{name}: {getattr(fitted, name):.4g} measured on {fitted.name}, {getattr(base, name):.4g} published\n")
+
+
+def _deliver(
+    flags: Flags, text: str, machine: Target, base: Target, how: str, names: Sequence[str], **more: Any
+) -> None:  # fmt: skip
+    """Write a device file to `--out`. For `--json`, print its constants next to the published ones.
+
+    how: the origin of the constants, which `names` lists; more: further fields of the record.
+    """
+    if flags.out:
+        write_file(flags.out, text, DEVICE)
+    if flags.as_json:
+        values = {name: {how: getattr(machine, name), "published": getattr(base, name)} for name in names}
+        print_json({"gpu": machine.name, "base": base.name, "constants": values, **more})
 
 
 def fit_model(flags: Flags) -> None:
     """Run `dplc model fit`. Raises DplcError for too few measurements."""
-    file, out = flags.file or Path(), flags.out
+    file = flags.file or Path()
     results = read_results(file)
     if flags.target:
         base = find_target(flags.target)
     else:  # that of the GPU that produced the measurements
-        known = [load_device(name) for name in devices()]
-        found = [one for one in known if results.gpu == one.name or results.gpu.startswith(f"{one.name} ")]
+        found = [one for one in map(load_device, devices()) if f"{results.gpu} ".startswith(f"{one.name} ")]
         if not found:
             what = f"{file}: no device file is for `{results.gpu}`"
             raise UsageError(what, hint="--target says which one to start from")
@@ -136,12 +142,9 @@ def fit_model(flags: Flags) -> None:
         fitted, agreements = fit(fit_points(results), base)
     machine = dataclasses.replace(fitted, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")
-    if out is not None:
-        write_file(out, text, DEVICE)
+    rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in agreements]
+    _deliver(flags, text, machine, base, "fitted", CONSTANTS, rows=rows)
     if flags.as_json:
-        values = {name: {"fitted": getattr(machine, name), "published": getattr(base, name)} for name in CONSTANTS}
-        rows = [{"points": points, "constants": which, **row._asdict()} for points, which, row in agreements]
-        print_json({"gpu": results.gpu, "base": base.name, "constants": values, "rows": rows})
         return
     for points, which, row in agreements:
         tau = "    -" if row.tau is None else f"{row.tau:5.2f}"
