@@ -140,9 +140,9 @@ def compile_artefact(flags: Flags) -> None:
             sizes = [*compiled.sizes.values()]
             compiled = with_rows(compiled, rows_of(flags, sizes[0] if len(sizes) == 1 else None))
             print_schedules(compiled.compilation)
-        if flags.weights is not None:
+        if flags.weights:
             sources.check(flags.weights, compiled.weights)
-        if out is not None:
+        if out:
             artefact.save(compiled, out, flags.cubins, flags.weights, tell)
     compilation = compiled.compilation
     for row, made in compiled.rows.made.items():
@@ -155,13 +155,13 @@ def compile_artefact(flags: Flags) -> None:
             "timings": compilation.timings, "kernels": [kernel.name for kernel in compilation.cuda_kernels],
         }  # fmt: skip
         record |= {"ir": compilation.ir(stage)} if stage else {}
-        print_json(record | ({"artefact": str(out)} if out is not None else {}))
+        print_json(record | ({"artefact": str(out)} if out else {}))
         return
     print_trace(compilation, flags)
     if stage:
         print_text(compilation.ir(stage), stage)
     else:
-        write_lines(*report(compiled), *(() if out is None else [f"artefact: {out}"]))
+        write_lines(*report(compiled), *([f"artefact: {out}"] if out else ()))
 
 
 def report(compiled: CompiledModel) -> list[str]:
@@ -207,8 +207,8 @@ def run_artefact(flags: Flags) -> None:
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
         constants, whose = _weights(found, flags, tell)
-    model = None if device == "reference" else Model(found, device)
-    if model is not None:
+    model = Model(found, device)
+    if device != "reference":
         model.place(constants)
     for binding in each_binding(asked):
         inputs = _inputs(found, flags, binding)
@@ -216,7 +216,7 @@ def run_artefact(flags: Flags) -> None:
         with bars() as tell:
             start = time.perf_counter()
             tell(f"running on {device}", 0, 1)
-            if model is None:
+            if device == "reference":
                 results = list(meaning.run(found.torch_graph(binding), tensors))
             else:
                 results = [result.cpu() for result in model.run(inputs)]
@@ -227,11 +227,14 @@ def run_artefact(flags: Flags) -> None:
         if isinstance(judged, Judgement):
             ok, error, gate = judged.ok, judged.relative, GATES[found.plan.dtype]
             line = f"against float64: max|error| over max|reference| {error:.2e}, gate {gate:.0e}: {judged.verdict}"
-        if flags.out is not None:
+        if flags.out:
             save_outputs(flags.out, results)
         if flags.as_json:
-            record = {"model": found.plan.model, "device": device, "seconds": elapsed, "ok": ok, "max_rel_err": error}
-            print_json(record | {"compared": error is not None} | ({"sizes": binding} if binding else {}))
+            record = {
+                "model": found.plan.model, "device": device, "seconds": elapsed, "ok": ok, "max_rel_err": error,
+                "compared": error is not None,
+            }  # fmt: skip
+            print_json(record | ({"sizes": binding} if binding else {}))
         else:
             took = f"device {device}: {elapsed * 1e3:.1f} ms, building and placing weights included"
             write_lines(f"{found.plan.model}: {whose}", *outputs_told(results), took, line)
@@ -249,9 +252,8 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
         rows = plan.batch if isinstance(plan.batch, int) else 1
         numbers = {plan.batch: 1, plan.length: len(ids.replace(",", " ").split()) // rows}
         written = [f"{name}={number}" for name, number in numbers.items() if name in found.sizes]
-    single = flags.out is not None or flags.as_json or ids is not None
-    why = "--out, --json, --ids are of one run" if single else ""
-    asked = bindings(found.sizes, str(found.folder), written, why)
+    single = "--out, --json, --ids are of one run" if flags.out or flags.as_json or ids is not None else ""
+    asked = bindings(found.sizes, str(found.folder), written, single)
     for binding in asked:
         for name, number in binding.items():
             if why := refusal(found.sizes[name], number):
@@ -316,18 +318,17 @@ def generate(flags: Flags) -> None:
         maximum = min(maximum, positions) if isinstance(positions, int) else maximum
     check_length(len(prompt), maximum)
     with bars() as tell:
-        shape, every = shape_of(replace(flags, length="1")), all_lengths(maximum)
-        made_with = compile_options(flags, device)
-        generation = compile_generation(source, every, maximum, shape, made_with, chunk=flags.chunk, tell=tell)
+        shape, every, compiler = shape_of(flags), all_lengths(maximum), compile_options(flags, device)
+        generation = compile_generation(source, every, maximum, shape, compiler, chunk=flags.chunk, tell=tell)
         calls = {"prompt": generation.prompt, "token": generation.token}
         for call in calls.values():
             print_schedules(call.compilation)
         asked = generation.weights
-        values = sources.make(asked, flags.seed) if flags.weights is None else sources.load(flags.weights, asked, tell)
+        values = sources.load(flags.weights, asked, tell) if flags.weights else sources.make(asked, flags.seed)
         runner = emulator() if device == "emulator" else executor(device)
         tell(f"placing weights on {device}", 0, 1)
         generator = Generator(generation, runner, values, memory_of(device), len(prompt))
-    if flags.weights is None:
+    if not flags.weights:
         print_remark(f"no weights were given (--weights DIR): they are made up, seed {flags.seed}")
     if flags.count > maximum - len(prompt):
         print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
@@ -394,10 +395,13 @@ def report_of_model(flags: Flags) -> None:
     source, shape, machine = source_of(flags), shape_of(flags), compiler_for(flags).target
     found = shares_of(source, shape, machine)
     if flags.as_json:
-        counts = {"ops": found.all_ops, "compiled_ops": found.ops}
-        times = {"predicted_us": found.all_seconds * 1e6, "compiled_us": found.seconds * 1e6}
-        eager = [asdict(cause) for cause in found.eager.values()]
-        print_json({"model": source.name, "target": machine.arch, **counts, **times, "eager": eager})
+        print_json(
+            {
+                "model": source.name, "target": machine.arch, "ops": found.all_ops, "compiled_ops": found.ops,
+                "predicted_us": found.all_seconds * 1e6, "compiled_us": found.seconds * 1e6,
+                "eager": [*found.eager.values()],
+            }
+        )  # fmt: skip
         return
     told = f"{layers_told(shape)}, {shape.described}, {shape.dtype}, for {machine.name} ({machine.arch})"
     write(f"{source.name}: {told}\n{found}\n")
@@ -426,16 +430,14 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
 
 
 def allocate(model: Any) -> None:
-    """Fill everything on the meta device with zeros, and keep tied weights tied.
+    """Fill everything on the meta device with zeros in place, so that tied weights stay tied.
 
     Raises DplcError without enough memory.
     """
-    tables = [table for module in model.modules() for table in (module._parameters, module._buffers)]
-    empty = {id(t): t for table in tables for t in table.values() if t is not None and t.is_meta}
-    check_room(sum(t.nbytes for t in empty.values()), "the weights (--layers 1 takes fewer)")
-    made = {key: torch.zeros(t.shape, dtype=t.dtype) for key, t in empty.items()}
-    for key, t in empty.items():
-        if isinstance(t, torch.nn.Parameter):
-            made[key] = torch.nn.Parameter(made[key], requires_grad=False)
-    for table in tables:
-        table.update({name: made[id(t)] for name, t in table.items() if id(t) in made})
+    empty = [tensor for tensor in (*model.parameters(), *model.buffers()) if tensor.is_meta]
+    check_room(sum(tensor.nbytes for tensor in empty), "the weights (--layers 1 takes fewer)")
+    for tensor in empty:
+        zeros = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        if isinstance(tensor, torch.nn.Parameter):
+            zeros = torch.nn.Parameter(zeros, requires_grad=False)
+        torch.utils.swap_tensors(tensor, zeros)
