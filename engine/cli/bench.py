@@ -13,9 +13,9 @@ import msgspec
 
 from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
-from ...codegen.pack.contents import CONTENTS, OpenPack
+from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
-from ..api import choose_device, target_for
+from ..api import choose_device
 from ..bench.bench import (
     ABLATION_HEAD,
     ABLATION_LEGEND,
@@ -44,17 +44,17 @@ from .programs import benched, bindings, compiler_for, each_binding, prepared, p
 
 def bench(flags: Flags) -> None:
     """Run `dplc bench`: dispatch on the kind of subject, `--pack` and `--unpack`."""
-    if flags.unpack is not None:
+    if flags.unpack:
         measure_pack(flags)
-    elif flags.pack is not None:
+    elif flags.pack:
         pack_suites(flags, flags.pack)
+    elif len(flags.subject.names) > 1:
+        what = f"`dplc bench` takes one program, and {len(flags.subject.names)} were given"
+        raise UsageError(what, hint="--pack takes several")
     elif flags.without or flags.number:
         bench_without(flags.subject.path, flags)
     elif flags.subject.kind == "compare":
         write(comparison(read_results(flags.subject.path)))  # every suite that was measured
-    elif len(flags.subject.names) > 1:
-        what = f"`dplc bench` takes one program, and {len(flags.subject.names)} were given"
-        raise UsageError(what, hint="--pack takes several")
     else:
         steps = BenchSteps(flags.run, flags.assemble, command_line())
         benches = {"text": bench_expression, "suite": bench_suite}.get(flags.subject.kind, bench_model)
@@ -64,13 +64,11 @@ def bench(flags: Flags) -> None:
 def bench_suite(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench SUITE`. With `--compare`, show the measured times next to the predicted ones."""
     path = flags.subject.path
-    measured = read_results(flags.compare) if flags.compare is not None else None
+    measured = read_results(flags.compare) if flags.compare else None
     if measured is not None:
         check_suite(path.stem, measured)
     suite = read_suite(path)
-    cases = suite.select(flags.only)
-    target_for(choose_device(None), flags.target)  # a wrong name is an error before anything is imported
-    record = bench_cases(path, suite, cases, lambda: compiler_for(flags), steps, teller())
+    record = bench_cases(path, suite, suite.select(flags.only), lambda: compiler_for(flags), steps, teller())
     if measured is not None:
         note_measured(record, path.stem, measured)
     show_bench(record, SUITE, flags)
@@ -96,7 +94,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
 
     Raises DplcError if a page cannot be written, if a case did not compile, or if a result was wrong.
     """
-    if flags.markdown is not None:
+    if flags.markdown:
         write_file(flags.markdown, markdown_page(record, layout), TABLE)
     if flags.as_json:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
@@ -162,22 +160,21 @@ def _programs(flags: Flags) -> Iterator[Artefact]:
 
 
 PACK = re.compile(rb"\APK\x03\x04.{26}" + re.escape(CONTENTS.encode()), re.DOTALL)
-MINUTES = 8.0
 
 
-def pack_suites(flags: Flags, path: Path) -> None:
+def pack_suites(flags: Flags, out: Path) -> None:
     """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
     for given in flags.subject.names:
         name, _, pattern = given.partition(":")
-        suite = read_suite(Path(name))
-        stem = Path(name).stem
+        path = Path(name)
+        suite, stem = read_suite(path), path.stem
         cases = [case for case in suite.select(pattern or None) if (stem, case.name) not in known]
         known |= {(stem, case.name) for case in cases}
-        suites.append(PickedSuite(Path(name), suite, cases, f"{stem}:{pattern}" if pattern else stem))
-    with writing(path, PACK) as file:
+        suites.append(PickedSuite(path, suite, cases, f"{stem}:{pattern}" if pattern else stem))
+    with writing(out, PACK) as file:
         made = pack(file, suites, compiler_for(flags), command_line(), flags.candidates or 0, say=teller())
-    write(f"{path}: {made.cases} cases, {made.kernels} kernels, {path.stat().st_size / 1e6:.1f} MB\n")
+    write(f"{out}: {made.cases} cases, {made.kernels} kernels, {out.stat().st_size / 1e6:.1f} MB\n")
     if made.refused:
         notes = [f"{name}: {error.what}" for name, error in made.refused.items()]
         raise DplcError(f"{len(notes)} cases are not in the pack", notes=notes[:10])
@@ -185,9 +182,8 @@ def pack_suites(flags: Flags, path: Path) -> None:
 
 def measure_pack(flags: Flags) -> None:
     """Run `dplc bench --unpack FILE`. The exit code is 1 if a case was wrong."""
-    path, results = flags.unpack or Path(), flags.results or "results.json"
-    limit = MINUTES if flags.minutes is None else flags.minutes
-    if flags.plan:
-        write(runner.plan(OpenPack(path)) + "\n")
-    elif code := runner.main([str(path), "--minutes", str(limit), "-o", str(results)]):
+    arguments = [str(flags.unpack), *(["--plan"] if flags.plan else [])]
+    for option, value in (("--minutes", flags.minutes), ("--out", flags.results)):
+        arguments += [] if value is None else [option, str(value)]
+    if code := runner.main(arguments):
         sys.exit(code)

@@ -32,6 +32,7 @@ RELU = "torch.relu(torch.randn(16, 64))"
         (("rules", "show", "tilefy"), "did you mean `tileify`?"),
         (("rules", "show", "nothere"), "there is no rule, pass, number or fact `nothere`\n"),
         (("rules", "shw", "tileify"), "error: no such command 'shw'"),
+        (("bench", "a.json", "b.json", "--without", "tileify"), "takes one program, and 2 were given"),
     ],
 )
 def test_usage(dplc: Command, arguments: tuple[str, ...], message: str) -> None:
