@@ -7,25 +7,22 @@ import gc
 import itertools
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
 from ..api import choose_device
 from ..bench.cases import read_suite
-from ..capture.capture import Capture
 from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
-from ..language.rule import RuleSet
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..run.calls import narrowed
-from ..store.store import Decision, Schedule, SqliteStore, default_path
+from ..store.store import Decision, Schedule, SqliteStore
 from ..tune.search import (
     DEFAULT_SEARCH,
     SEARCHES,
@@ -78,45 +75,40 @@ CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part,
 def tune(flags: Flags) -> None:
     """Run `dplc tune`.
 
-    Raises UsageError for an unknown search or executor. Raises KeyboardInterrupt after an interrupt, once the results
-    are stored.
+    Raises UsageError for an unknown search, executor or pass. Raises KeyboardInterrupt after an interrupt, once the
+    results are stored.
     """
     if flags.executor not in ("processes", "ray"):
         raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
     name = flags.search or DEFAULT_SEARCH
     check_known("--search", name, SEARCHES, "there is no such search", "searches")
-    many = flags.subject.kind != "text" or bool(flags.grid) or flags.jobs > 1 or flags.executor != "processes"
+    many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
     search = SearchOptions(
         name, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict, flags.assemble
     )
+    compiler = compiler_for(flags)
+    labels = [CANDIDATE, *(step.label for step in compiler.tools.pipelines["tile"])]
+    for free in search.free or ():
+        if compiler.tools.rules.plain(free) not in labels:
+            raise UsageError(f"--free {free}: there is no such pass", hint=did_you_mean(free, labels))
     flags = replace(flags, seed=0)  # of the text: `--seed` is the search's
-    if tune_many(flags, search) if many else tune_expression(flags, search):
+    if tune_many(flags, search, compiler) if many else tune_expression(flags, search, compiler):
         raise KeyboardInterrupt
 
 
-def tune_expression(flags: Flags, search: SearchOptions) -> bool:
+def tune_expression(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     """Tune the fusion of an expression and the schedule of every kernel. Return whether the user interrupted it."""
-    fusing = Fusing(compiler_for(flags).values(captured_row(flags)), flags.top)
+    fusing = Fusing(compiler.values(captured_row(flags)), flags.top)
     if flags.top > 1 and not available():
         print_remark(HINT)
-    tools = fusing.compiler.tools
-    labels = [CANDIDATE, *(step.label for step in tools.pipelines["tile"])]
-    for name in search.free or ():
-        if tools.rules.plain(name) not in labels:
-            raise UsageError(f"--free {name}: there is no such pass", hint=did_you_mean(name, labels))
     gc.collect()
     gc.freeze()  # torch is large, and looked through for garbage again and again
-    candidates = Candidates(flags.verbose)
-    kept = contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, tools.rules)
-    with evaluator_for(fusing.compiler.target, search) as evaluator, kept as store, bars() as show:
-
-        def observe(run: SearchRun, tried: Tried) -> None:
-            candidates.observe(run, tried)
-            show(searching(run), run.tries, run.limit or 0)
-
+    kept = contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules)
+    with evaluator_for(compiler.target, search) as evaluator, kept as store, bars() as show:
+        candidates = Candidates(flags.verbose, lambda run: show(searching(run), run.tries, run.limit or 0))
         with ended_by_signals():
-            found = tune_program(fusing, evaluator, search, store, observe)
+            found = tune_program(fusing, evaluator, search, store, candidates.observe)
     _report(flags, found)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
@@ -143,15 +135,17 @@ class Candidates:
     """Printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
 
     A line has the time of the candidate, and the rules and parameters in which it differs from the best preceding one.
-    way, schedules: the fusion of that one, and the schedules of its kernels.
+    show: shows the progress of the search; way, schedules: the fusion of the best candidate, and the schedules of its
+    kernels.
     """
 
     verbose: int
+    show: Callable[[SearchRun], None]
     way: int = 0
     schedules: dict[Program, Schedule] = field(default_factory=dict)
 
     def observe(self, run: SearchRun, tried: Tried) -> None:
-        """Print a new candidate if the verbosity selects it."""
+        """Print a new candidate if the verbosity selects it, and show the progress of its search."""
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         made, way = [candidate for candidate, _, _ in tried.parts], tried.candidate.way
         if self.verbose > 1 - improved:
@@ -169,6 +163,7 @@ class Candidates:
         if improved:
             self.way = way
             self.schedules |= {one.loops: one.schedule for one in made}
+        self.show(run)
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
@@ -250,22 +245,20 @@ def _checked(found: TunedTimes) -> str:
 # ---- several programs
 
 
-def tune_many(flags: Flags, search: SearchOptions) -> bool:
+def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
-    compiler = compiler_for(flags)
-    rules, machine = compiler.tools.rules, compiler.target.name
-    # jobs on a cluster write to no store, because it is on this machine
-    here = flags.db or default_path() if not flags.no_db and flags.executor == "processes" else None
+    machine = compiler.target.name
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-        jobs = distinct(programs, compiler, search, here)
     told: list[tuple[Job, JobOutcome]] = []
-    interrupted = _carried_out(flags, jobs, told, rules)
-    outcomes = [outcome for _, outcome in told]
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
-    if not interrupted:
-        tuned = {one.key.kernel: one.tuned for one in outcomes if one.key and one.tuned}
-        with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, rules) as store:
+    with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules) as store:
+        # jobs on a cluster write to no store, because it is on this machine
+        here = store.path if store and flags.executor == "processes" else None
+        jobs = distinct(programs, compiler, search, here)
+        interrupted = _carried_out(flags, jobs, told, store)
+        if not interrupted:
+            tuned = {one.key.kernel: one.tuned for _, one in told if one.key and one.tuned}
             choices += filter(None, (choose(program, tuned, store) for program in programs))
     for choice in choices:
         for way, why in choice.wrong.items():
@@ -279,7 +272,7 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
         print_json({"target": machine, "kernels": kernels, "programs": choices})
     else:
         lines = [f"{choice.name}: {choice.line}" for choice in choices if choice.right]
-        write_lines(*lines, f"{machine}: {summary(outcomes)}")
+        write_lines(*lines, f"{machine}: {summary([outcome for _, outcome in told])}")
     if failed := [_named(job) for job, outcome in told if outcome.failed]:
         raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
     if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
@@ -288,27 +281,26 @@ def tune_many(flags: Flags, search: SearchOptions) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], rules: RuleSet) -> bool:
-    """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it."""
+def _carried_out(
+    flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], store: SqliteStore | None
+) -> bool:  # fmt: skip
+    """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it.
+
+    told: receives each job with its outcome.
+    """
     where: Where = "ray" if flags.executor == "ray" else "processes"
     with bars() as show, ended_by_signals():
-        candidates = Candidates(flags.verbose)
-
-        def observe(run: SearchRun, tried: Tried) -> None:
-            candidates.observe(run, tried)
-            show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
-
+        candidates = Candidates(
+            flags.verbose, lambda run: show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
+        )
         show("tuning", 0, len(jobs))
         try:
-            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, observe):
+            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, candidates.observe):
                 told.append((job, outcome))
-                candidates = Candidates(flags.verbose)
-                if not flags.no_db and job.db is None and outcome.key is not None:
-                    with SqliteStore(flags.db, rules) as store:
-                        if outcome.attempts:
-                            store.record(outcome.key, outcome.attempts)
-                        if outcome.tuned is not None:
-                            store.put(outcome.key, outcome.tuned)
+                if store and job.db is None and outcome.key is not None:
+                    store.record(outcome.key, outcome.attempts)
+                    if outcome.tuned is not None:
+                        store.put(outcome.key, outcome.tuned)
                 if not flags.as_json:
                     write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
                 show(f"{_named(job)}: tuned", len(told), len(jobs))
@@ -337,11 +329,11 @@ def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterat
     usual = hints(captured.graph)
     given = (p for p in captured.graph.ins if p.name in captured.inputs)
     kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
-
-    def tensors() -> dict[str, Any]:  # random, in the check of the whole model
-        return sources.make(model.weights) | drawn(kinds, source.config)
-
-    return iter([program_of(source.name, captured, compiler, top, tensors)])
+    program = program_of(
+        source.name, captured, compiler, top,
+        lambda: sources.make(model.weights) | drawn(kinds, source.config),  # random, in the check of the whole model
+    )  # fmt: skip
+    return iter([program])
 
 
 def _named(job: Job) -> str:
@@ -358,9 +350,8 @@ FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
 
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
-    if flags.ir is not None:
-        stage_named(flags.ir)
-    compiler = compiler_for(flags, flags.device if flags.run else None)
+    stage = None if flags.ir is None else stage_named(flags.ir)
+    compiler = compiler_for(flags, flags.device)
     captured, watch = captured_text(flags, values=flags.run)
     number = flags.candidate or 1
     made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
@@ -368,7 +359,7 @@ def fuse(flags: Flags) -> None:
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)
-    if flags.ir is not None or flags.run:
+    if stage or flags.run:
         if number > len(found):
             raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
         chosen = found[number - 1]
@@ -380,8 +371,12 @@ def fuse(flags: Flags) -> None:
         if flags.run:
             report_run(compilation, choose_device(flags.device), flags)
     elif flags.as_json:
-        candidates = [candidate.record() for candidate in found]
-        print_json({"candidates": candidates, "target": compiler.target.arch, "basis": "predicted"})
+        print_json(
+            {
+                "candidates": [candidate.record() for candidate in found], "target": compiler.target.arch,
+                "basis": "predicted",
+            }
+        )  # fmt: skip
     else:
         rows = []
         for place, one in enumerate(found, 1):
