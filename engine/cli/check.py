@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,21 +15,21 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on pur
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..language.check import for_every_device, require
-from ..language.rule import BUILT_IN, Rule, RuleSet, built_in_files, load
+from ..language.rule import BUILT_IN, Rule, RuleSet, load
 from ..ruleset import all_rule_files
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
 from .options import Flags
 from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file, write_lines
+from .rules import rules_of
 
 
 def check(flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     paths, options = flags.files or [], CheckOptions(flags.examples, flags.seed)
     rules, files = load([path for path in paths if not is_built_in(path)]), named_files(paths)
-    unnamed = {file.source.name for file in built_in_files()} - files  # by our tests
-    for warning in require(rules, {rule.span.source.name for rule in rules.rules.values()} - unnamed):
+    for warning in require(rules, files):
         print_note(warning.render())
     every = [(each, choose(each, files, flags)) for each in for_every_device(rules)]
     if not any(chosen for _, chosen in every):
@@ -57,18 +58,23 @@ def check(flags: Flags) -> None:
     saved = {verdict.rule: save(verdict, flags.out or Path()) for verdict in wrong}
     seconds = time.monotonic() - started
     if flags.as_json:
-        records = [verdict.record() for verdict in verdicts]
-        print_json({"rules": records, "seconds": seconds, "files": {rule: str(path) for rule, path in saved.items()}})
+        print_json(
+            {
+                "rules": [verdict.record() for verdict in verdicts], "seconds": seconds,
+                "files": {rule: str(path) for rule, path in saved.items()},
+            }
+        )  # fmt: skip
     else:
         for verdict in wrong:
             write_lines(detail(verdict, saved[verdict.rule], paths))
         write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {flags.part}: every run with these is the same\n")
     if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few or ())):
-        vacuous, few = (sum(verdict.result == result for verdict in bad) for result in ("vacuous", "thin"))
-        said = f"{len(wrong)} rules are wrong, {vacuous} are reached by no subject, {few} by fewer than {ENOUGH}"
-        hint = "an example that can vary gives more; `--allow-thin` accepts a few" if few and not wrong else None
-        raise DplcError(said, hint=hint)
+        ends = Counter(verdict.result for verdict in bad)
+        said = f"{ends['wrong']} rules are wrong, {ends['vacuous']} are reached by no subject, "
+        said += f"{ends['thin']} by fewer than {ENOUGH}"
+        hint = "an example that can vary gives more; `--allow-thin` accepts a few"
+        raise DplcError(said, hint=hint if ends["thin"] and not wrong else None)
 
 
 def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:
@@ -77,18 +83,16 @@ def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:
     If the rule set has a device, only the rules for that device are selected. Raises UsageError, with the closest name,
     for an unknown rule.
     """
-    every, names = rules.rules.values(), [*map(rules.plain, flags.rule or ())]
-    called = {name: {r.name for r in every if name in (r.name, r.family, r.file)} for name in names}
-    for name in names:
-        if not called[name]:
+    named = set[str]()
+    for name in map(rules.plain, flags.rule or ()):
+        called = {rule.name for rule in rules.rules.values() if name in (rule.name, rule.family, rule.file)}
+        if not called:
             raise UsageError(f"there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
-    named = set().union(*called.values())
+        named |= called
     return [
         rule
-        for rule in every
-        if (rule.name in named if names else not files or rule.span.source.name in files)
-        and (not flags.levels or rule.level in flags.levels)
-        and (rules.device is None or rule.device is not None)
+        for rule in rules_of(rules, () if named else files)
+        if (not named or rule.name in named) and (not flags.levels or rule.level in flags.levels)
     ]
 
 
@@ -107,8 +111,8 @@ def is_built_in(path: Path) -> bool:
 
 def named_files(paths: Iterable[Path]) -> set[str]:
     """Return the names of the rule files in some files and folders, as the spans of rules name them."""
-    files = {path: path.resolve() for path in all_rule_files(paths)}
-    return {str(full.relative_to(BUILT_IN.parent) if is_built_in(path) else path) for path, full in files.items()}
+    files = all_rule_files(paths)
+    return {str(path.resolve().relative_to(BUILT_IN.parent) if is_built_in(path) else path) for path in files}
 
 
 def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:

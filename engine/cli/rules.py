@@ -8,7 +8,7 @@ import itertools
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ..kernels.fusion_pass import kind_of
 from ..language import core as s
 from ..language.check import check, errors, for_every_device, lint_rule, load_facts
 from ..language.core import walk, words_in
+from ..language.definitions import line_of
 from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
@@ -47,16 +48,12 @@ def list_rules(flags: Flags) -> None:
         print_text(describe(rules), "rw")
         return
     passes = {name: [*map(_record, listed)] for name, listed in pipelines(rules).items()}
-    without = [
-        {"name": one.name, "pipeline": name, "location": _location(one.span), "because": one.reason}
+    passes["without"] = [
+        {"name": one.name, "pipeline": name, "location": line_of(one.span), "because": one.reason}
         for name, out in taken_out(rules).items()
         for one in out
     ]
-    print_json({**passes, "without": without})
-
-
-def _location(span: Span) -> str:
-    return f"{span.source.name}:{span.line}"
+    print_json(passes)
 
 
 def _record(step: PassStep) -> dict[str, Any]:
@@ -75,12 +72,9 @@ def _record(step: PassStep) -> dict[str, Any]:
 def show_rule(flags: Flags) -> None:
     """Print a rule, a whole pass, the members of a family, a number or a fact."""
     rules = load(flags.rules or ())
-    name, devices = rules.plain(flags.name), [*for_every_device(rules)]
-    every, facts = rules.rules.values(), [fact for file in rules.files for fact in file.facts]
-    if name in rules.rules:
-        found = [*dict.fromkeys(each.rules[name] for each in devices)]
-    else:
-        found = [*rules.passes.get(name, ())] or [rule for rule in every if name in (rule.family, rule.file)]
+    name, devices, every = rules.plain(flags.name), for_every_device(rules), rules.rules.values()
+    found: Collection[Rule] = dict.fromkeys(each.rules[name] for each in devices if name in each.rules)
+    found = found or rules.passes.get(name) or [rule for rule in every if name in (rule.family, rule.file)]
     for rule in found:
         text = generated_matcher(rule) if flags.python else format_rule(rules.written.get(rule.name, rule))
         print_text(f"# {rule.location}\n{text}\n", "python" if flags.python else "rw")
@@ -91,20 +85,19 @@ def show_rule(flags: Flags) -> None:
         raise UsageError(f"there is no rule, pass, number or fact `{name}`", hint=did_you_mean(name, known))
     if flags.python:
         raise UsageError(f"`{name}` is not a rule, so no function is generated for it", hint="leave --python out")
+    facts = [fact for file in rules.files for fact in file.facts]
+    declared: Any = (*facts, *(number.declared for number in rules.numbers.values()))
     readers = [rule.name for rule in every if name in rule.words]
-    readers += [fact.name for fact in facts if name in words_in(fact.value)]
-    if name not in rules.numbers:
-        for fact in facts:
-            if fact.name == name:
-                asked = f"# asked by {', '.join(readers)}\n"
-                print_text(f"# {_location(fact.span)}\n{format_file([fact])}{asked}", "rw")
-        return
-    readers += [other for other, number in rules.numbers.items() if name in words_in(number.declared.value)]
-    for number in {each.numbers[name].location: each.numbers[name] for each in devices}.values():
+    readers += [one.name for one in declared if name in words_in(one.value)]
+    read = f"# read by {', '.join(readers) or 'facts and searches only'}\n"
+    numbers = [each.numbers[name] for each in devices if name in each.numbers]
+    for number in {number.location: number for number in numbers}.values():
         old = number.overrides
-        over = "" if old is None else f"# overrides {print_value(old.value)}, {old.location}\n"
-        read = f"# read by {', '.join(readers) or 'facts and searches only'}\n"
-        print_text(f"# {number.location}\n{format_file([number.declared]).rstrip()}\n{over}{read}", "rw")
+        over = f"# overrides {print_value(old.value)}, {old.location}\n" if old else ""
+        print_text(f"# {number.location}\n{format_file([number.declared])}{over}{read}", "rw")
+    for fact in facts:
+        if fact.name == name and name not in rules.numbers:
+            print_text(f"# {line_of(fact.span)}\n{format_file([fact])}# asked by {', '.join(readers)}\n", "rw")
 
 
 def generated_matcher(rule: Rule) -> str:
@@ -124,9 +117,11 @@ def generated_matcher(rule: Rule) -> str:
     else:
         function = CompiledRule(rule, ()).pattern.match
     text = inspect.getsource(function)
-    known = {name: function.__globals__[name] for name in dict.fromkeys(re.findall(r"\bc\d+\b", text))}
-    shown = (f"{name} = {getattr(value, '__name__', None) or repr(value)[:WIDTH]}" for name, value in known.items())
-    return "\n".join([*(f"# {line}" for line in shown), text])
+    lines = []
+    for name in dict.fromkeys(re.findall(r"\bc\d+\b", text)):
+        value = function.__globals__[name]
+        lines.append(f"# {name} = {getattr(value, '__name__', None) or repr(value)[:WIDTH]}")
+    return "\n".join([*lines, text])
 
 
 def test_rules(flags: Flags) -> None:
@@ -140,21 +135,20 @@ def test_rules(flags: Flags) -> None:
     rules = load(paths, copies=True)
     pipelines(rules)  # a line that names no pass is an error of the file
     kept = {file.source.name for file in rules.files}
-    for name in (file.source.name for file in built_in_files()):
-        if name not in kept:
-            print_remark(f"tested in the place of {name}")
+    for file in built_in_files():
+        if file.source.name not in kept:
+            print_remark(f"tested in the place of {file.source.name}")
     sources = set(map(str, all_rule_files(paths)))
     found = check(rules, sources or None)
     wrong = errors(found)
-    doubtful = [told for told in found if told not in wrong]
-    broken = {told.rule for told in wrong if isinstance(told, Finding)}  # what they do with an example says nothing
-    for told in (*doubtful, *wrong):  # errors last: they are right above the prompt
+    for told in sorted(found, key=lambda told: told in wrong):  # errors last: they are right above the prompt
         print_note(told.render())
+    broken = {told.rule for told in wrong}  # what they do with an example says nothing
     counts, examples, unmet = zip(*_examples(rules, sources, broken), strict=True)
     failures = [*itertools.chain.from_iterable(unmet)]
     for failure in failures:
         print_note(failure.render())
-    failed = f"{len(failures)} failed, {len(wrong)} errors, {len(doubtful)} warnings"
+    failed = f"{len(failures)} failed, {len(wrong)} errors, {len(found) - len(wrong)} warnings"
     write(f"{sum(counts)} rules, {sum(examples)} examples, {failed}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")
@@ -167,11 +161,19 @@ def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[t
     rules whose examples do not run.
     """
     for each in for_every_device(rules):
-        named = (rule for rule in each.rules.values() if not sources or rule.span.source.name in sources)
-        chosen = [rule for rule in named if each.device is None or rule.device is not None]
+        chosen = rules_of(each, sources)
         sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
-        devices = [load_device(rule.device.text) for rule in chosen if rule.device is not None]
-        yield len(chosen), *run_examples(Engine(each, check=True), sound, devices[0] if devices else None)
+        device = next((load_device(rule.device.text) for rule in chosen if rule.device is not None), None)
+        yield len(chosen), *run_examples(Engine(each, check=True), sound, device)
+
+
+def rules_of(rules: RuleSet, files: Collection[str]) -> list[Rule]:
+    """Return the rules of the files with these names, or all rules without names.
+
+    If the rule set has a device, only the rules for that device are returned.
+    """
+    every = (rule for rule in rules.rules.values() if rules.device is None or rule.device is not None)
+    return [rule for rule in every if not files or rule.span.source.name in files]
 
 
 # ---- facts and nodes
@@ -204,7 +206,7 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     if level is not None and level not in LEVELS:
         notes = (f"levels are {', '.join(LEVELS)}",)
         raise UsageError(f"unknown level `{level}`", notes=notes, hint=did_you_mean(level, LEVELS))
-    listed = [entry for entry in entries if name in ("", entry.name) and (level is None or level in entry.levels)]
+    listed = [entry for entry in entries if name in ("", entry.name) and level in (None, *entry.levels)]
     if not listed and name:
         options = {*(entry.name for entry in entries), *(schemas.names() if what == "node" else ())}
         raise UsageError(f"there is no {what} `{name}`", hint=did_you_mean(name, options))
@@ -215,19 +217,19 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     else:
         groups = defaultdict[str, str](str)
         for entry in listed:
-            where = "every level" if set(entry.levels) == set(LEVELS) else ", ".join(entry.levels)
+            where = "every level" if entry.levels == tuple(LEVELS) else ", ".join(entry.levels)
             line = f"{entry.signature:{WIDTH}} {entry.sentence}".rstrip()
             groups[f"# {entry.kind}s on {where}\n"] += f"{line}\n"
         print_text("\n".join(title + lines for title, lines in groups.items()), "rw")
 
 
 def _whole(entry: reference.Word) -> str:
-    lines = [*entry.says.splitlines(), *([""] if entry.fields else ())]
+    lines = entry.says.splitlines() + [""] * bool(entry.fields)
     width = max((len(field.name) for field in entry.fields), default=0)
     for field in entry.fields:
         plain = field.sort.strip("[]")
         one = READABLE.get(plain, plain)
-        told = f"a list ({one} each)" if field.sort.startswith("[") else one
+        told = one if plain == field.sort else f"a list ({one} each)"
         lines.append(f"{field.name:{width}}  {field._replace(sort=told).text}")
     head = f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""
     return "\n".join((*head, *(f"    {line}".rstrip() for line in lines)))
@@ -241,10 +243,16 @@ def lint_rules(flags: Flags) -> None:
     load_facts()
     paths = flags.files or []
     rules, names = load(paths, copies=True), set(map(str, all_rule_files(paths)))
-    chosen = [rule for rule in rules.rules.values() if not names or rule.span.source.name in names]
+    chosen = rules_of(rules, names)
     if names and (wrong := errors(check(rules, names))):
-        raise DplcError(wrong[0].what, wrong[0].span, wrong[0].notes, wrong[0].hint)
-    found = _findings(rules, names)
+        raise wrong[0]
+    once: dict[object, Finding] = {}  # in the order of the texts; members of a family share theirs
+    for each in for_every_device(rules):
+        for declared in (one for file in each.files if not names or file.source.name in names for one in file.rules):
+            rule = each.rules.get(declared.name)
+            for finding in lint_rule(rule, each) if rule and rule.span == declared.span else ():
+                once.setdefault((finding.check, finding.span), finding)
+    found = [*once.values()]
     if flags.subjects:
         from ..verify.mutants import unviolated
 
@@ -253,7 +261,7 @@ def lint_rules(flags: Flags) -> None:
         print_json(
             [
                 {
-                    "place": one.span.location if one.span else "", "check": one.check, "what": one.what,
+                    "place": one.span.location, "check": one.check, "what": one.what,
                     "notes": one.notes, "help": one.hint,
                 }
                 for one in found
@@ -265,17 +273,6 @@ def lint_rules(flags: Flags) -> None:
         write(f"{len(chosen)} rules, {len(found)} findings\n")
     if found:
         raise DplcError("the rules can be made shorter or clearer")
-
-
-def _findings(rules: RuleSet, names: set[str]) -> list[Finding]:
-    """Return the findings of the texts in their order. Members of a family share theirs."""
-    found: dict[object, Finding] = {}
-    for each in for_every_device(rules):
-        for declared in (one for file in each.files if not names or file.source.name in names for one in file.rules):
-            rule = each.rules.get(declared.name)
-            for finding in lint_rule(rule, each) if rule and rule.span == declared.span else ():
-                found.setdefault((finding.check, finding.span), finding)
-    return [*found.values()]
 
 
 # ---- fmt
@@ -298,33 +295,33 @@ def format_files(flags: Flags) -> None:
     for path in paths:
         if not path.exists():
             raise UsageError(f"no such file or folder: {path}")
-    wrong, broken, files = [], [], [*all_rule_files(paths)]
+    wrong, broken, files = 0, [], [*all_rule_files(paths)]
     for path in files:
         try:
             source = rule_source(path)
-            before, after = source.text, formatted(source)
+            text = formatted(source)
         except DplcError as error:
             broken.append(error)
             continue
-        if before != after:
-            wrong.append(path)
-            if diff:
-                old, new = (text.splitlines(keepends=True) for text in (before, after))
-                lines = difflib.unified_diff(old, new, str(path), f"{path}, laid out")
-                whole = (line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
-                print_text("".join(whole), "diff")
-            elif not check:
-                write_file(path, after, ANY_FILE)
-    if check:
-        for path in wrong:
+        if text == source.text:
+            continue
+        wrong += 1
+        if diff:
+            before, after = (each.splitlines(keepends=True) for each in (source.text, text))
+            lines = difflib.unified_diff(before, after, str(path), f"{path}, laid out")
+            whole = (line if line.endswith("\n") else f"{line}\n\\ no newline\n" for line in lines)
+            print_text("".join(whole), "diff")
+        if check:
             print_note(f"{path}: not laid out")
-    elif not diff:
-        write(f"{len(wrong)} of {len(files)} files changed\n")
+        elif not diff:
+            write_file(path, text, ANY_FILE)
+    told = f"{wrong} of {len(files)} files"
+    if not (check or diff):
+        write(f"{told} changed\n")
     if broken:
         raise broken[0] if len(broken) == 1 else Diagnostics(broken)
     if check and wrong:
-        hint = f"dplc rules fmt {' '.join(map(str, paths))}"
-        raise DplcError(f"{len(wrong)} of {len(files)} files are not laid out", hint=hint)
+        raise DplcError(f"{told} are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}")
 
 
 # ---- test --accept
@@ -427,9 +424,9 @@ def new_rule(flags: Flags) -> None:
     name, out = flags.name, flags.out
     if not re.fullmatch(r"[a-z_]\w*", name):
         raise UsageError(f"`{name}` is not a name of a rule", hint="lower case letters, digits and _")
-    skeleton = _from_file if flags.lines is not None else _from_op if flags.op is not None else _from_expression
+    skeleton = {"lines": _from_file, "op": _from_op, "text": _from_expression}[flags.subject.kind]
     text = formatted(Source(f"{name}.rw", skeleton(name, flags)))
-    if out is None:
+    if not out:
         print_text(text, "rw")
         return
     write_file(out, text, NOTHING)
@@ -439,7 +436,7 @@ def new_rule(flags: Flags) -> None:
 def _from_file(name: str, flags: Flags) -> str:
     from .rewriting import read_dump
 
-    found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.lines or "")
+    found = re.fullmatch(r"(.+?)(?::(\d+)(?:-(\d+))?)?", flags.subject.name)
     assert found is not None
     path = Path(found[1])
     level, _ = read_dump(path)
@@ -447,7 +444,7 @@ def _from_file(name: str, flags: Flags) -> str:
     first = int(found[2] or 1)
     last = int(found[3] or found[2] or len(text.splitlines()))
     if not 0 < first <= last:
-        raise UsageError(f"--from {flags.lines}: lines count from 1, the first one first")
+        raise UsageError(f"--from {flags.subject.name}: lines count from 1, the first one first")
     if found[2] is None and level not in ("tensor", "torch"):
         first = next((n for n, line in enumerate(text.splitlines(), 1) if line.startswith("kernel ")), 1)
     return reference.rule_from_lines(name, Source(str(path), text), level, first, last)
@@ -469,7 +466,7 @@ def _from_expression(name: str, flags: Flags) -> str:
 def _from_op(name: str, flags: Flags) -> str:
     from .programs import captured_text
 
-    op = flags.op or ""
+    op = flags.subject.name
     known = {schemas.aten_name(one): one for one in schemas.names()} | {one: one for one in schemas.names()}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
@@ -487,10 +484,10 @@ def write_pages(flags: Flags) -> None:
 
     folder, suite, fired = flags.out or Path(), flags.suite, None
     compiler = compiler_with(target_named(), flags.rules)
-    if suite is not None:
+    if suite:
         with bars() as tell:
             fired = fired_in(suite, compiler, tell, priced=True)
-    made = reference.pages(compiler.tools.rules, fired, suite.name if suite is not None else "")
+    made = reference.pages(compiler.tools.rules, fired, suite.name if suite else "")
     try:
         (folder / "groups").mkdir(parents=True, exist_ok=True)
     except OSError as error:

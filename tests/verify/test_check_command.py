@@ -102,6 +102,13 @@ def test_static_mistakes_of_our_own_files_are_told_where_these_are_named(
     assert [len(files) for files in asked] == [1, 0] and asked[0].pop().endswith("rings.rw")
 
 
+def test_check_of_file_without_rules_reports_unused_fact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "good.rw").write_text(GOOD)
+    (tmp_path / "words.rw").write_text("fact half_of(n: int) -> int = n // 2\n")
+    code, _, err = call(capsys, str(tmp_path), "--examples", "1")
+    assert code == 1 and "fact `half_of` is never asked" in err
+
+
 def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = call(capsys, "--rule", "subtract_zero", "--json", "--examples", "10", "--out", str(tmp_path))
     record = json.loads(out)
