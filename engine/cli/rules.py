@@ -328,8 +328,9 @@ def format_files(flags: Flags) -> None:
 
 
 AWAITED = f"{INDENT}pass"
-_EXAMPLE = re.compile(  # an example with indented or empty lines, and a `gives` with or without such lines
-    r'^example "[^"]*" *(?:\([^)]*\))? *\n(?P<program>(?: .*\n|\n)+?)(?:gives *\n(?P<given>(?: .*\n|\n)*?))?(?=\S|\Z)',
+_EXAMPLE = re.compile(  # an example whose program is followed by no `gives`, or by one without a program
+    r'^example "[^"]*" *(?:\([^)]*\))? *\n(?P<program>(?: *\n)* +\S.*\n(?: .*\n|\n)*?)'
+    r"(?:gives *\n(?: *\n)*)?(?!gives)(?=\S|\Z)",
     re.MULTILINE,
 )
 
@@ -353,7 +354,7 @@ def accept_examples(paths: list[Path]) -> None:
     for _, _, failures in _examples(rules, set(map(str, all_rule_files(paths))), set()):
         for failure in failures:
             example, place = failure.example, (failure.example.span.source.name, failure.example.span.line)
-            if failure.got and isinstance(example.gives, tuple):
+            if failure.got:
                 found.setdefault(place, (example, set()))[1].add(failure.got)
             elif place in missing:
                 raise DplcError(failure.error().what, missing[place], failure.details)
@@ -386,9 +387,6 @@ def awaiting(source: Source, missing: dict[Place, Span]) -> Source:
 
     def filled(found: re.Match[str]) -> str:
         nonlocal added
-        refusal = source.text.startswith("gives ", found.end())
-        if refusal or not found["program"].strip() or (found["given"] or "").strip():
-            return found[0]
         line = source.text.count("\n", 0, found.start()) + 1
         missing[source.name, line + added] = Span(source, line, 0, line, len(source.line(line)))
         example = found[0][: found.end("program") - found.start()].rstrip()
@@ -397,19 +395,17 @@ def awaiting(source: Source, missing: dict[Place, Span]) -> Source:
         added += text.count("\n") - found[0].count("\n")
         return text
 
-    text = _EXAMPLE.sub(filled, source.text.rstrip() + "\n")
-    return Source(source.name, text) if added else source
+    text, count = _EXAMPLE.subn(filled, source.text.rstrip() + "\n")
+    return Source(source.name, text) if count else source
 
 
 def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
     """Return the lines of a file with another block as the `gives` of an example."""
-    nodes = list(walk(example.gives))
-    first = min(node.span.line for node in nodes)
-    while lines[first - 2].strip() != "gives":  # documentation of a unit is above it
-        first -= 1
-    last = max(node.span.end_line if node.span.end_column else node.span.end_line - 1 for node in nodes)
+    first = next(n for n, line in enumerate(lines, 1) if n > example.span.line and line.startswith("gives"))
+    spans = [node.span for node in walk(example.gives)]
+    last = max(span.end_line if span.end_column else span.end_line - 1 for span in spans)
     block = [f"{INDENT}{line}" for line in text.rstrip().splitlines()]
-    return [*lines[: first - 1], *block, *lines[last:]]
+    return [*lines[:first], *block, *lines[last:]]
 
 
 # ---- new

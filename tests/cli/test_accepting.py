@@ -24,7 +24,7 @@ example "of columns"
 {gives}"""
 
 
-@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
+@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n", "\ngives\n"])
 def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
     """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
     path = tmp_path / "mine.rw"
@@ -76,6 +76,19 @@ gives
     graph f(x: f32[8]) -> y: f32[8]:
         y[i:8] = multiply(x[i], 3.0)
 """
+SEVEN = DOUBLE[DOUBLE.index("example") :].replace("eight", "seven").replace("8", "7").replace("3.0", "2.0")
+
+
+def test_accept_with_comment_after_gives_keeps_other_examples(dplc: Command, tmp_path: Path) -> None:
+    path, (head, example) = tmp_path / "mine.rw", DOUBLE.split("example")
+    text = f"{head}{SEVEN}example{example}".replace(
+        "gives\n    graph f(x: f32[8])", "gives  # all\n    graph f(x: f32[8])"
+    )
+    path.write_text(text)
+    done = dplc("rules", "test", "--accept", str(path))
+    assert done.code == 0 and path.read_text() == text.replace("3.0", "2.0"), done.err
+
+
 NINE = """\
 examples twice
 example "nine" as "eight"
