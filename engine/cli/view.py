@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...ir.diagnostic import DplcError, UsageError
-from ..view.server import LivePage, News, PageServer, Progress, SearchRequest, page
+from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
 from .output import PAGE, bars, print_note, print_remark, progress, write_file
 
@@ -57,7 +57,7 @@ def record_of(flags: Flags) -> dict[str, Any]:
     shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and is_text)
     with progress("linking lines, assembling and searching"):
         shown.show(**view_record(compilation, name))
-        BackgroundJobs(compilation.captured, compilation, shown, search, flags.check, Turns()).measure_and_search()
+        BackgroundJobs(compilation, shown, search, flags.check, Turns()).measure_and_search()
     return shown.record
 
 
@@ -74,31 +74,30 @@ def serve_page(flags: Flags) -> None:
     Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
     """
     shown = LivePage(flags.subject.name)
-    progress = Progress(shown)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
     try:
         server = PageServer(shown, flags.port)
     except OSError as error:
         raise DplcError(f"--port {flags.port}: {error.strerror}", hint="leave it out to take a free one") from None
+    shown.begin("rules")
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
     try:
         print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
         began = time.monotonic()
         if flags.browse:
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-        _read_ahead(progress)
+        _read_ahead()
         if flags.browse:
             server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server, progress)
+            _follow(flags, server)
     finally:
         server.shutdown()
         server.server_close()
 
 
-def _read_ahead(progress: Progress) -> None:
+def _read_ahead() -> None:
     """Read the built-in rules and import most of the compiler, without PyTorch."""
-    progress.begin("rules")
     from ...codegen import cuda  # noqa: F401
     from ..kernels import kernels  # noqa: F401
     from ..rewrite.torch_rules.lower import compile_rules
@@ -107,13 +106,13 @@ def _read_ahead(progress: Progress) -> None:
     compile_rules(toolchain().torch)
 
 
-def _follow(flags: Flags, server: PageServer, progress: Progress) -> None:
+def _follow(flags: Flags, server: PageServer) -> None:
     """Capture and compile, then compile again whenever a rule file changes."""
-    progress.begin("pytorch")
+    server.shown.begin("pytorch")
     try:
         import torch.export._trace  # noqa: F401
 
-        program = _program(flags, server.shown, progress)
+        program = _program(flags, server.shown)
     except DplcError as error:
         _await_the_end(server, server.shown.report({"stages": None}, error=error.render(), why="started"))
         raise
@@ -127,17 +126,17 @@ def _follow(flags: Flags, server: PageServer, progress: Progress) -> None:
     program.watch(threading.Event(), report=print_note)
 
 
-def _program(flags: Flags, shown: LivePage, progress: Progress) -> LiveProgram:
+def _program(flags: Flags, shown: LivePage) -> LiveProgram:
     """Capture the expression, or a model without its weights. Raises DplcError if that fails."""
     from ..api import choose_device, target_for
     from ..view.live_program import LiveProgram
     from .programs import captured_text, compiler_for
 
-    progress.begin("rules")
+    shown.begin("rules")
     machine = target_for(choose_device(None), flags.target)
     if not (flags.rules and all(path.exists() for path in flags.rules)):
         compiler_for(flags)  # an error here is not in a file that the user could change
-    progress.begin("capture")
+    shown.begin("capture")
     if flags.subject.kind == "text":
         captured = captured_text(flags)[0]
     else:
@@ -145,8 +144,8 @@ def _program(flags: Flags, shown: LivePage, progress: Progress) -> LiveProgram:
 
         captured = captured_model(flags)[1].captured
     return LiveProgram(
-        captured, flags.subject.name, tuple(flags.rules or ()), flags.pinned, machine, shown=shown, progress=progress,
-        exact=flags.exact, search=SearchRequest(flags.tune or 0, flags.explore), check=flags.check,
+        captured, shown, tuple(flags.rules or ()), flags.pinned, machine, flags.exact,
+        SearchRequest(flags.tune or 0, flags.explore), flags.check,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from ...codegen.compiler import BuildError
 from ...codegen.target import Target
 from ...codegen.target import target as default_target
-from ...ir.diagnostic import Diagnostics, DplcError, Source, UsageError
+from ...ir.diagnostic import DplcError, Source, UsageError
 from ...ir.text import html
 from ...ir.text.html import Html
 from ...ir.text.programs import print_program
 from ..capture.capture import Capture, capture_text
 from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
-from ..language.check import check, errors
+from ..language.check import require
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
@@ -39,7 +39,7 @@ from .records import (
     search_record,
     tuning_so_far,
 )
-from .server import LivePage, News, Progress, Record, SearchRequest, Switches
+from .server import NO_SEARCH, LivePage, News, Record, SearchRequest, Switches
 
 if TYPE_CHECKING:
     from ..tune.search import SearchLog, SearchRun
@@ -47,38 +47,35 @@ if TYPE_CHECKING:
 MOST = 64  # values of a parameter that the page offers
 
 
+@dataclass
 class LiveProgram:
     """A captured program under rules that change.
 
-    Args:
-        paths: rule files and folders of the user.
-        settings: `RULE.PARAM=VALUE`, as `--set` takes them.
-        shown: the page to write to. progress: the stages of its first compile.
-        exact: exclude @approx rules.
-        search: searches that follow each compile. check: also run each compile in checked mode.
+    paths: rule files and folders of the user; settings: `RULE.PARAM=VALUE`, as `--set` takes them; exact: exclude
+    @approx rules. searches: searches that follow each compile; check: also run each compile in checked mode.
     """
 
-    def __init__(
-        self, captured: Capture, title: str, paths: Sequence[Path], settings: Sequence[str], target: Target,
-        *, shown: LivePage | None = None, progress: Progress | None = None, exact: bool = False,
-        search: SearchRequest | None = None, check: bool = False,
-    ) -> None:  # fmt: skip
-        self.captured, self.title, self.paths, self.target = captured, title, tuple(paths), target
-        self.given, self.exact = tuple(settings), exact
-        self.switches = Switches()
-        self.shown = shown or LivePage(title)
-        self._progress = progress or Progress(self.shown)
-        self._search, self._check = search or SearchRequest(), check
+    captured: Capture
+    shown: LivePage
+    paths: Sequence[Path]
+    settings: Sequence[str]
+    target: Target
+    exact: bool = False
+    searches: SearchRequest = NO_SEARCH
+    check: bool = False
+    switches = Switches()
+    _last: Compilation | None = None
+
+    def __post_init__(self) -> None:
         self._busy = threading.Lock()
         self._seen = self.files()  # state of the rule files at the last compile
         self._jobs = Turns()
-        self._last: Compilation | None = None
 
     # ---- compiling
     def compile(self, why: str, switches: Switches | None = None) -> News:
         """Compile again and report it. A failed compile leaves the page unchanged, and the news hold the error."""
         with self._busy:
-            wanted = self.switches if switches is None else switches
+            wanted = switches or self.switches
             self._jobs.rest()
             start = time.perf_counter()
             self._seen = self.files()
@@ -87,22 +84,21 @@ class LiveProgram:
             except DplcError as error:
                 self._jobs.go_on()
                 return self.shown.report({"stages": None}, error=error.render(), why=why)
-            parts = compile_record(made, self.title)
+            parts = compile_record(made, self.shown.record["title"])
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
             diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
             self.switches, self._last = wanted, made
             self._jobs.end()
-            cleared = dict.fromkeys(("tuning", "egraph", "counted", "stages"))
-            took = (time.perf_counter() - start) * 1e3
-            news = self.shown.report(parts | cleared, diff=diff, ms=took, why=why)
+            parts |= dict.fromkeys(("tuning", "egraph", "counted", "stages"))
+            news = self.shown.report(parts, diff=diff, ms=(time.perf_counter() - start) * 1e3, why=why)
             self._start_jobs()
             return news
 
     def _compiled(self, switches: Switches) -> Compilation:
         if self._last is not None:
             return self.compiler(switches).compile(self.captured)
-        progress, shown = self._progress, list[Column]()  # the page shows each text of the first compile when it exists
-        progress.begin("rules")
+        shown = list[Column]()  # the page shows each text of the first compile when it exists
+        self.shown.begin("rules")
         compiler = self.compiler(switches)
 
         def add(stage: str, units: Any) -> None:
@@ -116,22 +112,22 @@ class LiveProgram:
 
         watch = Stopwatch(progress.begin, add)
         made = compiler.compile(self.captured, watch=watch)
-        progress.begin("links")
+        self.shown.begin("links")
         return made
 
     def _start_jobs(self) -> None:
         if self._last is not None:
             self._jobs = Turns()
-            jobs = BackgroundJobs(self.captured, self._last, self.shown, self._search, self._check, self._jobs)
+            jobs = BackgroundJobs(self._last, self.shown, self.searches, self.check, self._jobs)
             self._jobs.start(jobs.work)
 
     def search(self, wanted: SearchRequest) -> None:
         """Replace the running search, and search so after each further compile."""
         with self._busy:
-            self._search = wanted
+            self.searches = wanted
             self._jobs.end()
             found = self.shown.record.get("tuning")
-            if wanted != SearchRequest():
+            if wanted != NO_SEARCH:
                 self._start_jobs()
             elif found is not None:
                 self.shown.show(tuning={**found, "running": False})
@@ -161,14 +157,11 @@ class LiveProgram:
     def compiler(self, switches: Switches) -> Compiler:
         """Return a compiler with a trace: it reads the rule files, without the rules that are off, and the settings."""
         rules = toolchain(self.paths).rules
-        without = sorted(switches.without)
-        for name in without:
-            if name not in rules.rules:
-                raise rules.missing(name)
+        without = [rules.rule(name).name for name in sorted(switches.without)]
         if without:
             text = "".join(f"without {name}\n" for name in without)
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
-        return compiler_with(self.target, rules, (*self.given, *switches.settings), self.exact, Trace())
+        return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
         """Return modification time and size of each rule file."""
@@ -182,10 +175,8 @@ class LiveProgram:
     def watch(self, stop: threading.Event, report: Callable[[str], None] = lambda text: None) -> None:
         """Compile again whenever a rule file changes, until `stop` is set."""
         while not stop.wait(LOOK):
-            now, known = self.files(), self._seen
-            if now != known:
-                names = sorted(path.name for path in {*now, *known} if now.get(path) != known.get(path))
-                news = self.compile(f"{', '.join(names)} changed")
+            if changed := {path for path, _ in self.files().items() ^ self._seen.items()}:
+                news = self.compile(f"{', '.join(sorted(path.name for path in changed))} changed")
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 
 
@@ -193,7 +184,7 @@ def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
     others = {key: value for key, value in fired.parameters.items() if key != name}
     sites = compiler.tools.engine.sites(fired.rule, fired.before, compiler.target, others, search=True)
     now = fired.parameters[name]
-    bound = (match.env.get(name) for match in itertools.islice(sites, 0 if isinstance(now, Iterable) else MOST))
+    bound = (match.env.get(name) for match in itertools.islice(sites, MOST))
     values = sorted({value for value in bound if isinstance(value, int)})
     return {"name": name, "now": show(now), "values": [*map(show, values)]}
 
@@ -226,25 +217,25 @@ class Turns:
 
     def start(self, work: Callable[[], None]) -> None:
         """Start `work` in a daemon thread."""
-        threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            with contextlib.suppress(Ended):
-                self.turn()
-                work()
-        finally:
-            with self._changed:
-                self._idle = self._over = True
-                self._changed.notify_all()
+        def run() -> None:
+            try:
+                with contextlib.suppress(Ended):
+                    self.turn()
+                    work()
+            finally:
+                with self._changed:
+                    self._idle = True
+                    self._changed.notify_all()
+
+        threading.Thread(target=run, daemon=True).start()
 
     def turn(self) -> None:
         """Wait between two steps until no compile runs. Raises Ended after `end`."""
         with self._changed:
-            while self._resting and not self._over:
-                self._idle = True
-                self._changed.notify_all()
-                self._changed.wait()
+            self._idle = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._over or not self._resting)
             self._idle = False
             if self._over:
                 raise Ended
@@ -279,7 +270,6 @@ class Turns:
 class BackgroundJobs:
     """Predict the effects of one compile and search from it. check: also count its accesses in checked mode."""
 
-    captured: Capture
     made: Compilation
     shown: LivePage
     search: SearchRequest
@@ -314,7 +304,7 @@ class BackgroundJobs:
             self._show(tuning=self._searched(self._tune))
         if self.search.explore:
             compiler = self.made.compiler.untraced
-            self._show(egraph=self._searched(lambda: egraph_record(self.captured, compiler)))
+            self._show(egraph=self._searched(lambda: egraph_record(self.made.captured, compiler)))
 
     def _show(self, **parts: Any) -> None:
         self.turns.do(lambda: self.shown.show(**parts))
@@ -341,7 +331,7 @@ class BackgroundJobs:
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
         compiler = self.made.compiler.untraced
-        fusing = Fusing(compiler.values(self.captured), WAYS if self.search.explore else 1)
+        fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)
         return search_record(fusing, tries, report) | {"each": tries}
 
 
@@ -360,16 +350,16 @@ SHOWN = 12  # number of firings and refusals shown in full
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the cell magic. IPython calls it on `%load_ext dplc`."""
-    last: list[str] = []
+    last = ""
 
     def dplc_rule(line: str, cell: str) -> Html | None:
         """Compile a program with the rules of the cell, and show what they change."""
-        if line.strip():
-            last[:] = [line.strip()]
+        nonlocal last
+        last = line.strip() or last
         try:
             if not last:
                 raise UsageError("a program is needed", hint="%%dplc_rule torch.relu(torch.randn(8))")
-            return effect(cell, last[0])
+            return effect(cell, last)
         except DplcError as error:
             print(error.render(), file=sys.stderr)
             return None
@@ -381,9 +371,7 @@ def effect(cell: str, text: str) -> Html:
     """Show the effect of rules on a `-c` program. Raises DplcError for wrong rules or programs."""
     file = read_rules(Source(CELL, cell))
     rules = RuleSet((*load().files, file))
-    broken = errors(check(rules, {CELL}))
-    if broken:
-        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    require(rules, {CELL})
     machine, captured = default_target(), capture_text(text)
     before, after = (compiler_with(machine, given, trace=Trace()).compile(captured) for given in (None, rules))
     return _shown(file, before, after)
@@ -393,13 +381,13 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     names = {rule.name for rule in file.rules}
     events = [event for event in after.events if event.rule in names]
     fired = [event for event in events if isinstance(event, Firing)]
-    refused = [event for event in events if isinstance(event, Skip)]
-    times = f"fired {len(fired)} time{'' if len(fired) == 1 else 's'}" if fired else "did not fire"
+    times = f"fired {len(fired)} time{'s' * (len(fired) > 1)}" if fired else "did not fire"
     pieces = [html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}")]
     pieces += [html.folded(event.line(), html.difference("\n".join(event.diff())), True) for event in fired[:SHOWN]]
     if not fired:
+        refusals = [event.line() for event in events if isinstance(event, Skip)]
         unasked = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
-        pieces += map(html.line, [event.line() for event in refused[:SHOWN]] or [unasked])
+        pieces += map(html.line, refusals[:SHOWN] or [unasked])
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))

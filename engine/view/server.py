@@ -16,11 +16,11 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 
@@ -59,6 +59,8 @@ class LivePage:
         self._parts: Record = {"title": title}
         self._numbers = {"title": 0}
         self.news = News()
+        self._stage, self._began = "", 0.0  # no stage runs before the first
+        self._took: dict[str, float] = {}
 
     @property
     def record(self) -> Record:
@@ -68,16 +70,29 @@ class LivePage:
 
     def show(self, **parts: Any) -> News:
         """Replace the parts of these names. None removes a part."""
-        return self._put(parts, {})
+        return self._put(parts)
 
-    def report(self, parts: Mapping[str, Any], error: str = "", diff: str = "", ms: float = 0.0, why: str = "") -> News:
-        """Replace parts and report the compile that computed them."""
-        changes = {"compiles": self.news.compiles + 1, "error": error, "diff": diff, "ms": ms, "why": why}
-        return self._put(parts, changes)
-
-    def _put(self, parts: Mapping[str, Any], changes: Mapping[str, Any]) -> News:
+    def report(self, parts: Mapping[str, Any], **fields: Any) -> News:
+        """Replace parts and report the compile that computed them. fields: error, diff, ms and why of `News`."""
         with self._changed:
-            self.news = replace(self.news, number=self.news.number + 1, **changes)
+            self.news = News(self.news.number, self.news.compiles + 1, **fields)
+            return self._put(parts)
+
+    def begin(self, stage: str) -> None:
+        """End the running stage of the first compile and begin this one.
+
+        The part `stages` holds the text, the milliseconds (None until done) and whether it runs, of each stage.
+        """
+        now = time.perf_counter()
+        self._took[self._stage] = self._took.get(self._stage, 0.0) + (now - self._began) * 1e3
+        self._stage, self._began = stage, now
+        self.show(
+            stages=[{"text": text, "ms": self._took.get(name), "now": name == stage} for name, text in STAGES.items()]
+        )
+
+    def _put(self, parts: Mapping[str, Any]) -> News:
+        with self._changed:
+            self.news = replace(self.news, number=self.news.number + 1)
             self._parts.update(parts)
             self._numbers.update(dict.fromkeys(parts, self.news.number))
             self._changed.notify_all()
@@ -92,29 +107,7 @@ class LivePage:
         """Return the news, with all parts that changed after change `number` under `data`."""
         with self._changed:
             newer = {name: self._parts[name] for name, known in self._numbers.items() if known > number}
-            return {**asdict(self.news), "data": newer}
-
-
-class Progress:
-    """Stages of the first compile, in the part `stages`: text, milliseconds (None until done), running."""
-
-    def __init__(self, shown: LivePage) -> None:
-        self._shown, self._began = shown, 0.0
-        self._took: dict[str, float] = {}
-        self._now = ""
-        self._report()
-
-    def begin(self, name: str) -> None:
-        """End the running stage and begin this one."""
-        if self._now:
-            took = (time.perf_counter() - self._began) * 1e3
-            self._took[self._now] = self._took.get(self._now, 0.0) + took
-        self._now, self._began = name, time.perf_counter()
-        self._report()
-
-    def _report(self) -> None:
-        stages = [{"text": text, "ms": self._took.get(name), "now": name == self._now} for name, text in STAGES.items()]
-        self._shown.show(stages=stages)
+            return {**vars(self.news), "data": newer}
 
 
 Text = Annotated[str, msgspec.Meta(max_length=399)]
@@ -133,6 +126,8 @@ class SearchRequest(msgspec.Struct, frozen=True):
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     explore: bool = False
 
+
+NO_SEARCH = SearchRequest()
 
 # ---- rendering
 
@@ -181,6 +176,7 @@ def _digest(text: str) -> str:
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
+PATHS = {"GET": ("/", "/news", "/parameters"), "POST": ("/change", "/search")}
 WAIT = 20.0  # seconds that a request for news may last
 HEADERS = {
     "Cache-Control": "no-store",
@@ -221,10 +217,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class Refused(Exception):
-    """Exception that ends a request with an error status."""
-
-    def __init__(self, status: HTTPStatus) -> None:
-        self.status = status
+    """Exception that ends a request. Its argument is the status of the error."""
 
 
 class PageHandler(BaseHTTPRequestHandler):
@@ -235,16 +228,14 @@ class PageHandler(BaseHTTPRequestHandler):
     server_version = "dplc"
     sys_version = ""
     timeout = 30
-    known: ClassVar[dict[str, tuple[str, ...]]] = {
-        "GET": ("/", "/news", "/parameters"), "POST": ("/change", "/search"),
-    }  # fmt: skip
 
     def do_GET(self) -> None:
         try:
             self._answer(*self._allowed())
         except Refused as refused:
             self.close_connection = True
-            self._send(f"{refused.status.phrase}\n", "text/plain", refused.status)
+            (status,) = refused.args
+            self._send(f"{status.phrase}\n", "text/plain", status)
 
     do_POST = do_GET
 
@@ -261,7 +252,7 @@ class PageHandler(BaseHTTPRequestHandler):
             if news is not None:
                 self.server.sent = max(self.server.sent, news["number"])
         else:
-            wanted = self._body() if self.command == "POST" else None
+            wanted = self._body() if self.command == "POST" else b""
             if program is None:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
             if path == "/parameters":
@@ -269,9 +260,9 @@ class PageHandler(BaseHTTPRequestHandler):
                 return
             try:
                 if path == "/search":
-                    program.search(msgspec.json.decode(wanted or b"", type=SearchRequest))
+                    program.search(msgspec.json.decode(wanted, type=SearchRequest))
                 else:
-                    program.compile("changed on the page", msgspec.json.decode(wanted or b"", type=Switches))
+                    program.compile("changed on the page", msgspec.json.decode(wanted, type=Switches))
             except (ValueError, RecursionError, DplcError):
                 raise Refused(HTTPStatus.BAD_REQUEST) from None
             self._send(as_json(shown.since(since)))
@@ -295,7 +286,7 @@ class PageHandler(BaseHTTPRequestHandler):
         given = query.get("token", "").encode()
         if not ours or not hmac.compare_digest(given, self.server.token.encode()):
             raise Refused(HTTPStatus.FORBIDDEN)
-        if parts.path not in self.known[self.command]:
+        if parts.path not in PATHS[self.command]:
             raise Refused(HTTPStatus.NOT_FOUND)
         return parts.path, query
 

@@ -27,6 +27,7 @@ from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.view.live_program import LiveProgram
+from dplc.engine.view.server import LivePage
 from dplc.engine.workbench import document as queries
 from dplc.engine.workbench.document import Document
 
@@ -100,7 +101,7 @@ def page_rows(times: int) -> Iterator[Row]:
             yield f"live page of {what}: it is whole", [whole for _, whole in found], bar
         rule = Path(folder) / "my.rw"
         rule.write_text("# nothing yet\n")
-        program = LiveProgram(capture_text(NORM), NORM, [rule], (), target())
+        program = LiveProgram(capture_text(NORM), LivePage(NORM), [rule], (), target())
         program.compile("started")
 
         def saved(n: int) -> object:

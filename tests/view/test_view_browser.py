@@ -22,7 +22,7 @@ from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.provenance import Column
 from dplc.engine.view.records import column_record, suite_record, view_record
-from dplc.engine.view.server import LivePage, PageServer, Progress, SearchRequest, page
+from dplc.engine.view.server import LivePage, PageServer, SearchRequest, page
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -348,7 +348,7 @@ def test_markup_in_names_stays_text(browser: Any, compiled: Compile, tmp_path: P
 def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_path: Path) -> None:
     file = tmp_path / "my.rw"
     file.write_text("# no rule yet\n")
-    program = LiveProgram(capture_text(EXPONENTIALS), EXPONENTIALS, [file], (), target())
+    program = LiveProgram(capture_text(EXPONENTIALS), LivePage(EXPONENTIALS), [file], (), target())
     program.compile("started")
     server, stop = PageServer(program.shown), threading.Event()
     server.program = program
@@ -390,13 +390,12 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
 def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> None:
     text = PROGRAMS["rmsnorm"][0]
     shown = LivePage(text)
-    stages = Progress(shown)
-    stages.begin("pytorch")
-    program = LiveProgram(capture_text(text), text, [], (), target(), shown=shown, progress=stages)
+    shown.begin("pytorch")
+    program = LiveProgram(capture_text(text), shown, [], (), target())
     with served(browser, shown) as server, closing(program):
         browser.get(server.url)
         assert "loading PyTorch" in until(browser, "document.querySelector('#stages .now')?.textContent")
-        stages.begin("capture")
+        shown.begin("capture")
         until(browser, "document.querySelector('#stages .now')?.textContent.includes('capturing')")
         assert "✓ loading PyTorch" in browser.find_element("id", "stages").text
         lines = Column("torch", ["growing"], [()], [()])
@@ -460,7 +459,9 @@ def unnamed(browser: Any) -> list[str]:
 
 def test_all_that_acts_has_a_name_for_a_screen_reader(browser: Any, compiled: Compile, tmp_path: Path) -> None:
     text = PROGRAMS["attention"][0]
-    program = LiveProgram(capture_text(text), text, [], (), target(), search=SearchRequest(8, True), check=True)
+    program = LiveProgram(
+        capture_text(text), LivePage(text), [], (), target(), searches=SearchRequest(8, True), check=True
+    )
     with served(browser, program.shown) as server, closing(program):
         server.program = program
         program.compile("started")

@@ -55,7 +55,7 @@ def live() -> Iterator[Callable[..., LiveProgram]]:
     made: list[LiveProgram] = []
 
     def begin(**options: Any) -> LiveProgram:
-        made.append(LiveProgram(capture_text(TEXT), TEXT, [], (), target(), **options))
+        made.append(LiveProgram(capture_text(TEXT), options.pop("shown", LivePage(TEXT)), [], (), target(), **options))
         return made[-1]
 
     yield begin
@@ -124,7 +124,7 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
 
 def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
     shown = Watched()
-    program = live(shown=shown, search=SearchRequest(tries=12))
+    program = live(shown=shown, searches=SearchRequest(tries=12))
     program.compile("started")
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
     going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]

@@ -24,7 +24,7 @@ from dplc.ir.diagnostic import DplcError, UsageError
 def program(tmp_path: Path) -> Iterator[LiveProgram]:
     file = tmp_path / "my.rw"
     file.write_text("# no rule yet\n")
-    made = LiveProgram(capture_text(EXPONENTIALS), EXPONENTIALS, [file], (), target())
+    made = LiveProgram(capture_text(EXPONENTIALS), LivePage(EXPONENTIALS), [file], (), target())
     made.compile("started")
     yield made
     made.close()
@@ -146,7 +146,8 @@ def test_a_rule_file_that_changes_compiles_again(program: LiveProgram) -> None:
 
 
 def test_parameters_have_the_values_of_their_site(tmp_path: Path) -> None:
-    program = LiveProgram(capture_text("nn.RMSNorm(2048)(torch.randn(32, 2048))"), "rmsnorm", [], (), target())
+    captured = capture_text("nn.RMSNorm(2048)(torch.randn(32, 2048))")
+    program = LiveProgram(captured, LivePage("rmsnorm"), [], (), target())
     program.compile("started")
     (width,) = program.parameters("cooperative_reduce")
     assert width["name"] == "T" and width["now"] in width["values"] and len(width["values"]) > 2
