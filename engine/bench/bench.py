@@ -19,6 +19,7 @@ import msgspec
 from ...codegen.compiler import find_program, program_identity
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.kernel import Program
+from ...codegen.launch import memory_of
 from ...codegen.sass import find_nvdisasm
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
@@ -35,6 +36,7 @@ from .cases import (
     BenchCase,
     CompiledCase,
     CudaClock,
+    Say,
     Suite,
     Written,
     assemble_all,
@@ -55,8 +57,6 @@ from .cases import (
 )
 from .records import BenchRecord, CaseRecord, KernelRecord, Totals, geomean, markdown_table
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True)
 class BenchSteps:
@@ -74,15 +74,12 @@ def bench(
 
     Raises DplcError for an error outside of a case.
     """
-    compiled, times = compile_all([subject_of(suite, case) for case in cases], compiler, say)
+    records, compiled, times = compile_all([subject_of(suite, case) for case in cases], compiler, say)
     made = compiler()
     _assemble_and_run(compiled, made.target.arch, steps, say)
     for one in compiled if steps.run and can_measure() else ():
-        if one.compilation is not None:
-            say(f"measuring {one.record.name}")
-            tensors = {name: tensor.cuda() for name, tensor in one.subject.inputs().items()}
-            one.record.measured = measured(one, tensors, Callee(one.compilation, "cuda"), CudaClock())
-    records = [one.record for one in compiled]
+        say(f"measuring {one.record.name}")
+        one.record.measured = measured(one, Callee(one.compilation, "cuda"), CudaClock())
     return BenchRecord(
         suite=str(path), about=suite.about, published=suite.published, totals=totals(records, *times), cases=records,
         **provenance(steps.command, made.target, made.tools),
@@ -173,7 +170,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
     if measuring and not record.wrong:
         say("measuring")
-        measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock(), lambda tensor: tensor.cuda())
+        measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
     last, seconds = whole(kernels, "expression", ""), milliseconds / 1e3
     last.run, last.measured, last.error = record.run, record.measured, record.error
     last.times_limit, last.stages, last.compile_ms = record.times_limit, compilation.timings, milliseconds
@@ -184,23 +181,20 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     )  # fmt: skip
 
 
-def measure(
-    compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: CudaClock, place: Callable[[Any], Any]
-) -> None:
-    """Measure the whole program if its result is right, then each kernel alone.
-
-    The last argument is a function that moves a tensor to the GPU.
-    """
-    assert compiled.compilation is not None
-    tensors = {name: place(tensor) for name, tensor in compiled.subject.inputs().items()}
-    compiled.record.measured = measured(compiled, tensors, callee, clock)
+def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: CudaClock) -> None:
+    """Measure the whole program if its result is right, then each kernel alone."""
+    compiled.record.measured = measured(compiled, callee, clock)
     if compiled.record.measured.dplc is None:
         return
-    program, captured = compiled.compilation.program, compiled.compilation.captured
-    constants = {name: place(tensor) for name, tensor in captured.tensors.items() if name not in tensors}
-    constants |= Preparation().now(compiled.compilation.prepared, constants)
-    session = callee.executor.prepare(program, {b.name: constants[b.name].reshape(b.shape) for b in program.constants})
-    session.run({buffer.name: tensors[buffer.name].reshape(buffer.shape) for buffer in program.inputs})
+    made, device = compiled.compilation, memory_of(callee.device)
+    program, tensors = made.program, {name: tensor.to(device) for name, tensor in made.captured.tensors.items()}
+    tensors |= Preparation().now(made.prepared, tensors)
+    inputs, constants = (
+        {buffer.name: tensors[buffer.name].reshape(buffer.shape) for buffer in buffers}
+        for buffers in (program.inputs, program.constants)
+    )
+    session = callee.executor.prepare(program, constants)
+    session.run(inputs)
     time_kernels(kernels, program, session.launch, clock)
 
 
@@ -595,9 +589,8 @@ class Subjects:
 
 
 def ablate(
-    path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None,
-    say: Callable[[str], None],
-) -> Ablation:  # fmt: skip
+    path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None, say: Say
+) -> Ablation:
     """Compile a suite once for every variant, in as many processes as there are cores.
 
     Args:

@@ -30,6 +30,7 @@ from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_id
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
+from ...codegen.launch import memory_of
 from ...codegen.pack.contents import function_of
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
@@ -49,18 +50,21 @@ from ..ruleset import extended
 from ..run.calls import Judgement, judge, run_reference
 from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
+Say = Callable[[str], None]  # shows the current activity
+
 # ---- predicted
 
 
-def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, registers: int | None = None) -> KernelRecord:
-    """Return the model's figures for a kernel of Kernel IR. registers: of a thread, if it was assembled."""
-    counted = instruction_counts(kernel, registers)
+def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, image: Assembled | None = None) -> KernelRecord:
+    """Return the figures for a kernel of Kernel IR: of the model, and of its assembled form, which the model uses."""
+    figures = {} if image is None else {name: getattr(image, name) for name in image.__struct_fields__[1:]}
+    counted = instruction_counts(kernel, figures.get("registers"))
     found, (warps, held) = predict(counted, target), occupancy(counted, target)
     return KernelRecord(
         name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
         predicted_us=found.seconds * 1e6, predicted_bound=found.binding, waves=found.waves, resident=found.resident,
         dram_bytes=round(counted.dram), busy_us={name: taken * 1e6 for name, taken in found.bounds.items()},
-        busiest_us=found.busiest * 1e6, fixed_us=found.fixed * 1e6, occupancy=warps, held_by=held,
+        busiest_us=found.busiest * 1e6, fixed_us=found.fixed * 1e6, occupancy=warps, held_by=held, **figures,
     )  # fmt: skip
 
 
@@ -101,11 +105,16 @@ def limits(
 
 @dataclass
 class CompiledCase:
-    """Case in progress. compilation: None if it failed, with the error in the record; record: the figures so far."""
+    """Case that was compiled. record: the figures so far."""
 
     subject: BenchSubject | Written
-    compilation: Compilation | None
+    compilation: Compilation
     record: CaseRecord
+
+    def inputs(self, device: str = "cpu") -> dict[str, Any]:
+        """Return {input of the program: values} on a device of torch."""
+        values = (tensor.to(device) for tensor in self.subject.inputs().values())
+        return dict(zip(self.compilation.captured.inputs, values, strict=True))
 
 
 def import_everything() -> None:
@@ -116,45 +125,43 @@ def import_everything() -> None:
 
 
 def compile_all(
-    subjects: Sequence[BenchSubject], compiler: Callable[[], Compiler], say: Callable[[str], None]
-) -> tuple[list[CompiledCase], tuple[float, float, float]]:
+    subjects: Sequence[BenchSubject], compiler: Callable[[], Compiler], say: Say
+) -> tuple[list[CaseRecord], list[CompiledCase], tuple[float, float, float]]:
     """Compile every case, one after the other. An error of a case is recorded and does not stop the others.
 
-    Returns the cases, and the wall-clock and processor seconds with the milliseconds of loading rules.
+    Returns the records of all cases, the cases that compiled, and the wall-clock and processor seconds with the
+    milliseconds of loading rules.
     """
     import_everything()
     wall, cpu = time.perf_counter(), time.process_time()
     made = compiler()
     loaded = time.perf_counter() - wall
-    compiled = []
+    records, compiled = [], []
     for subject in subjects:
-        say(f"compiling {subject.case.name}")
-        compiled.append(_compile(subject, made))
-    tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled if one.compilation is not None]))
+        case = subject.case
+        say(f"compiling {case.name}")
+        record = CaseRecord(
+            name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
+        )
+        records.append(record)
+        start = time.perf_counter()
+        try:
+            compilation = subject.compile(made)
+        except DplcError as error:
+            record.error = error.render()
+        else:
+            record.compile_ms, record.stages = (time.perf_counter() - start) * 1e3, compilation.timings
+            compiled.append(CompiledCase(subject, compilation, record))
+    tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled]))
     times = time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3
     for one in compiled:
         describe(one)
-    return compiled, times
-
-
-def _compile(subject: BenchSubject, compiler: Compiler) -> CompiledCase:
-    case = subject.case
-    record = CaseRecord(
-        name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
-    )
-    one, start = CompiledCase(subject, None, record), time.perf_counter()
-    try:
-        one.compilation = subject.compile(compiler)
-    except DplcError as error:
-        record.error = error.render()
-    else:
-        record.compile_ms, record.stages = (time.perf_counter() - start) * 1e3, one.compilation.timings
-    return one
+    return records, compiled, times
 
 
 def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
     """Return a compiler with more rule files as overrides. Raises DplcError for a file that does not check."""
-    return replace(compiler, tools=extended(compiler.tools, paths)) if paths else compiler
+    return replace(compiler, tools=extended(compiler.tools, paths))
 
 
 def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError] | None = None) -> None:
@@ -163,16 +170,12 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     images: {kernel text: its assembled form, or why the assembler rejects it, which is an error of the case}.
     """
     compilation, record = compiled.compilation, compiled.record
-    if compilation is None:
-        return
     program, target, once = compilation.program, compilation.target, []
     for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
         image = images[text.text] if images else None
         if isinstance(image, DplcError):
             record.error, image = image.render(), None
-        once.append(kernel_record(kernel, text, target, None if image is None else image.registers))
-        if image is not None:
-            note_assembled(once[-1], image)
+        once.append(kernel_record(kernel, text, target, image))
     record.kernels = kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
     record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
@@ -213,7 +216,7 @@ def assembler() -> str:
     return program_identity(nvcc).splitlines()[-1] if nvcc else ""
 
 
-def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Callable[[str], None]) -> None:
+def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Say) -> None:
     """Assemble every distinct kernel, two at a time, and predict again with its registers."""
     kernels = distinct_kernels(suite)
     say(f"assembling {len(kernels)} kernels")
@@ -239,8 +242,7 @@ def each_assembled(
 
 def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
     """Return {text: kernel} of all compiled kernels."""
-    compilations = (compiled.compilation for compiled in suite if compiled.compilation is not None)
-    return {kernel.text: kernel for compilation in compilations for kernel in compilation.cuda_kernels}
+    return {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
 
 
 def assembled(kernel: CudaKernel, arch: str) -> Assembled:
@@ -268,12 +270,6 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
 
 
-def note_assembled(record: KernelRecord, found: Assembled) -> None:
-    """Fill in the figures of an assembled kernel."""
-    for name in found.__struct_fields__[1:]:
-        setattr(record, name, getattr(found, name))
-
-
 # ---- Runs of a case on the emulator, and times on a GPU.
 
 WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
@@ -281,7 +277,7 @@ BLOCKS = 32  # of a kernel that takes longer
 ENDS = ("first", "last")  # blocks whose accesses are counted
 
 
-def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None:
+def build_all(suite: Sequence[CompiledCase], say: Say) -> None:
     """Build every kernel for both modes of the emulator, two at a time, so that runs find them in the cache."""
     kernels = distinct_kernels(suite)
     say(f"building {len(kernels)} kernels for the emulator")
@@ -299,8 +295,6 @@ def build_all(suite: Sequence[CompiledCase], say: Callable[[str], None]) -> None
 def run_case(compiled: CompiledCase) -> None:
     """Run a case on random inputs, compare with float64, and count accesses. The record gets the result."""
     compilation, record = compiled.compilation, compiled.record
-    if compilation is None:
-        return
     start = time.perf_counter()
     total, blocks, extent = sum(kernel.blocks for kernel in compilation.program.kernels), None, "whole"
     # several kernels depend on each other and so run whole
@@ -309,14 +303,13 @@ def run_case(compiled: CompiledCase) -> None:
         extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
     run = record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
     try:
-        captured = compilation.captured
-        inputs = dict(zip(captured.inputs, compiled.subject.inputs().values(), strict=True))
+        inputs = compiled.inputs()
         callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
         callee.executor = checker
         results = callee.run(inputs)
         for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
             kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
-        found = _judged(captured, compiled.subject.function, inputs, results, blocks is not None)
+        found = _judged(compiled, inputs, blocks is not None, results)
         run.relative_error, run.ok = found.relative, found.ok
         run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
     except DplcError as problem:
@@ -324,18 +317,16 @@ def run_case(compiled: CompiledCase) -> None:
     run.seconds = time.perf_counter() - start
 
 
-def _judged(
-    captured: Capture, function: Callable[..., Any], inputs: Mapping[str, Any], results: list[Any], partly: bool = False
-) -> Judgement:
+def _judged(compiled: CompiledCase, inputs: Mapping[str, Any], partly: bool, results: list[Any]) -> Judgement:
     """Compare results with float64 and with eager mode, on the device of the inputs.
 
     partly: whether only elements that a block wrote are compared.
     """
-    device = [*inputs.values(), *results][0].device
-    constants = {name: tensor.to(device) for name, tensor in captured.tensors.items() if name not in inputs}
-    leaves = torch.utils._pytree.tree_leaves(function(*inputs.values()))
+    captured, device = compiled.compilation.captured, [*inputs.values(), *results][0].device
+    leaves = torch.utils._pytree.tree_leaves(compiled.subject.function(*inputs.values()))
     eager = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    references = run_reference(captured, {**constants, **inputs})
+    tensors = {name: inputs.get(name, tensor).to(device) for name, tensor in captured.tensors.items()}
+    references = run_reference(captured, tensors)
     if partly:
         stored = [is_written(result) for result in results]
         results, references, eager = (
@@ -380,7 +371,7 @@ COLD = "cold: filled with other data before every run"
 
 
 class CudaClock:
-    """Clock of runs, on torch's current stream, with events. `prepare` puts the machine in the state of every run.
+    """Clock of runs, on torch's current stream, with events.
 
     Before every run other data fills the L2 cache. The write that does it also hides the cost of the launch.
     `codegen/pack/worker.py` times launches on a stream of the driver in the same way.
@@ -390,10 +381,8 @@ class CudaClock:
         size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._other = torch.empty(max(2 * size, 1 << 26), dtype=torch.int8, device="cuda")
 
-    def prepare(self) -> None:
-        self._other.zero_()
-
     def seconds(self, run: Callable[[], Any]) -> float:
+        self._other.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         run()
@@ -423,30 +412,20 @@ def can_measure() -> bool:
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
-def timing(
-    run: Callable[[], Any], clock: CudaClock, warm_up: int = WARM_UP, runs: int = RUNS, times: int = 1
-) -> TimingRecord:
-    """Return the median and the quartiles of some runs, after some warm-up runs. times: what they are multiplied by."""
+def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRecord:
+    """Return the median and the quartiles of RUNS runs, after WARM_UP runs. times: what they are multiplied by."""
     replay = clock.graph(run)
-    microseconds = []
-    for _ in range(warm_up + runs):
-        clock.prepare()
-        microseconds.append(clock.seconds(replay or run) * 1e6 * times)
-    low, middle, high = statistics.quantiles(microseconds[warm_up:], n=4, method="inclusive")
+    microseconds = [clock.seconds(replay or run) * 1e6 * times for _ in range(WARM_UP + RUNS)]
+    low, middle, high = statistics.quantiles(microseconds[WARM_UP:], n=4, method="inclusive")
     how = "CUDA graph" if replay else "one by one"
-    return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=runs, launched=how)
+    return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=RUNS, launched=how)
 
 
-def measured(compiled: CompiledCase, tensors: dict[str, Any], callee: Callee, clock: CudaClock) -> MeasuredRecord:
-    """Check the result, then measure the times. tensors: the inputs on the device of the callee."""
-    assert compiled.compilation is not None
-    captured, function = compiled.compilation.captured, compiled.subject.function
-    inputs = dict(zip(captured.inputs, tensors.values(), strict=True))
-
-    def judged(results: list[Any]) -> Judgement:
-        return _judged(captured, function, inputs, results)
-
-    return measured_run(lambda: callee.run(inputs), judged, function, tuple(inputs.values()), clock)
+def measured(compiled: CompiledCase, callee: Callee, clock: CudaClock) -> MeasuredRecord:
+    """Check the result, then measure the times, with the inputs on the device of the callee."""
+    inputs = compiled.inputs(memory_of(callee.device))
+    judged = functools.partial(_judged, compiled, inputs, False)
+    return measured_run(lambda: callee.run(inputs), judged, compiled.subject.function, tuple(inputs.values()), clock)
 
 
 def nothing_measured() -> MeasuredRecord:
@@ -646,8 +625,8 @@ class BenchSubject:
         try:
             return capture(self.function, [torch.empty(shape, dtype=self.dtype) for shape in self.shapes.values()])
         except DplcError as error:
-            notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
-            raise DplcError(error.what, error.span, notes, error.hint) from None
+            error.notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
+            raise
 
     def compile(self, compiler: Compiler) -> Compilation:
         """Compile the program with the rules of its case. Raises DplcError."""
@@ -678,7 +657,8 @@ class Written:
 
     def __init__(self, captured: Capture):
         self.captured = captured
-        self._constants: dict[Any, dict[str, Any]] = {}  # by device, so that no run moves any
+        self._others = {name: tensor for name, tensor in captured.tensors.items() if name not in captured.inputs}
+        self._constants: dict[Any, list[Any]] = {}  # by device, so that no run moves any
 
     def inputs(self) -> dict[str, Any]:
         """Return {input: values}."""
@@ -688,18 +668,16 @@ class Written:
         """Return the results of eager mode."""
         device = tensors[0].device if tensors else torch.device("cpu")
         if device not in self._constants:
-            others = self.captured.tensors.items()
-            inputs = self.captured.inputs
-            self._constants[device] = {name: value.to(device) for name, value in others if name not in inputs}
+            self._constants[device] = [tensor.to(device) for tensor in self._others.values()]
         with device:
-            return tuple(self._module(*tensors, *self._constants[device].values()))
+            return tuple(self._module(*tensors, *self._constants[device]))
 
     @functools.cached_property
     def _module(self) -> Any:
         """Program as one torch.fx module, which torch.compile compiles as a whole."""
         graph = torch.fx.Graph()
         tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-        names = (*self.captured.inputs, *(n for n in self.captured.tensors if n not in self.captured.inputs))
+        names = (*self.captured.inputs, *self._others)
         values = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names}
         results = meaning.evaluated(self.captured.graph, values, wide=False)
         graph.output(tuple(result.node for result in results))

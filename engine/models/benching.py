@@ -32,7 +32,6 @@ from ...ir.kernel import Loop, Replicate
 from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
-    Say,
     note_limits,
     provenance,
     row,
@@ -47,13 +46,13 @@ from ..bench.cases import (
     BenchSubject,
     Build,
     CudaClock,
+    Say,
     Suite,
     assembler,
     each_assembled,
     import_everything,
     kernel_record,
     measured_run,
-    note_assembled,
     subject_of,
     with_rules,
 )
@@ -131,11 +130,9 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
     cases = []
     for place, (text, made) in enumerate(found):
         tell("assembling and predicting" if assemble else "predicting", place, len(launches))
-        kernel, registers = kernels[text], made.registers if isinstance(made, Assembled) else None
-        case = row(kernel_record(subject.units[kernel.name], kernel, target, registers), launches[kernel.name], dtype)
-        if isinstance(made, Assembled):
-            note_assembled(case.kernels[0], made)
-        elif made is not None:
+        kernel, image = kernels[text], made if isinstance(made, Assembled) else None
+        case = row(kernel_record(subject.units[kernel.name], kernel, target, image), launches[kernel.name], dtype)
+        if isinstance(made, DplcError):
             case.error = made.render()
         cases.append(case)
     note_limits(cases, subject.loops, tuple(subject.units.values()), target)

@@ -30,7 +30,7 @@ def compiled(path: Path, name: str, device: str) -> CaseRecord:
     """The record of one case."""
     suite = read_suite(path)
     case = next(case for case in suite.cases if case.name == name)
-    return compile_all([subject_of(suite, case)], lambda: compiler_with(target(device)), lambda text: None)[0][0].record
+    return compile_all([subject_of(suite, case)], lambda: compiler_with(target(device)), lambda text: None)[0][0]
 
 
 def records(path: Path, names: list[str], device: str, jobs: int) -> list[CaseRecord]:

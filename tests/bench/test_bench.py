@@ -16,6 +16,8 @@ from tiny_suite import TINY
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
 from dplc.engine.bench.cases import (
+    RUNS,
+    WARM_UP,
     CompiledCase,
     assembler,
     compile_all,
@@ -84,7 +86,6 @@ def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
     from dplc.engine.bench.cases import run_case
 
     (one,) = compiled(tiny, "norm")
-    assert one.compilation is not None
     (kernel,) = one.compilation.program.kernels
     broken = replace(kernel, text=kernel.text.replace("rsqrt_approx(", "1.001f * rsqrt_approx("))
     one.compilation.program = replace(one.compilation.program, kernels=(broken,))
@@ -110,11 +111,8 @@ class FakeClock:
     """Runs take 9, 8, 7, .. microseconds at first, then always 3."""
 
     def __init__(self, graphs: bool) -> None:
-        self.graphs, self.prepared = graphs, 0
+        self.graphs = graphs
         self.times = itertools.chain([9e-6, 8e-6, 7e-6], itertools.repeat(3e-6))
-
-    def prepare(self) -> None:
-        self.prepared += 1
 
     def seconds(self, run: Callable[[], Any]) -> float:
         run()
@@ -127,39 +125,39 @@ class FakeClock:
 def compiled(path: Path, name: str) -> list[CompiledCase]:
     suite = read_suite(path)
     subjects = [subject_of(suite, case) for case in suite.select(name)]
-    return compile_all(subjects, lambda: compiler_with(target("sm_90a")), lambda text: None)[0]
+    return compile_all(subjects, lambda: compiler_with(target("sm_90a")), lambda text: None)[1]
 
 
 def test_runs_that_warm_up_do_not_count() -> None:
     clock, ran = FakeClock(graphs=True), []
-    record = timing(lambda: ran.append(1), clock, warm_up=3, runs=5)
+    record = timing(lambda: ran.append(1), clock)
     assert (record.median_us, record.low_us, record.high_us) == pytest.approx((3.0, 3.0, 3.0))
-    assert (record.runs, record.launched, clock.prepared, len(ran)) == (5, "CUDA graph", 8, 8)
-    assert timing(lambda: None, FakeClock(graphs=False), 0, 3).launched == "one by one"
+    assert (record.runs, record.launched, len(ran)) == (RUNS, "CUDA graph", WARM_UP + RUNS)
+    assert timing(lambda: None, FakeClock(graphs=False)).launched == "one by one"
 
 
 def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
     (one,) = compiled(tiny, "norm")
-    callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
-    record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    callee = Callee(one.compilation, "emulator")
+    record = measured(one, callee, FakeClock(graphs=False))
     assert record.dplc is not None and record.eager is not None and not record.wrong
     assert record.device == "no GPU"
     monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros(16, 256)])
-    record = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    record = measured(one, callee, FakeClock(graphs=False))
     assert record.dplc is None and record.wrong == "the result is wrong: not timed"
 
 
 def test_what_stops_the_gpu_is_a_finding(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = compiled(tiny, "norm")
-    callee = Callee(one.compilation, "emulator")  # type: ignore[arg-type]
+    callee = Callee(one.compilation, "emulator")
 
     def fault(inputs: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 
     monkeypatch.setattr(callee, "run", fault)
     assert not one.record.wrong
-    one.record.measured = measured(one, one.subject.inputs(), callee, FakeClock(graphs=False))
+    one.record.measured = measured(one, callee, FakeClock(graphs=False))
     assert one.record.measured.wrong == "the GPU stopped: CUDA error: an illegal memory access was encountered"
     assert one.record.wrong
 

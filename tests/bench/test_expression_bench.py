@@ -147,9 +147,8 @@ def test_options_that_do_not_go_together(
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
     one = compiled(TWICE)
-    assert one.compilation is not None
     kernels, callee = rows(one.record.kernels, ""), Callee(one.compilation, "emulator")
-    measure(one, kernels, callee, FakeClock(graphs=False), lambda tensor: tensor)
+    measure(one, kernels, callee, FakeClock(graphs=False))
     found = one.record.measured
     assert found is not None and found.dplc is not None and found.eager is not None and not found.wrong
     for case in kernels:
@@ -157,7 +156,7 @@ def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pyte
         assert case.measured.dplc.median_us == pytest.approx(3.0 * case.sizes["launches"])
     kernels = rows(one.record.kernels, "")
     monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros_like(x) for x in one.compilation.captured.reference])
-    measure(one, kernels, callee, FakeClock(graphs=False), lambda tensor: tensor)
+    measure(one, kernels, callee, FakeClock(graphs=False))
     assert one.record.measured is not None and one.record.measured.wrong and kernels[0].measured is None
 
 

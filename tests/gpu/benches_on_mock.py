@@ -22,8 +22,6 @@ from dplc.engine.compiler import compiler_with
 class Counting:
     """Every run takes two microseconds, and is run."""
 
-    def prepare(self) -> None: ...
-
     def seconds(self, run: Callable[[], Any]) -> float:
         run()
         return 2e-6
@@ -44,7 +42,7 @@ def an_expression_and_each_of_its_kernels_are_timed() -> None:
     callee.executor = MockedExecutor()
     made_by = functools.partial(torch.compile, backend="eager")  # the times are made up: nothing need be built for it
     with mock.patch("torch.compile", made_by):
-        measure(compiled, kernels, callee, Counting(), lambda tensor: tensor)
+        measure(compiled, kernels, callee, Counting())
     found = compiled.record.measured
     assert found is not None and not found.wrong and found.relative_error is not None, found
     assert found.dplc is not None and found.eager is not None and abs(found.dplc.median_us - 2) < 1e-9

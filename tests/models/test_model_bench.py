@@ -20,8 +20,6 @@ from dplc.engine.ruleset import toolchain
 class Counter:
     """Every run takes a microsecond."""
 
-    def prepare(self) -> None: ...
-
     def seconds(self, run: Callable[[], Any]) -> float:
         run()
         return 1e-6
@@ -37,7 +35,7 @@ def subject() -> Artefact:
 
 def test_all_are_measured_on_the_same_weights(subject: Artefact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        running, "compiled_by_torch", lambda function, inputs, clock: running.timing(lambda: None, clock, 0, 2)
+        running, "compiled_by_torch", lambda function, inputs, clock: running.timing(lambda: None, clock)
     )
     cases = benching.predicted(subject, target("sm_80"), False, silent)
     benching.measure(subject, cases, make(subject.weights), emulator(), Counter(), "cpu")
