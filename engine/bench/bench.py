@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import math
 import os
 import platform
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -18,8 +18,7 @@ import msgspec
 
 from ...codegen.compiler import find_program, program_identity
 from ...codegen.cuda import safe_kernel_name
-from ...codegen.kernel import Program
-from ...codegen.launch import memory_of
+from ...codegen.launch import Session, memory_of
 from ...codegen.sass import find_nvdisasm
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
@@ -99,7 +98,7 @@ def _assemble_and_run(suite: list[CompiledCase], arch: str, steps: BenchSteps, s
 def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]:
     """Return the command, date, machine, target and versions of a record."""
     return {
-        "command": command, "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), "machine": machine(),
+        "command": command, "date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine(),
         "target": target.name, "arch": target.arch, "dram_bytes_per_second": target.dram_bytes_per_second,
         "versions": versions(tools),
     }  # fmt: skip
@@ -162,18 +161,19 @@ def machine() -> str:
 def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: Say, measuring: bool) -> BenchRecord:
     """Benchmark a compiled program on the inputs that its text generated. measuring: whether to measure on a GPU."""
     target, milliseconds = compilation.target, sum(compilation.timings.values())
-    record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds)
+    record = CaseRecord(
+        name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds, stages=compilation.timings
+    )
     compiled = CompiledCase(Written(compilation.captured), compilation, record)
     describe(compiled)
     _assemble_and_run([compiled], target.arch, steps, say)
-    kernels = rows(record.kernels, "")
+    kernels = rows(record.kernels)
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
     if measuring and not record.wrong:
         say("measuring")
         measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
-    last, seconds = whole(kernels, "expression", ""), milliseconds / 1e3
-    last.run, last.measured, last.error = record.run, record.measured, record.error
-    last.times_limit, last.stages, last.compile_ms = record.times_limit, compilation.timings, milliseconds
+    seconds = milliseconds / 1e3
+    last = msgspec.structs.replace(record, kernels=[], hbm_ratio=None, least_us=None, **sums(kernels))
     about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
         suite=text, about=about, published="", totals=totals([record], seconds, seconds, 0.0),
@@ -195,7 +195,7 @@ def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, c
     )
     session = callee.executor.prepare(program, constants)
     session.run(inputs)
-    time_kernels(kernels, program, session.launch, clock)
+    time_kernels(kernels, session, clock)
 
 
 def summary(record: BenchRecord) -> str:
@@ -291,13 +291,20 @@ LEGEND = (
 class TableLayout:
     """Table of a record: columns, their meaning, and a paragraph of totals."""
 
-    shown: tuple[Column, ...]
+    columns: tuple[Column, ...]
     legend: str
     summary: Callable[[Any], str]
 
-    def columns(self, record: BenchRecord) -> tuple[Column, ...]:
-        """Return the columns of a record, with measured times if there are any."""
-        return (*self.shown, *MEASURED) if any(case.measured for case in record.cases) else self.shown
+    def table(self, record: BenchRecord) -> tuple[list[str], list[list[str]]]:
+        """Return the titles, and a row of texts for each case; with measured times if there are any."""
+        shown = (*self.columns, *MEASURED) if any(case.measured for case in record.cases) else self.columns
+
+        def cell(case: CaseRecord, read: str | Figure, form: str) -> str:
+            value = getattr(case, read) if isinstance(read, str) else read(case)
+            return MISSING if value is None else form.format(value)
+
+        rows = [[cell(case, read, form) for _, read, form in shown] for case in record.cases]
+        return [title for title, _, _ in shown], rows
 
 
 def suite_summary(record: BenchRecord) -> str:
@@ -320,37 +327,20 @@ def suite_summary(record: BenchRecord) -> str:
 SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
 
 
-def table_cells(record: BenchRecord, shown: Sequence[Column]) -> list[list[str]]:
-    """Return a row of texts for each case."""
-
-    def cell(case: CaseRecord, read: str | Figure, form: str) -> str:
-        value = getattr(case, read) if isinstance(read, str) else read(case)
-        return MISSING if value is None else form.format(value)
-
-    return [[cell(case, read, form) for _, read, form in shown] for case in record.cases]
-
-
 def markdown(record: BenchRecord, layout: TableLayout) -> str:
     """Return the page: its origin, the totals, the table."""
-    shown = layout.columns(record)
-    lines = [
+    parts = [
         f"# {record.suite}",
-        "",
         record.about,
-        "",
         f"Made by `{record.command}` on {record.date} ({record.machine}). Do not edit: run it again.",
-        "",
         f"**{record.target}** ({record.arch}): {layout.summary(record)}.",
-        "",
         "; ".join(f"{name} {value}" for name, value in record.versions.items() if value) + ".",
-        "",
         layout.legend,
-        "",
-        *markdown_table([title for title, _, _ in shown], table_cells(record, shown)),
+        markdown_table(*layout.table(record)),
     ]
-    extents = sorted({case.run.extent for case in record.cases if case.run is not None and case.run.extent != "whole"})
-    lines += ["", *(f"\\* {extent}" for extent in extents)] if extents else []
-    return "\n".join(lines) + "\n"
+    if extents := {case.run.extent for case in record.cases if case.run is not None} - {"whole"}:
+        parts.append("\n".join(f"\\* {extent}" for extent in sorted(extents)))
+    return "\n\n".join(parts) + "\n"
 
 
 # ---- a row for each kernel
@@ -367,22 +357,21 @@ def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
     )  # fmt: skip
 
 
-def rows(records: Iterable[KernelRecord], dtype: str) -> list[CaseRecord]:
+def rows(records: Iterable[KernelRecord]) -> list[CaseRecord]:
     """Return a row for each distinct kernel. records: one for every launch."""
     launched: dict[str, list[KernelRecord]] = {}
     for record in records:
         launched.setdefault(record.name, []).append(record)
-    return [row(same[-1], len(same), dtype) for same in launched.values()]
+    return [row(same[-1], len(same), "") for same in launched.values()]
 
 
-def whole(kernels: Sequence[CaseRecord], operation: str, dtype: str) -> CaseRecord:
-    """Return the last row: the sum of all kernels."""
-    launches = sum(case.sizes["launches"] for case in kernels)
-    return CaseRecord(
-        name=WHOLE, operation=operation, sizes={"launches": launches}, dtype=dtype,
-        compulsory_bytes=sum(case.compulsory_bytes for case in kernels),
-        predicted_us=sum(case.predicted_us or 0.0 for case in kernels),
-    )  # fmt: skip
+def sums(kernels: Sequence[CaseRecord]) -> dict[str, Any]:
+    """Return the fields of the last row that are sums of all kernels."""
+    return {
+        "sizes": {"launches": sum(case.sizes["launches"] for case in kernels)},
+        "compulsory_bytes": sum(case.compulsory_bytes for case in kernels),
+        "predicted_us": sum(case.predicted_us or 0.0 for case in kernels),
+    }
 
 
 def note_limits(
@@ -395,32 +384,29 @@ def note_limits(
         by_name[safe_kernel_name(limit.name)].times_limit = limit.times
 
 
-def time_kernels(
-    cases: Iterable[CaseRecord], program: Program, launch: Callable[[int], None], clock: CudaClock
-) -> None:  # fmt: skip
+def time_kernels(cases: Iterable[CaseRecord], session: Session, clock: CudaClock) -> None:
     """Time the first launch of each kernel alone, multiplied by the number of its launches.
 
-    launch: a function that launches one kernel of a program that has run.
+    session: of a program that has run.
     """
-    names = [kernel.name for kernel in program.kernels]
+    names = [kernel.name for kernel in session.program.kernels]
     for case in cases:
         case.measured = nothing_measured()
         first, count = names.index(case.name), case.sizes["launches"]
-        case.measured.dplc = timing(functools.partial(launch, first), clock, times=count)
+        case.measured.dplc = timing(functools.partial(session.launch, first), clock, times=count)
 
 
 # ---- the table
 
 
-def _share(title: str, read: Callable[[KernelRecord], float | None]) -> Column:
+def _share(title: str, read: Callable[[KernelRecord], float]) -> Column:
     """Return the column of some microseconds of a kernel over its measured time, else over its predicted time."""
 
     def share(case: CaseRecord) -> float | None:
-        taken, timed = read(case.kernels[0]) if case.kernels else None, median("dplc")(case)
-        if taken is None:
+        kernel, timed = case.main, median("dplc")(case)
+        if kernel is None:
             return None
-        alone = timed / case.sizes["launches"] if timed is not None else case.kernels[0].predicted_us
-        return taken / alone  # type: ignore[no-any-return]
+        return read(kernel) / (kernel.predicted_us if timed is None else timed / case.sizes["launches"])
 
     return title, share, "{:.1%}"
 
@@ -525,9 +511,8 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
         UsageError: for a rule or a number that does not exist.
     """
     rules, made = tools.rules, []
-    steps = [step for level in ("loop", "tile", "kernel") for step in tools.pipelines[level]]
-    scheduled = [rule.name for step in steps for rule in step.rules]
-    every = list(dict.fromkeys((*scheduled, *(rule.name for rule in rules.canonical))))
+    passes = (step.rules for level in ("loop", "tile", "kernel") for step in tools.pipelines[level])
+    every = list(dict.fromkeys(rule.name for each in (*passes, rules.canonical) for rule in each))
     for text in every if EACH in without else without:
         names = tuple(map(rules.plain, text.split(",")))
         for name in set(names) - rules.rules.keys():
@@ -579,12 +564,12 @@ class Subjects:
             if variant.rules and self.fired[name].isdisjoint(variant.rules):
                 continue
             try:
-                time = self.microseconds(name, changed)
+                us_changed = self.microseconds(name, changed)
             except Exception as error:  # the rules that are left may build what none of them expects
                 found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
             else:
-                if abs(time / us - 1) > NOTICEABLE:
-                    found[name] = time
+                if abs(us_changed / us - 1) > NOTICEABLE:
+                    found[name] = us_changed
         return found
 
 

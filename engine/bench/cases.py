@@ -216,35 +216,6 @@ def assembler() -> str:
     return program_identity(nvcc).splitlines()[-1] if nvcc else ""
 
 
-def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Say) -> None:
-    """Assemble every distinct kernel, two at a time, and predict again with its registers."""
-    kernels = distinct_kernels(suite)
-    say(f"assembling {len(kernels)} kernels")
-    images = dict(each_assembled(kernels, arch))
-    for compiled in suite:
-        describe(compiled, images)
-
-
-def each_assembled(
-    kernels: Mapping[str, CudaKernel], arch: str, build: Build | None = None
-) -> Iterator[tuple[str, Assembled | DplcError]]:
-    """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
-
-    def tried(kernel: CudaKernel) -> Assembled | DplcError:
-        try:
-            return (build or assembled)(kernel, arch)
-        except DplcError as error:
-            return error
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        yield from zip(kernels, pool.map(tried, kernels.values()), strict=True)
-
-
-def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
-    """Return {text: kernel} of all compiled kernels."""
-    return {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
-
-
 def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     """Assemble a kernel, or read the result from the cache. Raises BuildError."""
 
@@ -268,6 +239,35 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     tools = (assembler(), find_nvdisasm() or "")
     path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".msgpack", build)
     return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
+
+
+def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Say) -> None:
+    """Assemble every distinct kernel, two at a time, and predict again with its registers."""
+    kernels = distinct_kernels(suite)
+    say(f"assembling {len(kernels)} kernels")
+    images = dict(each_assembled(kernels, arch))
+    for compiled in suite:
+        describe(compiled, images)
+
+
+def each_assembled(
+    kernels: Mapping[str, CudaKernel], arch: str, build: Build = assembled
+) -> Iterator[tuple[str, Assembled | DplcError]]:
+    """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
+
+    def tried(kernel: CudaKernel) -> Assembled | DplcError:
+        try:
+            return build(kernel, arch)
+        except DplcError as error:
+            return error
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        yield from zip(kernels, pool.map(tried, kernels.values()), strict=True)
+
+
+def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
+    """Return {text: kernel} of all compiled kernels."""
+    return {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
 
 
 # ---- Runs of a case on the emulator, and times on a GPU.
@@ -301,7 +301,7 @@ def run_case(compiled: CompiledCase) -> None:
     if len(compilation.launched) == 1 and work_of(compilation.kernels[0]) > WHOLE and total > BLOCKS:
         blocks = sampled(total)
         extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
-    run = record.run = RunRecord(ok=False, extent=extent, seconds=0.0, checked="first and last block")
+    run = record.run = RunRecord(extent=extent)
     try:
         inputs = compiled.inputs()
         callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
@@ -311,7 +311,8 @@ def run_case(compiled: CompiledCase) -> None:
             kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
         found = _judged(compiled, inputs, blocks is not None, results)
         run.relative_error, run.ok = found.relative, found.ok
-        run.finding = "" if found.ok else f"the result is wrong: {found.verdict}"
+        if not found.ok:
+            run.finding = f"the result is wrong: {found.verdict}"
     except DplcError as problem:
         run.finding = problem.render()
     run.seconds = time.perf_counter() - start
@@ -528,11 +529,6 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     about: str = ""
     published: str = ""
 
-    def shapes(self, case: BenchCase) -> dict[str, tuple[int, ...]]:
-        """Return {input: its shape} of a case."""
-        inputs = self.operations[case.operation].inputs
-        return {name: tuple(_extent(part, case.sizes) for part in text.split()) for name, text in inputs.items()}
-
     def select(self, pattern: str | None) -> list[BenchCase]:
         """Return the cases whose names contain a text, or match a pattern with `*`. Raises UsageError if none does."""
         if pattern is None:
@@ -543,10 +539,6 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             hint = did_you_mean(pattern, [case.name for case in self.cases])
             raise UsageError(f"--only {pattern}: no case of the suite has such a name", hint=hint)
         return found
-
-
-def _extent(part: str, sizes: dict[str, int]) -> int:
-    return int(part) if part.isdigit() else sizes[part]
 
 
 def read_suite(path: Path) -> Suite:
@@ -687,7 +679,12 @@ class Written:
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
     """Return the program of a case. Raises DplcError for a text that is not an expression."""
     operation = suite.operations[case.operation]
-    parse(operation.expression)
-    function = function_of(operation.expression, tuple(operation.inputs))
-    spreads = {name: 1.0 / math.sqrt(_extent(terms, case.sizes)) for name, terms in operation.fan_in.items()}
-    return BenchSubject(case, operation.expression, function, suite.shapes(case), spreads)
+    expression, inputs = operation.expression, operation.inputs
+    parse(expression)
+
+    def extent(part: str) -> int:
+        return int(part) if part.isdigit() else case.sizes[part]
+
+    shapes = {name: tuple(map(extent, text.split())) for name, text in inputs.items()}
+    spreads = {name: 1.0 / math.sqrt(extent(terms)) for name, terms in operation.fan_in.items()}
+    return BenchSubject(case, expression, function_of(expression, tuple(inputs)), shapes, spreads)

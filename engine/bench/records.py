@@ -37,8 +37,8 @@ class KernelRecord(msgspec.Struct, kw_only=True):
     resident: int
     dram_bytes: int
     busy_us: dict[str, float]
-    busiest_us: float | None = None
-    fixed_us: float | None = None
+    busiest_us: float
+    fixed_us: float
     occupancy: float
     held_by: str
     registers: int | None = None
@@ -57,11 +57,11 @@ class RunRecord(msgspec.Struct, kw_only=True):
     checked: the part that ran in checked mode. finding: the error, "" for none.
     """
 
-    ok: bool
+    ok: bool = False
     extent: str
-    seconds: float
+    seconds: float = 0.0
     relative_error: float | None = None
-    checked: str = ""
+    checked: str = "first and last block"
     finding: str = ""
 
 
@@ -249,59 +249,61 @@ def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None
             )  # fmt: skip
 
 
-HEAD = ("case", "predicted us", "measured us", "predicted / measured", "eager us", "torch.compile us", "eager / dplc",
-        "error")  # fmt: skip
+def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown. The first column is aligned to the left."""
+    line, *lines = (f"| {' | '.join(row)} |" for row in (titles, *rows))
+    return "\n".join((line, "|---|" + "---:|" * (len(titles) - 1), *lines))
 
 
-def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """Return the lines of a table in Markdown. The first column is aligned to the left."""
-    return [
-        f"| {' | '.join(titles)} |",
-        "|---|" + "---:|" * (len(titles) - 1),
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
+# The columns of the comparison with the digits after the point, and the figures of which the means are printed.
+DIGITS = {
+    "predicted us": 1, "measured us": 1, "predicted / measured": 2, "eager us": 1, "torch.compile us": 1,
+    "eager / dplc": 2,
+}  # fmt: skip
+MEANS = ("eager / dplc", "torch.compile / dplc", "predicted / measured")
 
 
 def comparison(results: PackResults) -> str:
     """Return a Markdown table of every measured suite, with the geometric means below it."""
     about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
-    lines = [f"# {results.gpu}", "", f"{about}; {results.device.get('l2', '')}."]
-    suites = dict.fromkeys(one.suite for one in results.cases)
-    for suite in suites:
+    parts = [f"# {results.gpu}", f"{about}; {results.device.get('l2', '')}."]
+    for suite in dict.fromkeys(one.suite for one in results.cases):
         cases = [one for one in results.cases if one.suite == suite and one.candidate is None]
-        lines += ["", f"## {suite}", "", *markdown_table(HEAD, map(_row, cases)), "", _means(cases)]
+        parts += [f"## {suite}", markdown_table(("case", *DIGITS, "error"), map(_row, cases)), _means(cases)]
     if results.faults:
-        lines += ["", "## Faults", "", *(f"- {fault}" for fault in results.faults)]
+        parts += ["## Faults", "\n".join(f"- {fault}" for fault in results.faults)]
     looked = [one for one in results.sanitizer if one["status"] == "ok"]
     clean = f"compute-sanitizer: {len(looked)} of {len(results.sanitizer)} runs clean"
-    lines += ["", f"{clean}; {results.left} items were left undone."]
-    return "\n".join(lines) + "\n"
+    parts.append(f"{clean}; {results.left} items were left undone.")
+    return "\n\n".join(parts) + "\n"
 
 
-def _us(timed: PackTiming | None) -> float | None:
-    return None if timed is None else timed.median_us
+def _figures(one: PackedResult) -> dict[str, float | None]:
+    """Return the times of a case in microseconds, and their ratios; None for those that are unknown."""
+    ours, eager, torch = (
+        None if timed is None else timed.median_us for timed in (one.dplc, one.eager, one.torch_compile)
+    )
 
+    def ratio(time: float | None) -> float | None:
+        return time / ours if time is not None and ours is not None else None
 
-def _gain(one: PackedResult, numerator: float | None) -> float | None:
-    """Return a time divided by that of dplc, None if one of them is unknown."""
-    return None if numerator is None or one.dplc is None else numerator / one.dplc.median_us
+    return {
+        "predicted us": one.predicted_us, "measured us": ours, "predicted / measured": ratio(one.predicted_us),
+        "eager us": eager, "torch.compile us": torch, "eager / dplc": ratio(eager),
+        "torch.compile / dplc": ratio(torch),
+    }  # fmt: skip
 
 
 def _row(one: PackedResult) -> list[str]:
-    eager, predicted = _us(one.eager), one.predicted_us
-    times = predicted, _us(one.dplc), _gain(one, predicted), eager, _us(one.torch_compile), _gain(one, eager)
-    cells = ["-" if x is None else f"{x:.{digits}f}" for x, digits in zip(times, (1, 1, 2, 1, 1, 2), strict=True)]
+    figures = _figures(one)
+    cells = ["-" if figures[title] is None else f"{figures[title]:.{digits}f}" for title, digits in DIGITS.items()]
     error = f"{one.error:.0e}" if one.status == "ok" and one.error is not None else one.status.upper()
     return [one.name, *cells, error]
 
 
 def _means(cases: list[PackedResult]) -> str:
     """Return the geometric means over the cases that have both times."""
-    right = sum(one.status == "ok" for one in cases)
-    means = {
-        "eager / dplc": geomean(_gain(one, _us(one.eager)) for one in cases),
-        "torch.compile / dplc": geomean(_gain(one, _us(one.torch_compile)) for one in cases),
-        "predicted / measured": geomean(_gain(one, one.predicted_us) for one in cases),
-    }
+    right, figures = sum(one.status == "ok" for one in cases), [*map(_figures, cases)]
+    means = {title: geomean(found[title] for found in figures) for title in MEANS}
     told = [f"{title} {mean:.2f}" for title, mean in means.items() if mean is not None]
     return "; ".join((f"{right} of {len(cases)} right", *told)) + " (geometric means)."

@@ -35,7 +35,7 @@ from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..api import Compiled, choose_device, target_for
-from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary, table_cells
+from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary
 from ..bench.cases import can_measure
 from ..bench.records import BenchRecord
 from ..capture.capture import Capture, capture_text, check_types
@@ -529,8 +529,8 @@ def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring
 
 def print_table(record: BenchRecord, layout: TableLayout) -> None:
     """Print the table of a benchmark, wrong cases in red; below it the totals and the problems."""
-    shown = layout.columns(record)
-    titles, pairs = [title for title, _, _ in shown], zip(record.cases, table_cells(record, shown), strict=True)
+    titles, texts = layout.table(record)
+    pairs = zip(record.cases, texts, strict=True)
     rows = [[Text(cell, "red" if case.wrong else "") for cell in cells] for case, cells in pairs]
     print_rows(titles, rows, left=(titles[0], "bound"))
     write(f"{record.target} ({record.arch}): {layout.summary(record)}.\n")

@@ -41,7 +41,7 @@ def suite_of(flags: Flags) -> dict[str, Any]:
 
 def record_of(flags: Flags) -> dict[str, Any]:
     """Return the record of an expression or a model, compiled with its trace."""
-    from ..view.live_program import BackgroundJobs, Turns
+    from ..view.live_program import BackgroundJobs
     from ..view.records import view_record
 
     traced, is_text, name = replace(flags, verbose=2), flags.subject.kind == "text", flags.subject.name
@@ -57,7 +57,7 @@ def record_of(flags: Flags) -> dict[str, Any]:
     shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and is_text)
     with progress("linking lines, assembling and searching"):
         shown.show(**view_record(compilation, name))
-        BackgroundJobs(compilation, shown, search, flags.check, Turns()).measure_and_search()
+        BackgroundJobs(compilation, shown, search, flags.check).measure_and_search()
     return shown.record
 
 

@@ -32,13 +32,14 @@ from ...ir.kernel import Loop, Replicate
 from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
+    WHOLE,
     note_limits,
     provenance,
     row,
+    sums,
     time_kernels,
     totals,
     totals_line,
-    whole,
 )
 from ..bench.cases import (
     Assembled,
@@ -48,6 +49,7 @@ from ..bench.cases import (
     CudaClock,
     Say,
     Suite,
+    assembled,
     assembler,
     each_assembled,
     import_everything,
@@ -136,7 +138,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
             case.error = made.render()
         cases.append(case)
     note_limits(cases, subject.loops, tuple(subject.units.values()), target)
-    return [*cases, whole(cases, "model", dtype)]
+    return [*cases, CaseRecord(name=WHOLE, operation="model", dtype=dtype, **sums(cases))]
 
 
 def summary(record: ModelBench) -> str:
@@ -218,7 +220,7 @@ def measure(
         cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, given, clock, wrong)
         if cases[-1].measured.dplc is not None:
             runner.run(inputs)
-            time_kernels(cases[:-1], runner.program, runner.session.launch, clock)
+            time_kernels(cases[:-1], runner.session, clock)
 
 
 def eager_model(subject: Artefact, weights: Tensors, device: str) -> Any:
@@ -292,7 +294,7 @@ class _Made:
 
 def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], compiler: Compiler, command: str,
-    candidates: int = 0, build: Build | None = None, say: Say = lambda line: None,
+    candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
     """Write a pack.
 

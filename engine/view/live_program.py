@@ -69,7 +69,7 @@ class LiveProgram:
     def __post_init__(self) -> None:
         self._busy = threading.Lock()
         self._seen = self.files()  # state of the rule files at the last compile
-        self._jobs = Turns()
+        self._jobs = Turns()  # without a thread until the first compile
 
     # ---- compiling
     def compile(self, why: str, switches: Switches | None = None) -> News:
@@ -117,9 +117,8 @@ class LiveProgram:
 
     def _start_jobs(self) -> None:
         if self._last is not None:
-            self._jobs = Turns()
-            jobs = BackgroundJobs(self._last, self.shown, self.searches, self.check, self._jobs)
-            self._jobs.start(jobs.work)
+            self._jobs = jobs = BackgroundJobs(self._last, self.shown, self.searches, self.check)
+            jobs.start(jobs.work)
 
     def search(self, wanted: SearchRequest) -> None:
         """Replace the running search, and search so after each further compile."""
@@ -207,10 +206,11 @@ class Ended(Exception):
     """Exception that cancels a job after its results became obsolete."""
 
 
+@dataclass
 class Turns:
     """Cancellable thread of steps that pauses while a compile runs."""
 
-    def __init__(self) -> None:
+    def __post_init__(self) -> None:
         self._changed = threading.Condition()
         self._resting = self._over = False
         self._idle = True
@@ -267,14 +267,13 @@ class Turns:
 
 
 @dataclass
-class BackgroundJobs:
+class BackgroundJobs(Turns):
     """Predict the effects of one compile and search from it. check: also count its accesses in checked mode."""
 
     made: Compilation
     shown: LivePage
     search: SearchRequest
     check: bool
-    turns: Turns
     updated: float = 0.0
 
     def work(self) -> None:
@@ -282,7 +281,7 @@ class BackgroundJobs:
         found: Record = {}
         self.updated = time.monotonic()
         for number, effect in Effects(self.made).of_all(self.made.events):
-            self.turns.turn()
+            self.turn()
             found[str(number)] = effect
             if self._due():
                 self._show(effects=dict(found))
@@ -293,11 +292,11 @@ class BackgroundJobs:
         """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
         kernels = list(self.shown.record["kernels"])
         for number, found in enumerate(measured_registers(self.made)):
-            self.turns.turn()
+            self.turn()
             kernels[number] = kernels[number] | {"assembled": found}
             self._show(kernels=list(kernels))
         if self.check and "counted" not in self.shown.record:
-            self.turns.turn()
+            self.turn()
             with contextlib.suppress(BuildError):
                 self._show(counted=access_counts(self.made))
         if self.search.tries:
@@ -307,7 +306,7 @@ class BackgroundJobs:
             self._show(egraph=self._searched(lambda: egraph_record(self.made.captured, compiler)))
 
     def _show(self, **parts: Any) -> None:
-        self.turns.do(lambda: self.shown.show(**parts))
+        self.do(lambda: self.shown.show(**parts))
 
     def _due(self) -> bool:
         if due := time.monotonic() - self.updated > EVERY:
@@ -326,7 +325,7 @@ class BackgroundJobs:
         began, tries = time.monotonic(), self.search.tries
 
         def report(run: SearchRun, log: SearchLog) -> None:
-            self.turns.turn()
+            self.turn()
             if run.tries == 1 or self._due():
                 self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 

@@ -141,7 +141,7 @@ def page(record: Record, live: bool = False) -> str:
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    script = "".join(map(_part, (*(f"{name}.js" for name in SCRIPTS), *(("live.js",) if live else ()), "start.js")))
+    script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *(["live"] if live else ()), "start"))
     style = _part("page.css")
     return environment.from_string(_part("page.html")).render(
         title=record["title"], style=style, script=script, data=embedded(record), style_hash=_digest(style),

@@ -99,7 +99,7 @@ def test_names_and_bounds_begin_in_one_column(capsys: pytest.CaptureFixture[str]
 
 
 def test_launches_of_one_kernel_are_one_row(capsys: pytest.CaptureFixture[str]) -> None:
-    cases = rows(compiled(TWICE).record.kernels, "f32")
+    cases = rows(compiled(TWICE).record.kernels)
     assert [case.sizes["launches"] for case in cases] == [2, 1]
     assert cases[0].predicted_us == 2 * cases[0].kernels[0].predicted_us
     assert cases[0].compulsory_bytes == 2 * 2 * 8 * 64 * 4
@@ -147,14 +147,14 @@ def test_options_that_do_not_go_together(
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
     one = compiled(TWICE)
-    kernels, callee = rows(one.record.kernels, ""), Callee(one.compilation, "emulator")
+    kernels, callee = rows(one.record.kernels), Callee(one.compilation, "emulator")
     measure(one, kernels, callee, FakeClock(graphs=False))
     found = one.record.measured
     assert found is not None and found.dplc is not None and found.eager is not None and not found.wrong
     for case in kernels:
         assert case.measured is not None and case.measured.dplc is not None
         assert case.measured.dplc.median_us == pytest.approx(3.0 * case.sizes["launches"])
-    kernels = rows(one.record.kernels, "")
+    kernels = rows(one.record.kernels)
     monkeypatch.setattr(callee, "run", lambda inputs: [torch.zeros_like(x) for x in one.compilation.captured.reference])
     measure(one, kernels, callee, FakeClock(graphs=False))
     assert one.record.measured is not None and one.record.measured.wrong and kernels[0].measured is None

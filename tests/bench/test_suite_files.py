@@ -28,7 +28,7 @@ def written(folder: Path, data: Any) -> Path:
 
 def test_sizes_become_shapes(tmp_path: Path) -> None:
     suite = read_suite(written(tmp_path, GOOD))
-    assert suite.shapes(suite.cases[0]) == {"x": (4, 3)}
+    assert subject_of(suite, suite.cases[0]).shapes == {"x": (4, 3)}
 
 
 def test_weights_are_as_large_as_their_fan_in_lets_them_be(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_selection(tmp_path: Path) -> None:
 def test_the_84_shapes() -> None:
     suite = read_suite(SUITES / "kernels_84.json")
     assert len(suite.cases) == 84
-    assert all(suite.shapes(case) for case in suite.cases)
+    assert all(subject_of(suite, case).shapes for case in suite.cases)
     for name in suite.operations:  # every expression is what the operation says, on small extents
         case = next(case for case in suite.cases if case.operation == name)
         assert subject_of(suite, case).shapes

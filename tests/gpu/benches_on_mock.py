@@ -37,7 +37,7 @@ def an_expression_and_each_of_its_kernels_are_timed() -> None:
         Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
     )
     describe(compiled)
-    kernels = rows(compiled.record.kernels, "")
+    kernels = rows(compiled.record.kernels)
     callee = Compiled(compilation, "emulator")
     callee.executor = MockedExecutor()
     made_by = functools.partial(torch.compile, backend="eager")  # the times are made up: nothing need be built for it
