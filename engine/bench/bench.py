@@ -169,7 +169,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     _assemble_and_run([compiled], target.arch, steps, say)
     kernels = rows(record.kernels)
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
-    if measuring and not record.wrong:
+    if measuring and not record.problem:
         say("measuring")
         measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
     seconds = milliseconds / 1e3
@@ -392,8 +392,8 @@ def time_kernels(cases: Iterable[CaseRecord], session: Session, clock: CudaClock
     names = [kernel.name for kernel in session.program.kernels]
     for case in cases:
         case.measured = nothing_measured()
-        first, count = names.index(case.name), case.sizes["launches"]
-        case.measured.dplc = timing(functools.partial(session.launch, first), clock, times=count)
+        run = functools.partial(session.launch, names.index(case.name))
+        case.measured.dplc = timing(run, clock, case.sizes["launches"])
 
 
 # ---- the table

@@ -182,8 +182,8 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
     loops, seconds = compilation.plan.kernels, [kernel.predicted_us * 1e-6 for kernel in once]
     record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
-    found = limits(loops, compilation.kernels, seconds, target)
-    record.times_limit = max((limit.times for limit in found), default=None)
+    times = (limit.times for limit in limits(loops, compilation.kernels, seconds, target))
+    record.times_limit = max(times, default=None)
 
 
 # ---- assembled

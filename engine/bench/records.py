@@ -116,10 +116,9 @@ class CaseRecord(msgspec.Struct, kw_only=True):
     error: str = ""
 
     @property
-    def wrong(self) -> bool:
-        """Return whether the case did not compile, or was wrong on the emulator or on a GPU."""
-        ran = self.run is None or self.run.ok
-        return bool(self.error) or not ran or (self.measured is not None and bool(self.measured.wrong))
+    def problem(self) -> str:
+        """Return why the case did not compile, or was wrong on the emulator or on a GPU; "" for a right one."""
+        return self.error or (self.run.finding if self.run else "") or (self.measured.wrong if self.measured else "")
 
     @property
     def main(self) -> KernelRecord | None:

@@ -100,7 +100,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
         write(msgspec.json.format(msgspec.json.encode(record), indent=1).decode() + "\n")
     else:
         print_table(record, layout)
-    if wrong := [case.name for case in record.cases if case.wrong]:
+    if wrong := [case.name for case in record.cases if case.problem]:
         raise DplcError(f"{len(wrong)} of {len(record.cases)} cases did not compile or were wrong", notes=wrong[:10])
 
 

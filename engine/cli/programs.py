@@ -531,13 +531,12 @@ def print_table(record: BenchRecord, layout: TableLayout) -> None:
     """Print the table of a benchmark, wrong cases in red; below it the totals and the problems."""
     titles, texts = layout.table(record)
     pairs = zip(record.cases, texts, strict=True)
-    rows = [[Text(cell, "red" if case.wrong else "") for cell in cells] for case, cells in pairs]
+    rows = [[Text(cell, "red" if case.problem else "") for cell in cells] for case, cells in pairs]
     print_rows(titles, rows, left=(titles[0], "bound"))
     write(f"{record.target} ({record.arch}): {layout.summary(record)}.\n")
     for case in record.cases:
-        problem = case.error or (case.run.finding if case.run else "") or (case.measured.wrong if case.measured else "")
-        if problem:
-            write(f"\n{case.name}: {problem}\n")
+        if case.problem:
+            write(f"\n{case.name}: {case.problem}\n")
 
 
 def teller() -> Callable[[str], None]:

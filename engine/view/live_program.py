@@ -86,7 +86,7 @@ class LiveProgram:
                 return self.shown.report({"stages": None}, error=error.render(), why=why)
             parts = compile_record(made, self.shown.record["title"])
             parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-            diff = "" if self._last is None else cuda_diff(self._last.cuda, made.cuda)
+            diff = "" if self._last is None else "\n".join(difference(self._last.cuda, made.cuda, 3))
             self.switches, self._last = wanted, made
             self._jobs.end()
             parts |= dict.fromkeys(("tuning", "egraph", "counted", "stages"))
@@ -186,11 +186,6 @@ def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
     bound = (match.env.get(name) for match in itertools.islice(sites, MOST))
     values = sorted({value for value in bound if isinstance(value, int)})
     return {"name": name, "now": show(now), "values": [*map(show, values)]}
-
-
-def cuda_diff(before: str, after: str) -> str:
-    """Return a unified diff of two CUDA texts, empty if they are equal."""
-    return "\n".join(difference(before, after, 3))
 
 
 # ---- background jobs
@@ -390,7 +385,7 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))
-    if diff := cuda_diff(before.cuda, after.cuda):
+    if diff := "\n".join(difference(before.cuda, after.cuda, 3)):
         pieces.append(html.folded("what it changes in the CUDA", html.difference(diff)))
     else:
         pieces.append(html.line("The CUDA is the same."))

@@ -156,10 +156,10 @@ def test_what_stops_the_gpu_is_a_finding(tiny: Path, monkeypatch: pytest.MonkeyP
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 
     monkeypatch.setattr(callee, "run", fault)
-    assert not one.record.wrong
+    assert not one.record.problem
     one.record.measured = measured(one, callee, FakeClock(graphs=False))
     assert one.record.measured.wrong == "the GPU stopped: CUDA error: an illegal memory access was encountered"
-    assert one.record.wrong
+    assert one.record.problem == one.record.measured.wrong
 
 
 def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
