@@ -318,7 +318,7 @@ def suite_summary(record: BenchRecord) -> str:
     if t.spill_bytes is not None:
         parts.append(f"{t.spill_bytes} bytes spilled")
     if t.wrong is not None:
-        parts.append("all right against float64" if not t.wrong else f"{t.wrong} WRONG")
+        parts.append(f"{t.wrong} WRONG" if t.wrong else "all right against float64")
     if t.predicted_geomean_us is not None:
         parts.append(f"geometric mean predicted for {record.target}: {t.predicted_geomean_us:.1f} us")
     return "; ".join(parts)

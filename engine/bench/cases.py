@@ -99,8 +99,10 @@ def limits(
         stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
         readers = (other for other in later[place + 1 :] if not outs.isdisjoint(p.name for p in scheduled[other].ins))
         owners[place] = stored[-1] if stored else owners[next(readers)]
-    took = [sum(seconds[place] for place in later if owners[place] == number) for number in range(len(kernels))]
-    return [Limit(kernel.name, took[n], least_seconds(kernel, target)) for n, kernel in enumerate(kernels)]
+    return [
+        Limit(kernel.name, sum(seconds[place] for place in later if owners[place] == n), least_seconds(kernel, target))
+        for n, kernel in enumerate(kernels)
+    ]
 
 
 @dataclass

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -98,10 +98,10 @@ class LivePage:
             self._changed.notify_all()
             return self.news
 
-    def wait(self, until: Callable[[News], bool], seconds: float) -> bool:
-        """Wait until a condition on the news holds. Returns False after `seconds`."""
+    def wait(self, number: int, seconds: float) -> bool:
+        """Wait for a change after change `number`. Returns False after `seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: until(self.news), seconds)
+            return self._changed.wait_for(lambda: self.news.number > number, seconds)
 
     def since(self, number: int) -> Record:
         """Return the news, with all parts that changed after change `number` under `data`."""
@@ -246,8 +246,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self._send(page({**live.pop("data"), "live": live}, live=True), "text/html")
             self.server.seen.set()
         elif path == "/news":
-            newer = shown.wait(lambda news: news.number > since, WAIT)
-            news = shown.since(since) if newer else None
+            news = shown.since(since) if shown.wait(since, WAIT) else None
             self._send(as_json(news))
             if news is not None:
                 self.server.sent = max(self.server.sent, news["number"])

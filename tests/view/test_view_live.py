@@ -80,7 +80,7 @@ def test_a_reader_hears_only_of_parts_that_are_newer() -> None:
     assert shown.record == {"title": "a program", "columns": [2]}
     third = shown.show(effects={})
     assert third.why == "started" and third.compiles == 1
-    assert not shown.wait(lambda news: news.number > 3, 0.01)
+    assert shown.wait(2, 0.01) and not shown.wait(3, 0.01)
 
 
 def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Callable[..., LiveProgram]) -> None:
