@@ -211,7 +211,7 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
         options = {*(entry.name for entry in entries), *(schemas.names() if what == "node" else ())}
         raise UsageError(f"there is no {what} `{name}`", hint=did_you_mean(name, options))
     if flags.as_json:
-        print_json([entry.record() for entry in listed])
+        print_json(listed)
     elif name:
         print_text("\n\n".join(map(_whole, listed)), "rw")
     else:

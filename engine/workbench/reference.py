@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...codegen import target as devices
 from ...ir import schemas, tensor
@@ -48,7 +48,8 @@ VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
 STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "kernel": ("kernel",)}
 
 
-class WordField(NamedTuple):
+@dataclass(frozen=True)
+class WordField:
     """Field of a statement, a value or an op. default: as it is written, "" for a required field."""
 
     name: str
@@ -86,10 +87,6 @@ class Word:
     def field_list(self) -> str:
         """The fields as a list in Markdown."""
         return "\n".join(f"- `{field.name}`: {field.text}" for field in self.fields)
-
-    def record(self) -> dict[str, Any]:
-        """Return the word as data for JSON."""
-        return {**vars(self), "fields": [field._asdict() for field in self.fields]}
 
 
 # ---- queries
@@ -180,9 +177,10 @@ def op(name: str) -> Word | None:
 # ---- by name
 
 
-def known(rules: RuleSet | None = None) -> list[Word]:
+@functools.cache
+def known(rules: RuleSet | None = None) -> tuple[Word, ...]:
     """Return all names except the ops of Torch IR."""
-    return [*facts(rules), *nodes()]
+    return (*facts(rules), *nodes())
 
 
 def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
@@ -249,7 +247,6 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
                 line = f"- Pass `{name}`, {number} of {len(steps)} of `{pipeline}`{because}."
                 passes.setdefault(rule.name, []).append(line)
     made: dict[str, list[str]] = {}
-    readers: dict[str, list[Rule]] = {}
     for rule in rules.rules.values():
         written, page = rules.written.get(rule.name, rule), _page(rule)
         words = set(written.words)
@@ -262,8 +259,6 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
         for title, names in named.items():
             if read := sorted(words & names):
                 lines.append(f"- {title}: " + ", ".join(f"[`{one}`](../{title.lower()}.md#{one})" for one in read))
-        for name in words & rules.numbers.keys():
-            readers.setdefault(name, []).append(rule)
         if fired is not None:
             lines.append(f"- {_firings(fired.get(rule.name, ()), _text(suite))}")
     made["index.md"] = index
@@ -276,14 +271,14 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     for name, constant in rules.numbers.items():
         value, declared = print_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
-        if name in readers:
-            constants.append(f"Read by {', '.join(map(_link, readers[name]))}.")
+        if readers := [rule for rule in rules.rules.values() if name in rules.written.get(rule.name, rule).words]:
+            constants.append(f"Read by {', '.join(map(_link, readers))}.")
     return {path: f"{MARK}\n\n" + "\n".join(lines).rstrip() + "\n" for path, lines in made.items()}
 
 
 def _page(rule: Rule) -> str:
     """Return the page of a rule: its folder, and for Torch IR, which has most of the rules, its file."""
-    path = PurePosixPath(rule.location.rsplit(":", 1)[0])
+    path = PurePosixPath(rule.span.source.name)
     parts = path.parts
     inside = parts[parts.index("rules") + 1 : -1] if "rules" in parts else ("yours",)
     return f"groups/{'_'.join((*inside, *((path.stem,) if rule.level == 'torch' else ())))}.md"
@@ -442,16 +437,15 @@ def _values(lines: Iterable[s.Syntax]) -> list[str]:
     kept: list[str] = []
     wanted: set[str] | None = None
     for line in reversed([line for line in lines if isinstance(line, s.Assign)]):
-        target = line.target.base if isinstance(line.target, s.Subscript) else line.target
-        if wanted is None or names_in(target) & wanted:
-            line = replace(line, target=target, value=_plain_reads(line.value), types=())
+        line = replace(_plain_reads(line), types=())
+        if wanted is None or names_in(line.target) & wanted:
             wanted = (wanted or set()) | names_in(line.value)
             kept = [*statement(line), *kept]
     return kept
 
 
 def _plain_reads(node: Any) -> Any:
-    if isinstance(node, s.Subscript) and all(isinstance(item, s.NameOf) for item in node.items):
+    if isinstance(node, s.Subscript) and all(isinstance(item, s.NameOf | s.AxisItem) for item in node.items):
         return node.base
     if isinstance(node, s.AxisItem):
         return s.NameOf(node.span, node.name)
@@ -485,15 +479,15 @@ def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
 
 def _comprehension(alone: TorchGraph) -> str:
     """Return a template of the right rank: the first operand, summed over its further axes."""
-    made = ", ".join(AXES[: (rank := len(alone.outs[0].shape))])
-    if not alone.ins:
-        return f"y[{made}] = 0.0"
-    read = alone.ins[0]
-    ranks = len(read.shape)
-    more = AXES[rank : max(rank, ranks)]
-    axes = [*more, *AXES[:rank]]
-    value = f"{read.name}[{', '.join(axes[len(axes) - ranks :])}]"
-    return f"y[{made}] = " + (f"Reduce(add, {', '.join(more)}, {value})" if more else value)
+    made = AXES[: len(alone.outs[0].shape)]
+    value = "0.0"
+    for read in alone.ins[:1]:
+        reduced = AXES[len(made) : len(read.shape)]
+        axes = (reduced + made)[len(reduced + made) - len(read.shape) :]
+        value = f"{read.name}[{', '.join(axes)}]"
+        if reduced:
+            value = f"Reduce(add, {', '.join(reduced)}, {value})"
+    return f"y[{', '.join(made)}] = {value}"
 
 
 def _variable(field: str) -> str:
@@ -502,7 +496,7 @@ def _variable(field: str) -> str:
 
 def _alone(graph: TorchGraph, op: TorchOp) -> TorchGraph:
     """Return the graph of one op with its operands as inputs."""
-    types = {p.name: TensorType(p.dtype, p.shape) for p in graph.ins}
+    types: dict[str, Param | TensorType] = {p.name: p for p in graph.ins}
     types |= {one.dst: one.types[0] for one in graph.body}
     read = dict.fromkeys(value.name for value in walk(op.args) if isinstance(value, Var) and value.name in types)
     renamed = {old: f"x{n}" if n else "x" for n, old in enumerate(read)}

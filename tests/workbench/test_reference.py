@@ -33,8 +33,8 @@ def test_places_are_definitions() -> None:
 
 def test_sorts_of_fields_are_words_of_the_language() -> None:
     for entry in reference.nodes():
-        for name, sort, _ in entry.fields:
-            assert sort_of(sort) != sort_of("nonsense") or sort.strip("[]") == "any", (entry.name, name, sort)
+        for field in entry.fields:
+            assert sort_of(field.sort) != sort_of("nonsense") or field.sort.strip("[]") == "any", (entry.name, field)
 
 
 def test_a_name_may_mean_several_things() -> None:
@@ -44,7 +44,7 @@ def test_a_name_may_mean_several_things() -> None:
     ]
     assert [entry.levels for entry in reference.find(reference.facts(), "widest", "tensor")] == [("tensor",)]
     (softmax,) = reference.find(reference.nodes(), "Softmax", "torch")
-    assert [name for name, _, _ in softmax.fields] == ["self", "dim", "dtype"]
+    assert [field.name for field in softmax.fields] == ["self", "dim", "dtype"]
 
 
 def test_what_is_said_of_functions_is_their_algebra() -> None:
