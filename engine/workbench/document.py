@@ -52,12 +52,11 @@ ROOT = BUILT_IN.parent
 # ---- Declarations of a rule file: each text is parsed once, and moved when lines above it change.
 
 
-HEAD = re.compile(
-    r"(?:override +)?(?:rule|number) |(?:override +)?fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
-    r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:"
-)
 _DECLARATION = re.compile(  # its documentation and attributes, with remarks and empty lines between them, and its head
-    rf"^(?:(?:##|@\w).*\n(?:(?:#|@\w).*\n|[^\S\n]*\n)*)?(?:{HEAD.pattern})", re.MULTILINE
+    r"^(?:(?:##|@\w).*\n(?:(?:#|@\w).*\n|[^\S\n]*\n)*)?"
+    r"(?:(?:override +)?(?:rule|number) |(?:override +)?fact +\w+ *\(|pipeline |form +\w+ *\(|examples +\w+ *$|without "
+    r"|(?:kernel|graph) +\w+ *\(|guards +\w+ *\([^\n]*\) *:)",
+    re.MULTILINE,
 )
 _NAMES = re.compile(r"^(?:override +)?(?:rule|number|fact|form|guards) +(\w+)", re.MULTILINE)
 
@@ -74,12 +73,18 @@ class Chunk:
         return re.search(rf"^(?:override +)?{kind} ", self.text, re.MULTILINE) is not None
 
 
+@functools.lru_cache(maxsize=512)
 def chunks(text: str) -> list[Chunk]:
     """Split a text into its declarations, each with the documentation above it."""
     text = "\n".join(text.splitlines())
     starts = sorted({0, *(found.start() for found in _DECLARATION.finditer(text))})
     parts = itertools.pairwise([*starts, len(text)])
     return [Chunk(text.count("\n", 0, start), text[start:end].rstrip("\n")) for start, end in parts]
+
+
+def chunk_at(parts: Sequence[Chunk], line: int) -> Chunk:
+    """Return the declaration at a line, or the last one above it. Lines count from 0."""
+    return next(chunk for chunk in reversed(parts) if chunk.start <= line)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -156,13 +161,13 @@ class Document:
         """Drop all cached findings, because they do not depend on other rules that changed."""
         self._checked.clear()
 
-    def problems(self, text: str | None = None) -> list[DplcError]:
+    def problems(self, text: str) -> list[DplcError]:
         """Return all errors of the text.
 
         They are the parse errors of declarations, and the findings of static checks in the other rules. A declaration
         that invalidates the whole file is reported and left out. A reference to a declaration with an error is none.
         """
-        self.text = self.text if text is None else text.removeprefix("\ufeff")
+        self.text = text.removeprefix("\ufeff")
         found: dict[Any, DplcError] = {}
         kept: list[s.Syntax] = []
         missing: set[str] = set()
@@ -207,7 +212,7 @@ class Document:
         checked, self._checked = self._checked, {}
         moved: list[DplcError] = []
         for rule in (self.rules.rules[rule.name] for rule in file.rules):
-            chunk = next(chunk for chunk in reversed(texts) if chunk.start < rule.span.line)
+            chunk = chunk_at(texts, rule.span.line - 1)
             key = (rule.name, chunk.text, context)
             known = checked.get(key) or (chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)])
             self._checked[key] = known
@@ -245,8 +250,7 @@ class At:
     """Position in a document.
 
     word: the word there, "" for none; leading, before: the text of the line up to the word and up to the position;
-    following: the text after the word; rule: the rule there as it last parsed; level: read from the head of the rule,
-    which may have errors below.
+    following: the text after the word; level: read from the head of the rule, which may have errors below.
     """
 
     def __init__(self, document: Document, line: int, column: int) -> None:
@@ -254,23 +258,21 @@ class At:
         text = lines[line] if line < len(lines) else ""
         words = (match.span() for match in WORD.finditer(text) if match.start() <= column <= match.end())
         start, end = next(words, (column, column))
-        self.document, self.before = document, text[:column]
+        self.document, self.line, self.before = document, line, text[:column]
         self.leading, self.word, self.following = text[:start], text[start:end], text[end:]
-        rules = document.file.rules if document.file is not None else ()
-        above = [rule for rule in rules if rule.span.line <= line + 1]
-        self.rule = max(above, key=lambda rule: rule.span.line, default=None)
         head = r"^(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?[^\S\n]*(?:#.*)?$"
         level = re.findall(head, "\n".join(lines), re.MULTILINE)[-1:]
         self.level = level[0] if level and level[0] in LEVELS else None
 
     @functools.cached_property
     def subject(self) -> CheckedRule | None:
-        """Rule as it was checked, None outside of a rule."""
-        if self.rule is None:
+        """The rule at the position as it last parsed, None above all rules."""
+        file, rules = self.document.file, self.document.rules
+        above = [rule for rule in (file.rules if file is not None else ()) if rule.span.line <= self.line + 1]
+        if not above:
             return None
-        rules = self.document.rules
-        of_every_device = rules.rules.get(self.rule.name, self.rule)
-        return CheckedRule(of_every_device if self.rule.device is None else self.rule, rules)
+        rule = max(above, key=lambda rule: rule.span.line)
+        return CheckedRule(rules.rules.get(rule.name, rule) if rule.device is None else rule, rules)
 
     @property
     def variable(self) -> CheckedRule | None:
@@ -282,22 +284,17 @@ class At:
 
     def known(self, name: str) -> list[Word]:
         """Return the facts, functions, nodes and ops of a name on the level."""
-        return reference.find(_entries(), name, self.level) if name else []
+        return reference.find(reference.known(), name, self.level)
 
     def fields(self, owner: str) -> list[WordField]:
         """Return the fields of a statement or an op."""
         return [field for entry in self.known(owner) if entry.kind in ("statement", "op") for field in entry.fields]
 
 
-@functools.cache
-def _entries() -> tuple[Word, ...]:
-    return tuple(reference.known())
-
-
 def warm() -> None:
     """Fill the caches, so that the first answer is as fast as the others."""
     Document(BUILT_IN / "new.rw").problems("rule new on tile\nmatch\n    pass\nrewrite\n    pass\n")
-    _entries()
+    reference.known()
     schemas.names()
 
 
@@ -327,12 +324,12 @@ def completions(document: Document, line: int, column: int) -> list[Word]:
         for field in at.fields(owner)
         if owner != LOOP or (field.default and field.name != "role")
     ]
-    if at.rule is not None and at.subject is not None:
-        parameters = {parameter.name: parameter.sort or "" for parameter in at.rule.parameters}
+    if at.subject is not None:
+        parameters = {parameter.name: parameter.sort or "" for parameter in at.subject.rule.parameters}
         scope = {name: str(sort) for name, sort in at.subject.scope.items() if name not in parameters}
         found += [Word(name, "variable", sort) for name, sort in scope.items()]
         found += [Word(name, "parameter", sort) for name, sort in parameters.items()]
-    found += [entry for entry in _entries() if level is None or level in entry.levels]
+    found += [entry for entry in reference.known() if level is None or level in entry.levels]
     found += [Word(name, "number", format_file([of.declared]).strip()) for name, of in rules.numbers.items()]
     found += [Word(fact.name, "fact", "", "\n".join(fact.docs)) for fact in rules.facts.values()]
     found += [Word(name, "constant") for name in itertools.chain(*CLOSED.values(), CONSTANTS)]
@@ -396,17 +393,17 @@ def meaning(document: Document, line: int, column: int) -> str:
 
 
 def _about_variable(at: At) -> str:
-    word, rule, subject = at.word, at.rule, at.subject
-    if rule is None or subject is None:
+    word, subject = at.word, at.variable
+    if subject is None:
         return ""
-    for parameter in rule.parameters:
+    for parameter in subject.rule.parameters:
         if parameter.name == word:
-            text = rule.span.source.line(parameter.span.line)
-            return f"parameter `{word}` of `{rule.name}`\n\n```\n{text.strip()}\n```"
-    if word in subject.lets:
-        return f"`{word}` is {subject.scope.get(word)}, by `let`, line {subject.lets[word].span.line}"
-    sort = subject.scope.get(word) or subject.made.get(word)
-    return f"`{word}` is {sort}" + ("" if word in subject.scope else ", made by the template") if sort else ""
+            text = parameter.span.source.line(parameter.span.line)
+            return f"parameter `{word}` of `{subject.rule.name}`\n\n```\n{text.strip()}\n```"
+    if word in subject.made:
+        return f"`{word}` is {subject.made[word]}, made by the template"
+    by_let = f", by `let`, line {subject.lets[word].span.line}" if word in subject.lets else ""
+    return f"`{word}` is {subject.scope[word]}{by_let}"
 
 
 # ---- Definitions and references.
@@ -414,21 +411,21 @@ def _about_variable(at: At) -> str:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Range in a file. Lines and columns count from 0."""
+    """Range in a file, with the text before it on its line. Lines and columns count from 0."""
 
     path: Path
     line: int
     column: int
     end: int
+    leading: str = ""
 
 
 def definition(document: Document, line: int, column: int) -> list[FilePlace]:
     """Return the declarations of the word at a position."""
     at, rules = At(document, line, column), document.rules
-    word, spans = at.word, list[Span]()
-    if at.rule is not None and (subject := at.variable) is not None:
-        named = (*at.rule.parameters, *at.rule.clauses)
-        spans = [one.span for one in named if getattr(one, "name", None) == word]
+    word, subject, spans = at.word, at.variable, list[Span]()
+    if subject is not None:
+        spans = [one.span for one in subject.binders if one.name == word]
         spans += [name.span for name, _ in subject.occurrences if name.text == word]
         spans = sorted(spans, key=lambda span: (span.line, span.column))[:1]
     if not spans:
@@ -440,12 +437,10 @@ def definition(document: Document, line: int, column: int) -> list[FilePlace]:
 
 
 def _declared_in_folder(document: Document, word: str) -> Iterator[FilePlace]:
-    """Yield the locations at which another rule file of the folder declares a name."""
-    declared = re.compile(rf"(?:override +)?(?:rule|number|fact|form) +({re.escape(word)})\b")
-    for path, text in _rule_texts(document, word) if word else ():
-        for number, line in enumerate(text.splitlines()):
-            if found := declared.match(line):
-                yield FilePlace(path, number, *found.span(1))
+    """Yield the locations at which a rule file declares a name."""
+    for path, chunk in _chunks_with(document, word):
+        if word in _NAMES.findall(chunk.text):
+            yield next(_occurrences(path, chunk, word))
 
 
 def references(document: Document, line: int, column: int) -> list[FilePlace]:
@@ -455,29 +450,28 @@ def references(document: Document, line: int, column: int) -> list[FilePlace]:
     in all rule files and their examples.
     """
     at = At(document, line, column)
-    word, rule = at.word, at.rule
-    if not word:
-        return []
-    if rule is not None and at.variable is not None:
-        first, end = rule.span.line - 1, end_of(document, rule.span.line, "example ")
-        found = [one for one in _occurrences(document.path, document.text, word) if first <= one.line < end]
-        named = any(parameter.name == word for parameter in rule.parameters)
-        return [*found, *(_settings_of(document, rule, word) if named else ())]
-    named_here = _names_of_rules(document.path, document.text, word)
-    names = any(one.line == line and one.column <= column <= one.end for one in named_here)
-    find = _names_of_rules if names else _occurrences
-    return [place for path, text in _rule_texts(document, word) for place in find(path, text, word)]
+    word, subject = at.word, at.variable
+    here = chunk_at(chunks(document.text), line)
+    if subject is not None:
+        without_examples = Chunk(here.start, here.text.partition("\nexample ")[0])
+        settings = _settings_of(document, subject.rule, word) if word in subject.given else ()
+        return [*_occurrences(document.path, without_examples, word), *settings]
+    names = _names_rule(here, at.leading)
+    return [
+        place
+        for path, chunk in _chunks_with(document, word)
+        for place in _occurrences(path, chunk, word)
+        if not names or _names_rule(chunk, place.leading)
+    ]
 
 
 def ours(document: Document, line: int, column: int) -> bool:
     """Return whether rule files declare the word at a position, so that it can be renamed."""
-    at, rules = At(document, line, column), document.rules
-    named = itertools.chain(rules.numbers, rules.facts, rules.rules, rules.passes)
-    return at.word in named or at.variable is not None or any(_declared_in_folder(document, at.word))
+    return At(document, line, column).variable is not None or bool(definition(document, line, column))
 
 
-def _rule_texts(document: Document, word: str) -> Iterator[tuple[Path, str]]:
-    """Yield rule files and files of examples with a word: built-in ones, and those in the folder of the document."""
+def _chunks_with(document: Document, word: str) -> Iterator[tuple[Path, Chunk]]:
+    """Yield the declarations with a word in the built-in rule files, in those of the folder, and in their examples."""
     sources = (source for file in built_in_files() for source in (file.source, file.further) if source is not None)
     known = {path_of(source.name): source.text for source in sources}
     for path in sorted(document.path.parent.glob("*.rw")):
@@ -487,50 +481,38 @@ def _rule_texts(document: Document, word: str) -> Iterator[tuple[Path, str]]:
     for path, saved in known.items():
         text = document.texts(path)
         text = saved if text is None else text
-        if word in text:
-            yield path, text
-
-
-def end_of(document: Document, line: int, *more: str) -> int:
-    """Return the first line at or after `line` where another declaration, or a line that starts with `more`, begins."""
-    lines = document.text.splitlines()
-    starts = ("##", "@", *more)
-    ends = (n for n in range(line, len(lines)) if HEAD.match(lines[n]) or lines[n].startswith(starts))
-    return next(ends, len(lines))
+        if word and word in text:
+            yield from ((path, chunk) for chunk in chunks(text) if word in chunk.text)
 
 
 def _settings_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
     """Yield the locations that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
     names = {rule.name, rule.family, rule.file}
-    set_to = re.compile(rf'"[^"\n]*"|[(,]\s*({re.escape(word)})\s*=(?!=)')
-    for path, text in _rule_texts(document, word):
-        for chunk in chunks(text):
-            head = re.search(r"^(?:(?:override +)?rule|examples) +(\w+)", chunk.text, re.MULTILINE)
-            for number, line in enumerate(chunk.text.splitlines(), chunk.start):
-                entry = re.match(r"\s+(?:pass +|one of .*?\b(?=\w+\())(\w+)", line)
-                of_rule = head if line.startswith("example ") else entry
-                if of_rule and of_rule[1] in names:
-                    yield from (FilePlace(path, number, *one.span(1)) for one in set_to.finditer(line) if one[1])
+    for path, chunk in _chunks_with(document, word):
+        head = re.search(r"^(?:(?:override +)?rule|examples) +(\w+)", chunk.text, re.MULTILINE)
+        for place in _occurrences(path, chunk, word, r"(?=\s*=(?!=))"):
+            entry = re.match(r"\s+(?:pass +|one of .*?\b(?=\w+\())(\w+)", place.leading)
+            of_rule = head if place.leading.startswith("example ") else entry
+            if of_rule and of_rule[1] in names and place.leading.rstrip().endswith(("(", ",")):
+                yield place
 
 
-def _occurrences(path: Path, text: str, word: str) -> Iterator[FilePlace]:
-    """Yield the whole words outside of quoted texts, comments and documentation."""
-    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.])({re.escape(word)})(?!\w)')
-    for number, line in enumerate(text.splitlines()):
-        yield from (FilePlace(path, number, *match.span(1)) for match in pattern.finditer(line) if match[1])
+def _occurrences(path: Path, chunk: Chunk, word: str, following: str = "") -> Iterator[FilePlace]:
+    """Yield the whole words outside of quoted texts, comments and attributes. following: a pattern after the word."""
+    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.@])({word})(?!\w){following}')
+    for number, line in enumerate(chunk.text.splitlines(), chunk.start):
+        for found in pattern.finditer(line):
+            if found[1]:
+                yield FilePlace(path, number, *found.span(1), line[: found.start()])
 
 
-def _names_of_rules(path: Path, text: str, word: str) -> Iterator[FilePlace]:
-    """Yield the occurrences of a word that name a rule or a pass. Elsewhere the word is a variable."""
-    lines, parts = text.splitlines(), chunks(text)
-    for place in _occurrences(path, text, word):
-        chunk = next(chunk for chunk in reversed(parts) if chunk.start <= place.line)
-        if chunk.declares("pipeline"):
-            before = r"\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b.*, *$"
-        else:
-            before = r"(?:^|[\s,(])(?:rule|examples|without) +$"
-        if re.search(before, lines[place.line][: place.column]):
-            yield place
+def _names_rule(chunk: Chunk, leading: str) -> bool:
+    """Return whether a word after a text of its line names a rule or a pass. Elsewhere the word is a variable."""
+    if chunk.declares("pipeline"):
+        before = r"^[^#]*\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b[^#]*, *$"
+    else:
+        before = r"^(?:[^#]*[\s,(])?(?:rule|examples|without) +$"
+    return re.search(before, leading) is not None
 
 
 def path_of(name: str) -> Path:
@@ -628,16 +610,16 @@ def _check(document: Document, chosen: list[Rule], tell: Tell) -> Answer:
 
 
 def serve(request: Request, pipe: Connection) -> None:
-    """Execute a request in a process of its own. Send its progress, then the answer, or an error as text."""
+    """Execute a request in a process of its own. Send its progress, then the answer."""
     os.dup2(sys.stderr.fileno(), 1)  # the editor reads standard output
     try:
         pipe.send(request.answer(lambda *progress: pipe.send(progress)))
     except DplcError as error:
-        pipe.send(error.render())
+        pipe.send(Answer(error.render()))
 
 
-async def ask(request: Request, tell: Tell) -> Answer | str:
-    """Return the answer of a separate process, or an error as text. tell: called with its progress."""
+async def ask(request: Request, tell: Tell) -> Answer:
+    """Return the answer of a separate process; an error is its message. tell: called with the progress."""
     from ..ruleset import here, processes
 
     context = processes()
@@ -650,6 +632,6 @@ async def ask(request: Request, tell: Tell) -> Answer | str:
             tell(*answer)
         return answer  # type: ignore[no-any-return]
     except EOFError:
-        return "it ended without an answer"
+        return Answer("it ended without an answer")
     finally:
         process.kill()  # the editor may have gone away

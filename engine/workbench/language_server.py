@@ -25,7 +25,7 @@ from ..language.rule_files import FURTHER
 from ..language.sorts import WARNING
 from ..language.spelling import block
 from . import document as queries
-from .document import Answer, Counts, Document, Request, ask, end_of, path_of
+from .document import Counts, Document, Request, ask, chunk_at, chunks, path_of
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
@@ -164,14 +164,12 @@ class Server(LanguageServer):
         finally:
             self.running.discard((uri, key))
         same = file.document.text == text
-        if isinstance(answer, str):
-            answer = Answer(answer)
-        elif same:
-            names = [one.span.source.name if one.span is not None else "" for one in answer.wrong]
+        if same:
             file.labels[key] = answer.label
             file.wrong[key] = [
-                (path_of(name).as_uri(), diagnostic(one, name, "", "dplc run"))
-                for name, one in zip(names, answer.wrong, strict=True)
+                (path_of(span.source.name).as_uri(), diagnostic(one, span.source.name, "", "dplc run"))
+                for one in answer.wrong
+                if (span := one.span) is not None
             ]
         if answer.counts is not None:
             file.counts, file.stale = answer.counts, not same
@@ -302,8 +300,8 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     if not rules:
         return
     rule = rules[-1]
-    end = end_of(document, rule.span.line, "# ")
-    end = len("\n".join(document.text.splitlines()[:end]).rstrip().splitlines())
+    chunk = chunk_at(chunks(document.text), rule.span.line - 1)
+    end = chunk.start + len(re.sub(r"(?:\n(?:#.*|[^\S\n]*))*\Z", "", chunk.text).splitlines())
     programs = [one.before for one in rule.examples if isinstance(one, s.Example)]
     programs += [clause.body for clause in rule.clauses if isinstance(clause, s.Match)]
     program = "".join(f"{line}\n" for line in block(programs[0]))
