@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from torch._C import DispatchKey
 from torch._decomp import decomposition_table
 from torch._decomp.decompositions import upsample_compute_output_size
 from torch._export import utils as export_utils
@@ -34,7 +36,7 @@ aten = torch.ops.aten
 # ---- Trace these ops whole: PyTorch looks at values while it decomposes them.
 
 
-COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+COMPOSITE = DispatchKey.CompositeImplicitAutograd
 
 
 def by_types() -> AbstractContextManager[None]:
@@ -181,12 +183,9 @@ def ctc_loss(
     log_probs: [t, n, c], or [t, c] of one sequence. targets: labels [n, s], or those of all sequences in one row.
     lengths: of n sequences and of their labels, lists or tensors.
     """
-    if log_probs.dim() == 2:
-        one = ctc_loss(
-            log_probs[:, None], targets.reshape(1, -1), _row(input_lengths, targets), _row(target_lengths, targets),
-            blank, SUM, zero_infinity,
-        )  # fmt: skip
-        return one / _row(target_lengths, targets).clamp(min=1)[0] if reduction == MEAN else one
+    alone = log_probs.dim() == 2
+    if alone:
+        log_probs, targets = log_probs[:, None], targets.reshape(1, -1)
     steps, n, _ = log_probs.shape
     if not steps or not n:
         return NotImplemented
@@ -195,7 +194,7 @@ def ctc_loss(
     if targets.dim() != 2:
         longest = max(target_lengths, default=0) if isinstance(target_lengths, Sequence) else targets.shape[0]
         ahead = (counts.cumsum(0) - counts)[:, None] + torch.arange(longest, device=targets.device)
-        labels = labels[ahead.clamp(max=targets.shape[0] - 1)] if targets.shape[0] else labels.new_zeros((n, 0))
+        labels = labels[ahead.clamp(max=targets.shape[0] - 1)]
     # a path has a blank before, between and after the labels: [n, 2*s + 1]
     pairs = torch.stack((torch.full_like(labels, blank), labels), 2).reshape(n, -1)
     paths = F.pad(pairs, (0, 1), value=blank)
@@ -218,7 +217,7 @@ def ctc_loss(
         loss = torch.where(loss == torch.inf, 0, loss)
     if reduction == MEAN:
         return (loss / counts.clamp(min=1)).mean()
-    return loss.sum() if reduction == SUM else loss
+    return loss.sum() if alone or reduction == SUM else loss
 
 
 def _row(lengths: Any, like: Any) -> Any:
@@ -233,14 +232,7 @@ def _row(lengths: Any, like: Any) -> Any:
 
 def distances(x: Any, y: Any, p: float, mode: int | None = None) -> Any:
     """Return the p-norm of each difference. mode: PyTorch's choice of the method."""
-    gap = _gaps(x, y)
-    if p == 2:
-        return (gap * gap).sum(-1).sqrt()
-    if p == 0:
-        return (gap != 0).to(x.dtype).sum(-1)
-    if math.isinf(p):
-        return gap.abs().amax(-1)
-    return gap.abs().sum(-1) if p == 1 else gap.abs().pow(p).sum(-1).pow(1 / p)
+    return torch.linalg.vector_norm(_gaps(x, y), p, -1)
 
 
 def distances_backward(gradient: Any, x: Any, y: Any, p: float, found: Any) -> Any:
@@ -327,8 +319,7 @@ def attention(
 def max_pool_backward(spatial: int, grad: Any, x: Any, *settings: Any) -> Any:
     """Derive a maximum pool over the last dimensions of x. settings: the last holds the index of each maximum in x."""
     flat, places = (given.flatten(-spatial) for given in (grad, settings[-1]))
-    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
-    return zeros.flatten(-spatial).scatter_add(-1, places, flat).view(x.shape)
+    return x.new_zeros(x.shape).flatten(-spatial).scatter_add(-1, places, flat).view(x.shape)
 
 
 def avg_pool_backward(
@@ -373,34 +364,42 @@ def _parts(lengths: Ints, counts: Ints, like: Any) -> Any:
 
 def _product(counts: Sequence[Any]) -> Any:
     """Return the outer product of the counts along each dimension."""
-    return functools.reduce(operator.mul, (n.reshape(-1, *[1] * d) for d, n in enumerate(reversed(counts))))
+    return functools.reduce(operator.mul, torch.meshgrid(*counts, indexing="ij"))
 
 
 # Formulas in Python (`torch._decomp`).
-FORMULAS = {
-    "resizing and sampling: gathers at places, most of which only the sizes decide": """
-        upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
-        upsample_nearest1d upsample_nearest2d upsample_nearest3d
-        _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-        affine_grid_generator grid_sampler_2d im2col
-    """,
-    "copies of what are views elsewhere": """
+FORMULAS = (
+    # sampling: gathers at places, most of which only the sizes decide
+    "affine_grid_generator grid_sampler_2d im2col",
+    # copies of what are views elsewhere
+    """
         diagonal_copy expand_copy narrow_copy permute_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy
         unbind_copy unfold_copy unsqueeze_copy view_copy
     """,
-    "padding, after what it is called by": """
+    # padding, after what it is called by
+    """
         reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
     """,
-    "pools, back": "max_unpool2d max_unpool3d",
-    "recurrent layers: a step after the other": "lstm gru rnn_tanh rnn_relu",
-    "weights of a norm and a direction": "_weight_norm_interface",
-    "joining and shuffling": "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
-    "norms that give statistics": "_native_batch_norm_legit_functional native_group_norm",
-    "functions of elements": "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp",
-    "losses": "multi_margin_loss soft_margin_loss",
-    "distances": "linalg_cross pdist renorm dist _euclidean_dist",
-    "in order": "isin",
-    "derivatives": """
+    # pools, back
+    "max_unpool2d max_unpool3d",
+    # recurrent layers: a step after the other
+    "lstm gru rnn_tanh rnn_relu",
+    # weights of a norm and a direction
+    "_weight_norm_interface",
+    # joining and shuffling
+    "pad_sequence block_diag channel_shuffle pixel_unshuffle _chunk_cat",
+    # norms that give statistics
+    "_native_batch_norm_legit_functional native_group_norm",
+    # functions of elements
+    "mvlgamma special_entr special_ndtr special_xlog1py logaddexp2 ldexp",
+    # losses
+    "multi_margin_loss soft_margin_loss",
+    # distances
+    "linalg_cross pdist renorm dist _euclidean_dist",
+    # in order
+    "isin",
+    # derivatives
+    """
         _fused_rms_norm_backward _log_softmax_backward_data _prelu_kernel_backward _softmax_backward_data
         binary_cross_entropy_backward diagonal_backward elu_backward embedding_dense_backward gelu_backward glu_backward
         hardsigmoid_backward hardswish_backward hardtanh_backward huber_loss_backward leaky_relu_backward
@@ -410,46 +409,61 @@ FORMULAS = {
         reflection_pad3d_backward select_backward sigmoid_backward silu_backward slice_backward smooth_l1_loss_backward
         soft_margin_loss_backward softplus_backward tanh_backward threshold_backward unfold_backward
     """,
-    "what a forward pass keeps for its derivative": """
+    # what a forward pass keeps for its derivative
+    """
         native_layer_norm native_batch_norm _native_batch_norm_legit
         _fused_rms_norm nll_loss_forward nll_loss2d_forward
         _softmax _log_softmax log_sigmoid_forward _prelu_kernel
         _unsafe_masked_index_put_accumulate _unsafe_masked_index
     """,
-}
+)
 # What ATen itself computes by other ops, in C++.
-COMPOSITES = {
-    "losses made of a few elementwise ops": """
+COMPOSITES = (
+    # losses made of a few elementwise ops
+    """
         hinge_embedding_loss margin_ranking_loss cosine_embedding_loss triplet_margin_loss poisson_nll_loss
     """,
-    "spectra: one transform over some dimensions, cut or filled, and its scale": """
+    # spectra: one transform over some dimensions, cut or filled, and its scale
+    """
         fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft
         fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 fft_ihfft2
         fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn fft_fftshift fft_ifftshift stft istft
     """,
-    "powers in f64": "float_power",
-    "splitting and joining": "hsplit vsplit dsplit cartesian_prod diagflat sum_to_size",
-    "linear algebra without factorisations": """
+    # powers in f64
+    "float_power",
+    # splitting and joining
+    "hsplit vsplit dsplit cartesian_prod diagflat sum_to_size",
+    # linear algebra without factorisations
+    """
         cross chain_matmul frobenius_norm matrix_power vander
         linalg_matrix_norm linalg_multi_dot linalg_matrix_power linalg_vander linalg_diagonal
     """,
-    "by another name": "special_multigammaln special_round native_channel_shuffle",
-    "derivatives of choices": "index_select_backward trace_backward gather_backward value_selecting_reduction_backward",
-    "sums of neighbours": "trapezoid trapz cumulative_trapezoid gradient",
-    "sampling": "grid_sampler",
-    "in order": "msort quantile nanquantile",
-    "cells of recurrent layers": "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
-    "weights of a norm and a direction": "_weight_norm norm_except_dim",
-    "of complex numbers, whose parts floats have as well": "isreal",
-}
+    # by another name
+    "special_multigammaln special_round native_channel_shuffle",
+    # derivatives of choices
+    "index_select_backward trace_backward gather_backward value_selecting_reduction_backward",
+    # sums of neighbours
+    "trapezoid trapz cumulative_trapezoid gradient",
+    # sampling
+    "grid_sampler",
+    # in order
+    "msort quantile nanquantile",
+    # cells of recurrent layers
+    "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
+    # weights of a norm and a direction
+    "_weight_norm norm_except_dim",
+    # of complex numbers, whose parts floats have as well
+    "isreal",
+)
 # Ops for whose derivative PyTorch has no formula: it derives their own.
 DERIVED = "grid_sampler_2d replication_pad1d replication_pad2d replication_pad3d"
 
-# Resizes whose indices PyTorch's formula computes from the scale alone.
-RESIZES = (
-    *(f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
-    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d",
-)  # fmt: skip
+# Resizes: gathers at places that the sizes or the scales decide.
+RESIZES = """
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+"""
 # Ops that rules take by the sizes of the result: an overload by scales says those.
 BY_SIZES = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
 
@@ -466,19 +480,11 @@ def table() -> dict[Any, Function]:
 @functools.cache
 def _own() -> dict[Any, Function]:
     """Return the table of ATen's ops."""
-    found: dict[Any, Function | None] = {}
-    for overload in _overloads(*FORMULAS.values(), BY_SIZES):
-        formula, name = decomposition_table.get(overload) or _composite(overload), overload._opname
-        if name in RESIZES:
-            formula = functools.partial(_resized, overload)
-        if formula is not None and ("linear" in name or "cubic" in name):
-            formula = functools.partial(_on_floats, formula)
-        found[overload] = formula
-    found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES.values())}
-    every = (name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
-    lists = {name.removeprefix("aten::") for name in every if name.startswith("aten::_foreach_")}  # of optimisers
-    explicit = torch._C.DispatchKey.CompositeExplicitAutograd
-    found |= {overload: _composite(overload, explicit) for overload in _overloads(*lists)}
+    lists = set(re.findall(r"aten::(_foreach_\w+)", " ".join(torch._C._dispatch_get_all_op_names())))  # of optimisers
+    found: dict[Any, Function | None] = {x: decomposition_table.get(x) or _composite(x) for x in _overloads(*FORMULAS)}
+    found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES, *lists)}
+    resizes = (*_overloads(RESIZES), *(getattr(aten, name).vec for name in BY_SIZES.split()))
+    found |= {overload: functools.partial(_resized, overload) for overload in resizes}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Function] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
@@ -488,6 +494,7 @@ def _own() -> dict[Any, Function]:
         "_cdist_forward": distances, "_cdist_backward": distances_backward, "_trilinear": _trilinear,
         "_transformer_encoder_layer_fwd": encoder_layer, "_native_multi_head_attention": attention,
         "_native_batch_norm_legit_no_training": _norm_with_statistics,
+        "max_pool3d_with_indices_backward": functools.partial(max_pool_backward, 3),
     }  # fmt: skip
     for rank in (2, 3):
         pool = f"pool{rank}d"
@@ -496,38 +503,43 @@ def _own() -> dict[Any, Function]:
             f"_adaptive_avg_{pool}_backward": functools.partial(adaptive_avg_pool_backward, rank),
             f"avg_{pool}_backward": functools.partial(avg_pool_backward, rank),
         }
-    own["max_pool3d_with_indices_backward"] = own["adaptive_max_pool3d_backward"]
     found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
     return {overload: formula for overload, formula in found.items() if formula is not None}
-
-
-def _on_floats(formula: Function, x: Any, *given: Any, **options: Any) -> Any:
-    """Resize floats alone: PyTorch resizes integers in fixed point, unlike its formula."""
-    return formula(x, *given, **options) if x.is_floating_point() else NotImplemented
 
 
 def _resized(overload: Any, *values: Any, **options: Any) -> Any:
     """Resize to a number of elements or by scales.
 
-    Raises DplcError if it is open whether a length is one that PyTorch resizes by the sizes.
+    Returns NotImplemented for interpolated integers: PyTorch resizes them in fixed point, unlike its formula. Raises
+    DplcError if it is open whether a length is one that PyTorch resizes by the sizes.
     """
     names = [argument.name for argument in overload._schema.arguments]
     given, op = dict(zip(names, values, strict=False)) | options, overload._opname
-    x, asked = given[names[0]], given["output_size"]
+    x, asked, nearest = given[names[0]], given["output_size"], "nearest" in op
+    if not (nearest or x.is_floating_point()):
+        return NotImplemented
     scales = given.get("scale_factors") or [given.get(name) for name in names if name.startswith("scales")]
     sizes = upsample_compute_output_size(x.shape, asked, None if asked else scales)
     # Factors (length of the result over that of the input) for which a resize computes its scale from the sizes. For
     # nearest elements only PyTorch's kernels of small images and of channels-last images do so.
-    times: tuple[int, ...] = () if "nearest" in op else (1,)
+    times: tuple[int, ...] = (1,) if "linear" in op and "_aa" not in op else ()
     if op == "upsample_nearest2d":
         last = x.is_contiguous(memory_format=torch.channels_last) and x.shape[1] > 3
         times = () if statically_known_true(sum(sizes) > 128) and not last else (1, 2)
     lengths = zip(x.shape[2:], sizes, scales or [None] * len(sizes), strict=True)
     known = [_scale(length, size, scale, times) for length, size, scale in lengths]
-    if "nearest" in op:
-        wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
-        return _nearest(0.5 if "exact" in op else 0.0, x, sizes, known, wide)
-    return decomposition_table[getattr(aten, op).default](x, sizes, given["align_corners"], *known)
+    if not nearest:
+        whole = getattr(aten, op).default
+        return decomposition_table.get(whole, whole)(x, sizes, given["align_corners"], *known)
+    # a coordinate, of which `start` is the one of a point in its cell, is rounded to f32 and then down
+    wide = x.dtype if x.dtype is torch.float64 and not times else torch.float32
+    places, rank, start = [], len(sizes), 0.5 if "exact" in op else 0.0
+    for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, known, strict=True)):
+        step = 1 / scale if scale else length / size
+        place = (torch.arange(size, dtype=wide, device=x.device) + start) * step
+        places.append(place.float().to(torch.int64).reshape(-1, *[1] * (rank - 1 - d)))
+    result = aten._unsafe_index(x, [None, None, *places])
+    return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _scale(length: Any, size: Any, scale: float | None, times: Ints) -> float | None:
@@ -543,20 +555,6 @@ def _scale(length: Any, size: Any, scale: float | None, times: Ints) -> float | 
             what = f"a resize by {scale:g} takes {less}, of more by the scale"
             raise DplcError(what, hint=f"declare the length from {least} on, or pass size=")
     return scale
-
-
-def _nearest(offset: float, x: Any, sizes: Sequence[Any], scales: Sequence[float | None], wide: Any) -> Any:
-    """Return the elements of x [n, c, lengths..] that are nearest to the points of a grid [n, c, sizes..].
-
-    offset: of a point in its cell; wide: the dtype of a coordinate before it is rounded to f32, and that down.
-    """
-    places, rank = [], len(sizes)
-    for d, (length, size, scale) in enumerate(zip(x.shape[2:], sizes, scales, strict=True)):
-        step = 1 / scale if scale else length / size
-        place = (torch.arange(size, dtype=wide, device=x.device) + offset) * step
-        places.append(place.float().to(torch.int64).reshape(-1, *[1] * (rank - 1 - d)))
-    result = aten._unsafe_index(x, [None, None, *places])
-    return result if rank == 1 else result.contiguous(memory_format=suggest_memory_format(x))
 
 
 def _norm_with_statistics(x: Any, w: Any, b: Any, mean: Any, variance: Any, momentum: float, eps: float) -> Any:
@@ -600,10 +598,7 @@ def _strided_scatter(x: Any, values: Any, size: Ints, stride: Ints, offset: int 
     """Scatter values to strided positions of a tensor's memory."""
     if not x.is_contiguous() or x.storage_offset():
         return NotImplemented
-    places = torch.full(tuple(size), offset or 0, dtype=torch.int64, device=x.device)
-    for d, (n, step) in enumerate(zip(size, stride, strict=True)):
-        along = torch.arange(n, device=x.device) * step
-        places = places + along.reshape(n, *[1] * (len(size) - d - 1))
+    places = torch.arange(x.numel(), device=x.device).as_strided(size, stride, offset)
     return torch.put(x, places, values)
 
 
@@ -628,7 +623,7 @@ def derived() -> AbstractContextManager[None]:
     """Return a context in which PyTorch derives the formulas of `DERIVED` instead of these ops."""
     formulas = {overload: decomposition_table[overload] for overload in _overloads(DERIVED)}
     formulas[aten.grid_sampler_2d.default] = _sampled
-    return replaced({op: {torch._C.DispatchKey.Autograd: formula} for op, formula in formulas.items()})
+    return replaced({op: {DispatchKey.Autograd: formula} for op, formula in formulas.items()})
 
 
 BILINEAR, NEAREST = 0, 1  # torch's numbers of interpolations
@@ -688,10 +683,10 @@ def _overloads(*names: str) -> Iterator[Any]:
                 yield overload
 
 
-def _composite(overload: Any, key: Any = COMPOSITE) -> Function | None:
+def _composite(overload: Any) -> Function | None:
     """Return the kernel of an op that is composed from others. `overload.decompose` would read a table first: ours."""
+    has, keys = torch._C._dispatch_has_kernel_for_dispatch_key, (COMPOSITE, DispatchKey.CompositeExplicitAutograd)
     try:
-        has = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key)
+        return next((functools.partial(overload._op_dk, key) for key in keys if has(overload.name(), key)), None)
     except RuntimeError:  # it is registered for scripts alone
         return None
-    return functools.partial(overload._op_dk, key) if has else None

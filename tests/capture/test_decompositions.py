@@ -45,7 +45,7 @@ SHARED = {"as_strided", "as_strided_copy", "avg_pool2d_backward", "avg_pool3d_ba
 def named() -> list[str]:
     functional = (schema.name for schema in torch._C._jit_get_all_schemas() if not schema.is_mutable)
     lists = {name.removeprefix("aten::") for name in functional if name.startswith("aten::_foreach_")}
-    return [*" ".join([*FORMULAS.values(), *COMPOSITES.values()]).split(), *lists, *ALONE]
+    return [*" ".join([*FORMULAS, *COMPOSITES, RESIZES]).split(), *lists, *ALONE]
 
 
 def test_every_op_of_the_table_is_replaced() -> None:
@@ -76,7 +76,7 @@ def resizes(rank: int) -> Iterator[tuple[list[int] | None, list[float] | None]]:
     return itertools.chain(((list(n), None) for n in sizes), ((None, list(s)) for s in scales))
 
 
-@pytest.mark.parametrize("name", [*RESIZES, "upsample_bicubic2d"])
+@pytest.mark.parametrize("name", RESIZES.split())
 @pytest.mark.sampled(5)
 def test_a_resize_gives_the_elements_of_eager(name: str) -> None:
     op, rank = getattr(torch.ops.aten, name).vec, int(name[-2])
