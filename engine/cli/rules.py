@@ -9,6 +9,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def _whole(entry: reference.Word) -> str:
         plain = field.sort.strip("[]")
         one = READABLE.get(plain, plain)
         told = one if plain == field.sort else f"a list ({one} each)"
-        lines.append(f"{field.name:{width}}  {field._replace(sort=told).text}")
+        lines.append(f"{field.name:{width}}  {replace(field, sort=told).text}")
     head = f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""
     return "\n".join((*head, *(f"    {line}".rstrip() for line in lines)))
 

@@ -314,11 +314,9 @@ def _carried_out(
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-
-        def capture(text: str) -> Capture:
-            return captured_row(replace(flags, text=text))
-
-        return of_grid(flags.text, flags.grid or [], compiler, top, capture)
+        return of_grid(
+            flags.text, flags.grid or [], compiler, top, lambda text: captured_row(replace(flags, text=text))
+        )
     if flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
         return of_suite(suite, suite.select(flags.only), compiler, top)

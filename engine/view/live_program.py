@@ -110,7 +110,7 @@ class LiveProgram:
                 shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
             self.shown.show(columns=[column_record(column) for column in shown])
 
-        watch = Stopwatch(progress.begin, add)
+        watch = Stopwatch(self.shown.begin, add)
         made = compiler.compile(self.captured, watch=watch)
         self.shown.begin("links")
         return made
