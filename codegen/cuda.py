@@ -517,7 +517,7 @@ def safe_kernel_name(name: str) -> str:
 
 def _names(kernel: Kernel) -> Iterator[str]:
     """Yield every name that a kernel defines, in the order of its text."""
-    yield from (param.name for param in (*kernel.ins, *kernel.outs))
+    yield from (param.name for param in kernel.params)
     yield from sorted({size.name for size in nodes(kernel, Size)})
     for stmt in nodes(kernel.body, Stmt):
         for field in ("dst", "var"):
@@ -553,7 +553,7 @@ def print_cuda(
             raise DplcError(
                 f"kernel `{kernel.name}`: `{size.name}` goes to {size.high}; a kernel takes an int of 32 bits"
             )
-    dtypes: dict[str, Any] = {param.name: param.dtype for param in (*kernel.ins, *kernel.outs)}
+    dtypes: dict[str, Any] = {param.name: param.dtype for param in kernel.params}
     roles: dict[str, Any] = dict.fromkeys(dtypes, "in") | {param.name: "out" for param in kernel.outs}
     params = [KernelParam(names[name], dtypes[name], (), role) for name, role in roles.items()]
     for stmt in nodes(launch.body, TensorMap):
@@ -585,7 +585,7 @@ def bound(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKer
 def _at_sizes(kernel: Kernel, made: CudaKernel, sizes: Mapping[str, int]) -> CudaKernel:
     """Return a printed kernel with the grid, the shapes and the arguments that follow from its sizes."""
     launch: Any = kernel.body[0]
-    buffers = zip((*kernel.ins, *kernel.outs), made.params, strict=False)  # tensor maps follow
+    buffers = zip(kernel.params, made.params, strict=False)  # tensor maps follow
     shapes = {param.name: tuple(value_of(n, sizes) for n in buffer.shape) for buffer, param in buffers}
     params = tuple(replace(p, shape=shapes[p.box.source if p.box else p.name]) for p in made.params)
     x, y, z = (value_of(extent, sizes) for extent in launch.grid)

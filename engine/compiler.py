@@ -395,7 +395,7 @@ def launch_plan(
 
 def bound(kernel: Kernel, made: CudaKernel) -> tuple[str, ...]:
     """Return the buffers of a kernel's parameters, by its own names: a tensor map's is the buffer that it describes."""
-    names = [param.name for param in (*kernel.ins, *kernel.outs)]
+    names = [param.name for param in kernel.params]
     place = {param.name: name for param, name in zip(made.params, names, strict=False)}
     return (*names, *(place[param.box.source] for param in made.params if param.box is not None))
 

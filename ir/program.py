@@ -39,6 +39,11 @@ class Kernel(Node):
     outs: tuple[Param, ...]
     body: Block
 
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """Buffers of the launch, in the order of its arguments."""
+        return *self.ins, *self.outs
+
 
 Module = tuple[Kernel, ...]
 
@@ -67,7 +72,7 @@ def disagreements(program: Sequence[Kernel]) -> Iterator[str]:
     """Yield the buffers that two kernels declare differently: with another dtype, or another number of elements."""
     first: dict[str, tuple[Any, Param]] = {}
     for kernel in program:
-        for param in (*kernel.ins, *kernel.outs):
+        for param in kernel.params:
             memory = param.dtype, math.prod(param.shape)  # type: ignore[arg-type]
             known, seen = first.setdefault(param.name, (memory, param))
             if known != memory:

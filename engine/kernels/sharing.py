@@ -138,10 +138,10 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
     chain = chains(sharing.kernels, scheduled)
     used, between, made = set(taken), list[Param](), []
     for place, (index, launch) in enumerate(zip(sharing.place, sharing.launches, strict=True)):
-        own = _params(sharing.kernels[index])
-        names = {a.name: b.name for a, b in zip(own, _params(launch), strict=True)}
+        own = sharing.kernels[index].params
+        names = {a.name: b.name for a, b in zip(own, launch.params, strict=True)}
         for position in chain[index]:
-            params = _params(scheduled[position])
+            params = scheduled[position].params
             for param in params:
                 if param.name not in names:
                     names[param.name] = name = unused(param.name, used, between="_", first=2)
@@ -170,11 +170,7 @@ def chains(kernels: Sequence[Kernel], scheduled: Sequence[Kernel]) -> list[range
 
 def _parameters(kernel: Kernel) -> tuple[Any, ...]:
     """Return the properties of a kernel that kernels of one structure share and that are quick to compare."""
-    return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in _params(kernel)]
-
-
-def _params(kernel: Kernel) -> tuple[Param, ...]:
-    return (*kernel.ins, *kernel.outs)
+    return len(kernel.ins), *[(param.dtype, len(param.shape)) for param in kernel.params]
 
 
 # ---- What a kernel will be, before it is lifted: equal summaries become kernels that differ in names only.

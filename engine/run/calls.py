@@ -481,7 +481,7 @@ def default_rows(whole: Compilation, make: Make) -> list[Dim]:
 def _of_vectors(whole: Compilation, size: Size, step: int) -> Dim | None:
     """Return the lengths in whole vectors, if most data of the kernels lies in rows as long as a size."""
     low, high = max(size.low, policy(whole.target).vectors_from), size.high // step * step
-    params = [param for kernel in whole.plan.kernels for param in (*kernel.ins, *kernel.outs)]
+    params = [param for kernel in whole.plan.kernels for param in kernel.params]
     ragged = [p for p in params if size in nodes((p.shape[-1],), Size) and multiple_of(p.shape[-1]) % step]
     if low > high or not ragged or 2 * sum(map(_bytes, ragged)) < sum(map(_bytes, params)):
         return None

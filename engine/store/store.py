@@ -212,7 +212,7 @@ def extents(kernel: Kernel) -> tuple[int, ...]:
 
 def written_extents(kernel: Kernel) -> tuple[Expr, ...]:
     """Return the sizes of a kernel as expressions. Every kernel of a family has as many."""
-    sizes = [extent for param in (*kernel.ins, *kernel.outs) for extent in param.shape]
+    sizes = [extent for param in kernel.params for extent in param.shape]
     return (*sizes, *(loop.stop for loop in nodes(kernel.body, For)))
 
 

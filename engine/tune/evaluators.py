@@ -114,7 +114,7 @@ def launches(made: Launched) -> Program:
     """Return a candidate as a launch plan."""
     inputs, outputs = supplied(made.loops), delivered(made.loops)
     known = {param.name for param in (*inputs, *outputs)}
-    between = {p.name: p for kernel in made.kernels for p in (*kernel.ins, *kernel.outs) if p.name not in known}
+    between = {p.name: p for kernel in made.kernels for p in kernel.params if p.name not in known}
     given, results, temporaries = (tuple(map(buffer, params)) for params in (inputs, outputs, between.values()))
     return Program(made.cuda, given, results, (), temporaries, tuple(map(bound, made.kernels, made.cuda)))
 

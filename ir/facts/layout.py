@@ -39,7 +39,7 @@ SECTOR = 32  # bytes: the least that global memory moves
 @memoised
 def params(kernel: Kernel) -> dict[str, Param]:
     """Return the buffers of a kernel by name."""
-    return {param.name: param for param in (*kernel.ins, *kernel.outs)}
+    return {param.name: param for param in kernel.params}
 
 
 @memoised

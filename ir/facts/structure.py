@@ -468,7 +468,7 @@ LITERALS = (int, float, bool)
 @memoised
 def value_dtypes(kernel: Kernel) -> dict[str, str]:
     """Return the dtype of every value, accumulator, axis and loop variable."""
-    return block_dtypes((*kernel.ins, *kernel.outs), kernel.body)
+    return block_dtypes(kernel.params, kernel.body)
 
 
 def block_dtypes(params: Iterable[Param], block: Block) -> dict[str, str]:

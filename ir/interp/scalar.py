@@ -107,7 +107,7 @@ def seen_by(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
     A kernel may declare other dimensions than another kernel, with the same elements in the same order.
     """
-    shapes = {param.name: param.shape for param in (*kernel.ins, *kernel.outs)}
+    shapes = {param.name: param.shape for param in kernel.params}
     return {name: array.reshape(shapes.get(name, array.shape)) for name, array in memory.items()}
 
 
