@@ -21,8 +21,9 @@ from ..ir.sizes import AT_HINTS, Binding, sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
-from .capture.capture import Capture, fold
+from .capture.capture import fold
 from .capture.export import export_lock
+from .capture.signature import Capture
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share

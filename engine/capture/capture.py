@@ -14,11 +14,11 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -26,10 +26,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 from torch.utils.flop_counter import flop_registry
 
-from ...ir import node, schemas
+from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError
 from ...ir.dtypes import DTYPES
-from ...ir.expr import Size, Var, free_names
+from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
 from ...ir.names import unused
 from ...ir.program import Param, TensorType
@@ -40,10 +40,10 @@ from ...ir.torch import TorchGraph, TorchOp
 from ..language.rule import Policy, policy_with
 from ..language.rule_files import collections_paused
 from .dynamic_shapes import Dim, Extent, declared, sizes_of_factory
-from .export import Conversion, dtype_name, explain, export, export_lock
+from .export import dtype_name, explain, export, export_lock
 from .fx_rewrites import Function, tensors
 from .places import SourcePlaces, span_in
-from .signature import Fixed, Pairs, Signature, Tensors, TraceInput, check_kind, parts_of, tensors_of, unset
+from .signature import Capture, Fixed, Pairs, TraceInput, check_kind, parts_of, tensors_of, unset
 
 # ---- Find the modules that a function uses: itself, its closure, globals, defaults, and their members.
 
@@ -127,32 +127,6 @@ def _global_names(code: CodeType) -> Iterator[str]:
             yield from _global_names(constant)
 
 
-@dataclass(frozen=True)
-class Capture:
-    """Captured program with its tensors.
-
-    graph: the computation. tensors: {input name: tensor} for every input of the graph, with the declared shape and
-    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: the span of the user's text
-    that requested it, or the path of its module if no line of the user's text did}. inputs: the user inputs in calling
-    order. signature: how to call the function and what it returns. reference: torch's own results, one tensor per
-    output of the graph (texts only, else None). folds: whether loading may compute with weights; else they stay as
-    their files hold them. strides: {input: its strides}, for inputs whose memory is read by strides. written: the
-    program of the user's own ops and its tensors, if some of them were decomposed; it returns None if Torch IR cannot
-    express them.
-    """
-
-    graph: TorchGraph
-    tensors: Tensors
-    kinds: Mapping[str, str]
-    spans: Mapping[str, Span | str]
-    inputs: tuple[str, ...]
-    signature: Signature
-    reference: tuple[Any, ...] | None = None
-    folds: bool = True
-    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    written: Callable[[], tuple[TorchGraph, Tensors] | None] = field(default=lambda: None, compare=False)
-
-
 @export_lock()
 @collections_paused()
 def capture(
@@ -189,41 +163,13 @@ def capture(
 
     given = declared(dynamic, given) if dynamic else given
     made = export(call, given, modules_of(function), SourcePlaces())
+    check_dtypes(made)
     inputs = iter(made.inputs)
     arguments = tuple(
         (Pairs(next(inputs)) if leaf.is_complex() else next(inputs)) if isinstance(leaf, torch.Tensor) else Fixed(leaf)
         for leaf in leaves
     )
-    return _finished(made, (spec, arguments))
-
-
-def _finished(made: Conversion, arguments: Any = None, reference: Sequence[Any] | None = None) -> Capture:
-    """Return the capture of a converted program without unread weights, and of a text without unread inputs.
-
-    arguments: of the signature; a text has a reference instead, and takes its inputs in order.
-    """
-    if reference is not None:
-        pairs = zip(reference, made.outputs, strict=True)
-        reference = tuple(parts_of(tensor) for tensor, out in pairs if not callable(out))
-    graph, kinds = made.graph, made.kinds
-    used = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
-    kept = [p for p in graph.ins if p.name in used or (reference is None and p.name in made.inputs)]
-    names = [param.name for param in kept]
-    inputs = tuple(name for name in names if kinds[name] == "input")
-    arguments = arguments or (pytree.tree_structure((inputs, {})), inputs)
-    result = Capture(
-        node.replace(graph, ins=tuple(kept)),
-        {name: made.tensors[name] for name in names},
-        {name: kinds[name] for name in names},
-        made.spans,
-        inputs,
-        Signature(arguments, made.results, made.outputs),
-        reference,
-        strides=made.strides if reference is None else {},
-        written=made.written,
-    )
-    check_dtypes(result)
-    return result
+    return replace(made, signature=replace(made.signature, arguments=(spec, arguments)))
 
 
 def check_dtypes(captured: Capture) -> None:
@@ -523,12 +469,18 @@ def capture_text(
         reference = [tensor.detach() for leaf in pytree.tree_leaves(result) for tensor in tensors_of(leaf)]
         if not reference:
             raise DplcError(f"the expression gives {type(result).__name__}, not a tensor", program.result_span)
-        captured = _traced(evaluation, reference)
-        return captured if values else replace(captured, reference=None)
+        captured = _traced(evaluation, len(reference))
+    if not values:
+        return captured
+    pairs = zip(reference, captured.signature.outputs, strict=True)
+    return replace(captured, reference=tuple(parts_of(tensor) for tensor, out in pairs if not callable(out)))
 
 
-def _traced(evaluation: Evaluation, reference: list[Any]) -> Capture:
-    """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules."""
+def _traced(evaluation: Evaluation, results: int) -> Capture:
+    """Return the second evaluation. Its inputs are the tensors of factories, then the parameters outside of modules.
+
+    results: how many tensors the first one gave.
+    """
     scope = evaluation.scope
     variables = {id(value): name for name, value in reversed(scope.items()) if not name.startswith("__")}
     weights = outermost((variables.get(id(weight), ""), weight) for weight, _ in evaluation.calls.values())
@@ -536,17 +488,17 @@ def _traced(evaluation: Evaluation, reference: list[Any]) -> Capture:
     loose = {label: weight for label, weight in weights.items() if label not in modules}
     letters = (letter for letter in "xyzuvwabcdefghijklmnopqrst" if letter not in scope)
     inputs = []
-    for item in evaluation.made:
-        name = variables.get(id(item.tensor)) or next(letters, "x")  # the variable that holds it, else a letter
-        held = item.tensor if item.tensor._version == item.version else None
-        inputs.append(TraceInput(name, item.value, item.sizes, span=item.span, held=held))
+    for _, version, made in evaluation.made:
+        name = variables.get(id(made.held)) or next(letters, "x")  # the variable that holds it, else a letter
+        inputs.append(made._replace(name=name, held=made.held if made.held._version == version else None))
     inputs += [TraceInput(label, weight.detach(), kind="parameter") for label, weight in loose.items()]
     again = partial(evaluation.again, tuple(loose.values()))
-    made = export(again, inputs, modules, evaluation.places, may_change=True)
-    if len(reference) != len(made.outputs):
+    captured = export(again, inputs, modules, evaluation.places, of_text=True)
+    if results != len(captured.signature.outputs):
         what = "the text does not give the same when it is evaluated twice"
         raise DplcError(what, evaluation.program.result_span)
-    return _finished(made, reference=reference)
+    check_dtypes(captured)
+    return captured
 
 
 # What a length decides, and no draw: of a length that is known at a call they are computed, like any other op.
@@ -572,42 +524,27 @@ def _initialises(frame: FrameType | None) -> bool:
     return False
 
 
-class FactoryResult(NamedTuple):
-    """Tensor that a factory created.
-
-    tensor: the very object; value: a copy, because the text may mutate the object. span: of the call.
-    """
-
-    function: Function
-    tensor: Any
-    value: Any
-    version: int
-    span: Span | None
-    sizes: dict[int, Size]
-
-
 class Evaluation(TorchFunctionMode):  # type: ignore[misc]
     """Both evaluations of a text, and what the second keeps of the first.
 
     As a mode it records the tensors of factories in the first, and gives the inputs of the graph instead of them in the
-    second. Within a module's forward a factory is an op like any other. made: the tensors in order. scope: the
-    variables of the text. calls: {(site, calls before): a module or parameter that the call returned, calls after it};
-    the second evaluation makes the same calls.
+    second. Within a module's forward a factory is an op like any other. made: in order the factories with the versions
+    and copies of their tensors, because the text may mutate those. scope: the variables of the text. calls: {(site,
+    calls before): a module or parameter that the call returned, calls after it}; the second evaluation makes the same
+    calls.
     """
 
     def __init__(self, program: ParsedText, sizes: Binding):
         super().__init__()
         self.program, self.places = program, SourcePlaces(program.source)
-        self.made: list[FactoryResult] = []
+        self.made: list[tuple[Function, int, TraceInput]] = []
         self.scope: dict[str, Any] = {}
         self.calls: dict[tuple[int, int], tuple[Any, int]] = {}
         self._sizes = sizes
         self._dims: dict[str, tuple[Dim, Extent]] = {}
         self._statements: dict[int, tuple[dict[str, Any], int]] = {}  # {index: what it bound, calls after it}
         self._evaluated: set[int] = set()  # modules that were put in evaluation mode
-        self._changed_weight = False
         self._left: Iterator[Any] | None = None  # factories with their inputs, when traced
-        self._replaced: dict[int, Any] = {}  # loose parameters by identity, when traced
 
     def first(self, last: contextlib.AbstractContextManager[Any]) -> Any:
         """Evaluate for real, the last expression within `last`. Returns its value."""
@@ -632,7 +569,8 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
     def again(self, loose: tuple[Any, ...], *inputs: Any) -> Any:
         """Evaluate with the inputs of the graph instead of the tensors of factories and of the loose parameters."""
         count = len(self.made)
-        self._left = zip(self.made, inputs[:count], strict=True)
+        self._left = zip((factory for factory, *_ in self.made), inputs[:count], strict=True)
+        # loose parameters by identity
         self._replaced = {id(weight): tensor for weight, tensor in zip(loose, inputs[count:], strict=True)}
         try:
             with contextlib.redirect_stdout(io.StringIO()):
@@ -645,7 +583,7 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
         if self._depth:
             return function(*args, **kwargs)
         if self._left is not None:
-            return self._input(function, args, kwargs)
+            return self._input(self._left, function, args, kwargs)
         before = [(x, x._version) for x in tensors(args, kwargs)]
         result, frame = function(*args, **kwargs), sys._getframe(1)
         changed = [tensor for tensor, version in before if tensor._version != version]
@@ -655,15 +593,16 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             self._changed_weight = True
         elif function in FACTORIES and isinstance(result, torch.Tensor) and not _initialises(frame):
             span, sizes = self.places.here(frame), sizes_of_factory((*args, *kwargs.values()), result.shape)
-            self.made.append(FactoryResult(function, result, result.detach().clone(), result._version, span, sizes))
+            made = TraceInput("", result.detach().clone(), sizes, span=span, held=result)
+            self.made.append((function, result._version, made))
         return result
 
-    def _input(self, function: Any, args: Any, kwargs: Any) -> Any:
+    def _input(self, left: Iterator[Any], function: Any, args: Any, kwargs: Any) -> Any:
         """Return the next input of the graph for the result of a factory."""
         if function not in FACTORIES:
             return function(*args, **kwargs)
-        made, tensor = next(self._left or iter(()), (None, None))
-        if made is None or made.function is not function:
+        factory, tensor = next(left, (None, None))
+        if factory != function:
             raise DplcError(f"`{function.__name__}` is not called as often when the text is traced as when it runs")
         if function in COUNTED and any(isinstance(leaf, torch.SymInt) for leaf in pytree.tree_leaves((args, kwargs))):
             return function(*args, **kwargs)
@@ -680,7 +619,7 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
                     self.scope.update(bound)
                     continue
                 before, mark = dict(self.scope), len(self.made)
-                self._changed_weight = False
+                self._changed_weight = False  # whether the statement mutates a weight or a module
                 exec(code, self.scope)
                 if once or self._changed_weight:
                     bound = {name: value for name, value in self.scope.items() if before.get(name, before) is not value}
@@ -697,7 +636,7 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
             return (self.call(site, args[0], *items) for items in zip(*args[1:], strict=False))
         key = site, self._count
         self._count += 1
-        if self._left is not None and key in self.calls:
+        if key in self.calls:  # when traced
             value, self._count = self.calls[key]
             return self._replaced.get(id(value), value)
         owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "forward" else function
@@ -733,10 +672,12 @@ class Evaluation(TorchFunctionMode):  # type: ignore[misc]
 
     def _is_weight(self, tensor: Any) -> bool:
         """Return whether a tensor shares memory with a parameter or buffer that the text made."""
-        made = self.calls.values()
-        held = ((*x.parameters(), *x.buffers()) if isinstance(x, torch.nn.Module) else (x,) for x, _ in made)
         memory = tensor.untyped_storage()._cdata
-        return any(weight.untyped_storage()._cdata == memory for weights in held for weight in weights)
+        for made, _ in self.calls.values():
+            weights = (*made.parameters(), *made.buffers()) if isinstance(made, torch.nn.Module) else (made,)
+            if any(weight.untyped_storage()._cdata == memory for weight in weights):
+                return True
+        return False
 
     def _registered(self, module: Any, name: str, value: Any) -> None:
         """Notice that an existing module gets another parameter, buffer or child."""

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Any
 from unittest import mock
@@ -30,10 +30,10 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
-from ...ir.expr import Var
+from ...ir.expr import Var, free_names
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused, with_article
-from ...ir.node import REQUIRED, Value
+from ...ir.node import REQUIRED, Value, replace
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
@@ -53,7 +53,20 @@ from .fx_rewrites import (
     value,
 )
 from .places import SourcePlaces
-from .signature import Fixed, Output, Results, Tensors, TraceInput, check_kind, mould, output, parts_of, tensors_of
+from .signature import (
+    Capture,
+    Fixed,
+    Output,
+    Results,
+    Signature,
+    Tensors,
+    TraceInput,
+    check_kind,
+    mould,
+    output,
+    parts_of,
+    tensors_of,
+)
 
 # ---- Mark what a torch call leaves in the graph with the call's location.
 
@@ -67,15 +80,12 @@ QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
 
 
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
-    """Mode that marks the FX nodes of a torch call with its location.
+    """Mode that marks the FX nodes of a torch call with its location, and tells symbols which guards the call adds."""
 
-    note: is called twice for each call, if there is one: before it without a location, after it with its own.
-    """
-
-    def __init__(self, places: SourcePlaces, note: Callable[[Span | None], None] | None):
+    def __init__(self, places: SourcePlaces, symbols: Symbols):
         super().__init__()
         self.last: Span | None = None  # location of the latest call: torch's own errors may not name it
-        self._places, self._note = places, note
+        self._places, self._symbols = places, symbols
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in QUERIES:
@@ -85,15 +95,13 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
             hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
             raise DplcError(what, span, hint=hint)
-        if self._note is not None:
-            self._note(None)
+        self._symbols.note(None)
         given = args
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             given = args[0], _with_values(args[1])
         with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
-        if self._note is not None:
-            self._note(span)
+        self._symbols.note(span)
         return result
 
 
@@ -135,17 +143,15 @@ class Root(torch.nn.Module):  # type: ignore[misc]
 
 
 def export(
-    function: Function,
-    inputs: Sequence[TraceInput],
-    weights: Mapping[str, Any],
-    places: SourcePlaces,
-    may_change: bool = False,
-) -> Conversion:
-    """Return the Torch IR of a function of such tensors.
+    function: Function, inputs: Sequence[TraceInput], weights: Mapping[str, Any], places: SourcePlaces,
+    of_text: bool = False,
+) -> Capture:  # fmt: skip
+    """Return the Torch IR of a function of such tensors, without the weights that it does not read.
 
-    weights: {label: module that the function uses}. may_change: whether the function may mutate its inputs. Raises
-    DplcError for everything that cannot be traced, at the span of the user's text that caused it, and for an op that
-    Torch IR cannot express: random, sized by the values of a tensor, or not an ATen op.
+    weights: {label: module that the function uses}. of_text: whether the inputs are tensors of a text, which may mutate
+    them; it keeps those that it reads. Raises DplcError for everything that cannot be traced, at the span of the user's
+    text that caused it, and for an op that Torch IR cannot express: random, sized by the values of a tensor, or not an
+    ATen op.
     """
     results: Results = (None, ())  # no attributes of the module, since export restores those
 
@@ -174,17 +180,15 @@ def export(
             if any(map(_mutable, _nodes(program))):
                 with _tracing():
                     own = decompose(program, {})
-            made = Conversion(own, root, inputs, results, symbols)
+            made = Conversion(own, root, inputs, symbols)
         except Exception:  # of torch's many classes
             return None
         return made.graph, made.tensors
 
-    root = Root(flat, inputs, weights)
-    symbols = Symbols(places)
-    marks = Annotate(places, symbols.note if any(given.sizes for given in inputs) else None)
+    root, symbols = Root(flat, inputs, weights), Symbols(places)
     with _tracing():
         try:
-            with marks:
+            with Annotate(places, symbols) as marks:
                 args, shapes = tuple(map(stand_in, inputs)), exported_shapes(inputs)
                 program: Any = torch.export.export(root, args, strict=False, dynamic_shapes=shapes)
         except DplcError:
@@ -193,12 +197,22 @@ def export(
             span = places.of_error(error)
             raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
-        functional = _functional(program, root, places, may_change)
-    made = Conversion(functional, root, inputs, results, symbols)
-    user = program.graph_signature.user_inputs
-    made.strides = {made.inputs[place]: inputs[place].tensor.stride() for place, x in enumerate(user) if x in strided}
-    made.written = made.written if functional is program else written
-    return made
+        functional = _functional(program, root, places, of_text)
+    made = Conversion(functional, root, inputs, symbols)
+    graph, user = made.graph, zip(program.graph_signature.user_inputs, made.inputs, inputs, strict=True)
+    read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
+    kept = tuple(p for p in graph.ins if p.name in read or (not of_text and p.name in made.inputs))
+    kinds = {param.name: made.kinds[param.name] for param in kept}
+    given = tuple(name for name, kind in kinds.items() if kind == "input")
+    return Capture(
+        replace(graph, ins=kept),
+        {name: made.tensors[name] for name in kinds},
+        kinds,
+        made.spans,
+        Signature((pytree.tree_structure((given, {})), given), results, made.outputs),
+        strides={name: x.tensor.stride() for target, name, x in user if target in strided and not of_text},
+        written=None if functional is program else written,
+    )
 
 
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
@@ -405,8 +419,7 @@ class Conversion:
     Numbers stay tensors where tensors hold them, or where they are computed from lengths.
 
     graph: the computation, with outputs that have elements. tensors, kinds: of every input by its name, used or not.
-    inputs: the names of the user inputs in order; strides: of those whose memory is read by strides. spans: as in
-    Capture; results, outputs: as in Signature. written: as in Capture.
+    inputs: the names of the user inputs in order. spans: as in Capture; outputs: as in Signature.
     """
 
     def __init__(
@@ -414,18 +427,15 @@ class Conversion:
         program: Any,
         root: Root,
         inputs: Sequence[TraceInput],
-        results: Results,
         symbols: Symbols,
     ):
         indexed(program)
         if any(given.sizes for given in inputs):
             as_tensors(program)
         symbols.settle()
-        self.results, self._symbols = results, symbols
+        self._symbols = symbols
         self.tensors, self.kinds = dict[str, Any](), dict[str, str]()
         self.spans: dict[str, Span | str] = {}
-        self.strides: dict[str, tuple[int, ...]] = {}
-        self.written: Callable[[], tuple[TorchGraph, Tensors] | None] = lambda: None
         self._values: dict[Any, Any] = {}  # {FX node: Var, or the tuple of Vars of a region}
         self._params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
         self._body: list[TorchOp] = []
@@ -457,12 +467,13 @@ class Conversion:
         self.spans.update((name, x.span) for name, x in zip(self.inputs, inputs, strict=True) if x.span is not None)
         made, outs = list[Output](), list[Param]()
         for out in (self._params[self._values[node].name] for node in outputs):
-            pairs = out.dtype in PARTS and 0 not in out.shape
-            if pairs:
+            made.append(output(out))
+            if 0 in out.shape:
+                continue
+            if out.dtype in PARTS:
                 parts = TensorType(PARTS[out.dtype], (*out.shape, 2))
                 out = self._params[self._add(out.name, "ViewAsReal", (("self", Var(out.name)),), (parts,))]
-            made.append(output(out, pairs))
-            outs += (out,) if 0 not in out.shape else ()
+            outs.append(out)
         self.outputs, ins = tuple(made), tuple(map(self._params.__getitem__, self.kinds))
         self.graph = TorchGraph("main", ins, tuple(outs), tuple(self._body))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ...ir.diagnostic import DplcError, Span
 from ...ir.expr import Size
 from ...ir.program import Param, TensorType
-from ...ir.schemas import DTYPES
+from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
+from ...ir.torch import TorchGraph
 
 Tensors = Mapping[str, Any]  # {name: tensor}
 
@@ -134,8 +135,8 @@ class Signature:
     the returned value. outputs: per tensor that is returned, how it is made.
     """
 
-    arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]]
-    results: Results
+    arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]] = (None, ())
+    results: Results = (None, ())
     outputs: tuple[Output, ...] = ()
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -183,13 +184,42 @@ class Signature:
         return pytree.tree_unflatten(map(result, leaves), spec)
 
 
-def output(out: Param, pairs: bool) -> Output:
+@dataclass(frozen=True)
+class Capture:
+    """Captured program with its tensors.
+
+    graph: the computation. tensors: {input name: tensor} for every input of the graph, with the declared shape and
+    dtype. kinds: {input name: input, parameter, buffer or constant}. spans: {value name: the span of the user's text
+    that requested it, or the path of its module if no line of the user's text did}. signature: how to call the function
+    and what it returns. reference: torch's own results, one tensor per output of the graph (texts only, else None).
+    folds: whether loading may compute with weights; else they stay as their files hold them. strides: {input: its
+    strides}, for inputs whose memory is read by strides. written: the program of the user's own ops and its tensors, if
+    some of them were decomposed; it returns None if Torch IR cannot express them.
+    """
+
+    graph: TorchGraph
+    tensors: Tensors
+    kinds: Mapping[str, str]
+    spans: Mapping[str, Span | str]
+    signature: Signature = Signature()
+    reference: tuple[Any, ...] | None = None
+    folds: bool = True
+    strides: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    written: Callable[[], tuple[TorchGraph, Tensors] | None] | None = field(default=None, compare=False)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """User inputs in calling order."""
+        return tuple(name for name, kind in self.kinds.items() if kind == "input")
+
+
+def output(out: Param) -> Output:
     """Return how a tensor is made that a function returns: without elements it needs no kernel.
 
-    pairs: whether the output holds the pairs of complex numbers. Raises DplcError for an empty one of every size.
+    Raises DplcError for an empty one of every size.
     """
     if 0 not in out.shape:
-        return pairs
+        return out.dtype in PARTS
     if has_sizes(out.shape):
         what = f"a result of {out.dtype}{list(map(str, out.shape))} has no elements, whatever its sizes are"
         raise DplcError(what, hint="leave it out, or compile for one length")

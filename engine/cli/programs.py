@@ -38,9 +38,9 @@ from ..api import Compiled, choose_device, target_for
 from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary
 from ..bench.cases import can_measure
 from ..bench.records import BenchRecord
-from ..capture.capture import Capture, capture_text, check_types
+from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
-from ..capture.signature import Signature, Tensors
+from ..capture.signature import Capture, Tensors
 from ..compiler import STAGES, Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
@@ -421,7 +421,7 @@ def _stand_in(dump: Dump, seed: int | None) -> Capture:
         check_room(elements * REFERENCE_BYTES, f"the arrays of {dump.name}")
         tensors = draw(dump.ins, seed)
     graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
+    return Capture(graph, tensors, dict.fromkeys(names, "input"), {})
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:

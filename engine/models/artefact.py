@@ -53,9 +53,8 @@ from ...ir.verify.kernel import problems
 from ...ir.verify.sorts import sort_problems
 from ...version import __version__
 from ..api import RuleSource, choose_device, compile_options, logged
-from ..capture.capture import Capture
 from ..capture.dynamic_shapes import Dim
-from ..capture.signature import Tensors
+from ..capture.signature import Capture, Tensors
 from ..compiler import STAGES, Compiler
 from ..rewrite.statements.driver import Settings
 from ..run.calls import row_for

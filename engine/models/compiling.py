@@ -28,7 +28,7 @@ from ...ir.sizes import Binding, highest
 from ...ir.text.print_statements import print_expr
 from ...ir.torch import TorchGraph
 from ..api import rows_of
-from ..capture.capture import Capture, capture
+from ..capture.capture import capture
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Tensors
 from ..compiler import TIMED, Compilation, Compiler, Stopwatch

@@ -34,10 +34,10 @@ from ...ir.sizes import Binding, at_hint, value_of
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Input, Output, TensorGraph, postorder
 from ...ir.torch import TorchGraph
-from ..capture.capture import Capture, bits, modules_of, plain_parts
+from ..capture.capture import bits, modules_of, plain_parts
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.export import dtype_name
-from ..capture.signature import Tensors, check_kind, parts_of
+from ..capture.signature import Capture, Tensors, check_kind, parts_of
 from ..compiler import Compilation, places_of_sizes
 from ..cost.instruction_counts import instruction_counts
 from ..kernels.kernels import Plan, Prepared
@@ -379,7 +379,7 @@ def run_reference(captured: Capture, tensors: Tensors, run: Run = torch_meaning.
     Where capture decomposed an op, the reference is PyTorch's kernel of that op, not the decomposition: except for ops
     without a float64 kernel. run: computes the outputs of a graph without sizes.
     """
-    if (own := captured.written()) is not None:
+    if captured.written and (own := captured.written()) is not None:
         graph, known = own
         try:
             return run(_at_sizes_of(graph, tensors), {**known, **tensors})

@@ -26,7 +26,8 @@ from ...ir.substitute import with_hints
 from ..api import Compiled
 from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, work_of
 from ..bench.records import geomean
-from ..capture.capture import Capture, capture_text
+from ..capture.capture import capture_text
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler
 from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved

@@ -14,9 +14,8 @@ from ...ir.node import replace
 from ...ir.schemas import aten_name, names
 from ...ir.torch import TorchGraph
 from ..api import Compiled
-from ..capture.capture import Capture
 from ..capture.decompositions import table
-from ..capture.signature import Signature
+from ..capture.signature import Capture
 from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
@@ -69,8 +68,7 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
         graph, tensors, eager = _eager(graph)
     except NoSubject as refused:
         return OperatorVerdict(ABSENT, str(refused))
-    names = tuple(tensors)
-    captured = Capture(graph, tensors, dict.fromkeys(names, "input"), {}, names, Signature((None, ()), (None, ())))
+    captured = Capture(graph, tensors, dict.fromkeys(tensors, "input"), {})
     try:
         results = Compiled(compiler.compile(captured), "emulator").run({})
     except DplcError as error:

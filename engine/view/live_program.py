@@ -22,7 +22,8 @@ from ...ir.diagnostic import DplcError, Source, UsageError
 from ...ir.text import html
 from ...ir.text.html import Html
 from ...ir.text.programs import print_program
-from ..capture.capture import Capture, capture_text
+from ..capture.capture import capture_text
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
 from ..language.check import require
 from ..language.rule import RuleFile, RuleSet, load, read_rules

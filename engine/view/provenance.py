@@ -30,7 +30,7 @@ from ...ir.tensor import Index, Remap, Term, operands
 from ...ir.text.programs import print_unit
 from ...ir.text.tensor import values_of_lines
 from ...ir.tile import Tile
-from ..capture.capture import Capture
+from ..capture.signature import Capture
 from ..compiler import STAGES, Compilation
 from ..kernels.sharing import share
 from ..rewrite.trace import Firing

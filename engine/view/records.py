@@ -23,7 +23,7 @@ from ...ir.tile import Tile
 from ...version import __version__
 from ..api import Compiled
 from ..bench.cases import Suite, assembled, assembler, read_suite, subject_of
-from ..capture.capture import Capture
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits

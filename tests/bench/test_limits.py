@@ -15,7 +15,8 @@ from drawing import some
 
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import Limit, limits, read_suite, subject_of
-from dplc.engine.capture.capture import Capture, capture_text
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.limits import least_seconds, slots_per_second

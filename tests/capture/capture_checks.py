@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from dplc.engine.capture.capture import Capture, fold
+from dplc.engine.capture.capture import fold
+from dplc.engine.capture.signature import Capture
 from dplc.ir import schemas
 from dplc.ir.expr import free_names
 from dplc.ir.interp.torch import run

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from dplc.engine.capture.capture import Capture, fold
+from dplc.engine.capture.capture import fold
+from dplc.engine.capture.signature import Capture
 from dplc.engine.language.rule import RuleSet, load
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.ir.diagnostic import Source

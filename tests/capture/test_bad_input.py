@@ -11,7 +11,8 @@ import torch
 import torch.nn as nn
 from capture_checks import caret
 
-from dplc.engine.capture.capture import Capture, capture, capture_text
+from dplc.engine.capture.capture import capture, capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.language.rule import RuleSet
 from dplc.engine.rewrite.torch_rules.lower import lower
 from dplc.ir.diagnostic import DplcError

@@ -11,7 +11,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from capture_checks import assert_means, assert_same, assert_well_formed, ops
 
-from dplc.engine.capture.capture import Capture, capture_text
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.ir.diagnostic import Span
 
 # title: text. Every one is evaluated by Python too; that is the reference.

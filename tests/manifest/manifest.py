@@ -24,7 +24,7 @@ import torch
 from manifest_programs import Program, programs
 
 from dplc.codegen.target import target
-from dplc.engine.capture.capture import Capture
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.engine.bench.cases import read_suite, subject_of
-from dplc.engine.capture.capture import Capture, capture_text
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.sources import build, find
 

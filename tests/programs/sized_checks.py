@@ -14,7 +14,8 @@ from wide_checks import TARGETS, WORK, at_most, threads
 from dplc.codegen.emulator.executor import EmulatorExecutor, run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import Capture, capture
+from dplc.engine.capture.capture import capture
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.run.calls import GATES, judge, run_reference

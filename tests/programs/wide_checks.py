@@ -16,7 +16,8 @@ from wide_programs import Program
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import Capture, capture, capture_text
+from dplc.engine.capture.capture import capture, capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compiler
 from dplc.engine.explore.candidates import best
 from dplc.engine.explore.explore import ExplorationOptions

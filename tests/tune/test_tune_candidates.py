@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("egglog")
 
 from dplc.engine.api import Compiled
-from dplc.engine.capture.capture import Capture, capture_text
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compiler, Values
 from dplc.engine.explore.candidates import (
