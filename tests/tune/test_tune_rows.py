@@ -21,6 +21,7 @@ from dplc.engine.store.store import SqliteStore, Tuned, key_of
 from dplc.engine.tune.evaluators import PredictingEvaluator, verdict
 from dplc.engine.tune.search import random_token
 from dplc.ir.program import Kernel
+from dplc.ir.sizes import sizes_in
 from dplc.ir.substitute import with_hints
 from tests.tune.subjects import MACHINE, TINY
 
@@ -167,7 +168,7 @@ def test_keys_are_of_ranges() -> None:
 
 def test_times_are_those_of_the_hint() -> None:
     row = candidate_of(ROWS[1])
-    assert row.sizes["s"].hint == 64
+    assert sizes_in(row.loops)["s"].hint == 64
     judge = PredictingEvaluator()
     assert judge(row).seconds == judge(replace(row, tile=with_hints(row.tile))).seconds
     assert [kernel.grid for kernel in row.as_a_rule.cuda] == [kernel.grid for kernel in row.at({"s": 64}).cuda]
