@@ -69,14 +69,6 @@ from .capture.signature import check_layout
 _SWITCHES = (torch.amp._enter_autocast, torch.amp._exit_autocast, torch._C._set_grad_enabled)
 
 
-class Piece(torch.nn.Module):  # type: ignore[misc]
-    """Function that replaces a submodule."""
-
-    def __init__(self, function: Function):
-        super().__init__()
-        self.forward = function
-
-
 def ops(graph: GraphModule) -> list[Any]:
     """Return the nodes that compute, without switches of autocast or gradients, which torch adds to every piece."""
     return [node for node in graph.graph.nodes if node.op.startswith("call_") and node.target not in _SWITCHES]
@@ -104,7 +96,9 @@ def cut(graph: GraphModule, bad: set[Any], compiled: Callable[[GraphModule], Fun
     left = {f"submod_{number[node]}" for node in bad}
     for name, child in list(whole.named_children()):
         if name not in left and isinstance(child, GraphModule) and ops(child):
-            setattr(whole, name, Piece(compiled(child)))
+            piece: Any = torch.nn.Module()
+            piece.forward = compiled(child)
+            setattr(whole, name, piece)
     return eager(whole)
 
 
@@ -352,11 +346,7 @@ def backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -
         others = without(args, values)
         key = (*values.values(), described(others) if traced else ())
         if key not in made:
-            for index, n in values.items():
-                if latest.get(index, n) != n:
-                    reader = next((user for node in readers[index] for user in node.users), None)
-                    hint = "an op that takes a tensor there, as products and sums do"
-                    _warn_of_number(warned, latest[index], n, hint, user_place(reader, None))
+            _warn_of_number(warned, latest, values, readers)
             latest.update(values)
             made[key] = function(fixed(graph, values), others)
             forget_oldest(made, MOST_VALUES)
@@ -374,12 +364,25 @@ def _warn(
     warnings.warn("\n".join(lines), kind, stacklevel=_to_the_user())
 
 
-def _warn_of_number(warned: set[str], before: Any, now: Any, hint: str, place: str | None = None) -> None:
-    """Warn once that a number that is not a length, and so is fixed in a compile, has changed."""
-    if "number" not in warned:
-        warned.add("number")
-        what = "a part of the program is compiled again for every value of a number that it is called with"
-        _warn(LengthWarning, what, place, (f"it was {before}, and is {now}",), hint)
+def _warn_of_number(
+    warned: set[str], before: Mapping[int, Any], now: Mapping[int, Any], readers: Mapping[int, Sequence[Any]]
+) -> None:
+    """Warn once if a number that is not a length, and so is fixed in a compile, has changed.
+
+    before, now: numbers by argument; readers: nodes of the graph that read it out of a tensor, if it is in one.
+    """
+    for index, n in now.items():
+        if before.get(index, n) != n and "number" not in warned:
+            warned.add("number")
+            reader = next((user for node in readers.get(index, ()) for user in node.users), None)
+            what = "a part of the program is compiled again for every value of a number that it is called with"
+            hint = (
+                "an op that takes a tensor there, as products and sums do"
+                if readers
+                else f"a tensor in its place: torch.tensor({n})"
+            )
+            notes = (f"it was {before[index]}, and is {n}",)
+            _warn(LengthWarning, what, user_place(reader, None), notes, hint)
 
 
 def _to_the_user() -> int:
@@ -423,9 +426,7 @@ class GraphPart:
         if signature not in self.compiled:
             extents = {n for x in tensors(args) for n in x.shape}
             given = {index: x for index, x in enumerate(args) if type(x) is int and x not in extents}
-            for index, x in given.items():
-                if (before := self.fixed_numbers.get(index, x)) != x:
-                    _warn_of_number(self.warned, before, x, f"a tensor in its place: torch.tensor({x})")
+            _warn_of_number(self.warned, self.fixed_numbers, given, {})
             self.fixed_numbers = given
             with _disable_current_modes():  # AOTAutograd looks on at first calls, which torch.export does not bear
                 made = self._compile(args)
@@ -453,10 +454,9 @@ class GraphPart:
 
         Raises UsageError for options that mean nothing: eager would hide them.
         """
-        options = dict(self.options)
         devices = {x.device.type for x in tensors(args)}
-        options.setdefault("device", "cuda" if "cuda" in devices else "emulator")
-        options.setdefault("rows", ())  # one compile for all lengths was requested
+        device = "cuda" if "cuda" in devices else "emulator"
+        options = {"device": device, "rows": (), **self.options}  # one compile for all lengths was requested
         check_options(options)
         if not devices <= {"cpu", "cuda"}:
             return self._eager(self.graph, DplcError("its tensors are neither on a CPU nor on a GPU"))
