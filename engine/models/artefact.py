@@ -35,7 +35,7 @@ import torch
 from ...codegen.arrays import torch_dtype
 from ...codegen.build import build_device, device_text
 from ...codegen.compiler import find_nvrtc, find_program
-from ...codegen.cuda import bound, print_cuda, safe_kernel_name
+from ...codegen.cuda import print_cuda, safe_kernel_name
 from ...codegen.emulator.executor import EmulatorExecutor
 from ...codegen.kernel import Buffer, CudaKernel, Program
 from ...codegen.launch import executor, memory_of
@@ -113,7 +113,7 @@ def units_of(path: Path, sizes: Binding | None = None) -> Iterator[tuple[Node, .
         raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
 
 
-def kernels_of(folder: Path, plan: PlanFile, trust: bool = False) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
+def kernels_of(folder: Path, plan: PlanFile, trust: bool) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
     """Return {name: its Kernel IR} and {name: kernel} of all kernels in a plan.
 
     trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA do not agree.
@@ -231,8 +231,8 @@ WORKERS = 2
 class Artefact:
     """A compiled model that was read back. constants: {name: tensor} of those that no weight file holds.
 
-    program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. cubins:
-    {kernel: what the driver loads, for the plan's arch}. rows: of the plan's table, in its order.
+    program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. images:
+    {(text of a kernel, arch): its cubin}, of all rows, for the executor. rows: of the plan's table, in its order.
     loops: Loop IR of a model that was compiled now.
     """
 
@@ -242,15 +242,15 @@ class Artefact:
     units: Mapping[str, Kernel]
     kernels: Mapping[str, CudaKernel]
     constants: Tensors
-    cubins: Mapping[str, bytes]
+    images: Mapping[tuple[str, str], bytes]
     figures: Figures
     rows: tuple[Artefact, ...] = ()
     loops: tuple[Kernel, ...] = ()
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
-        """{buffer: the weight it takes}, of all rows."""
-        return {name: want for part in (*self.rows, self) for name, want in part.plan.weights.items()}
+        """{buffer: the weight it takes}, of all rows: these take no others than the whole."""
+        return self.plan.weights
 
     @cached_property
     def sizes(self) -> dict[str, Size]:
@@ -271,19 +271,9 @@ class Artefact:
         place = row_for(self.plan.rows, sizes)
         part = self if place is None else self.rows[place]
         program = part.program
-        if part.sizes:  # the same kernels, with the grids and buffers of the binding
-            kernels = {name: bound(unit, part.kernels[name], sizes) for name, unit in part.units.items()}
-            program = part.plan.program(kernels, sizes)
-        return BoundModel(program, part.plan.torch_outputs(sizes), part.constants, place)
-
-    def images(self) -> dict[tuple[str, str], bytes]:
-        """Return {(text of a kernel, arch): its cubin}, for the executor."""
-        return {
-            (part.kernels[name].text, part.plan.arch): image
-            for part in (*self.rows, self)
-            for name, image in part.cubins.items()
-            if name in part.kernels
-        }
+        if part.sizes:
+            program = part.plan.program(part.units, part.kernels, sizes)
+        return BoundModel(program, buffers_at(part.plan.results, sizes), part.constants)
 
     def ir(self, stage: str) -> str:
         """Return the program's text at a stage. Raises DplcError for a stage that is not there."""
@@ -291,13 +281,13 @@ class Artefact:
             return "\n".join(kernel.text for kernel in self.program.distinct_kernels())
         return read_text(self.folder / "ir" / f"{stage}.ir")
 
-    def torch_graph(self, sizes: Binding | None = None) -> TorchGraph:
-        """Return the program's Torch IR where the sizes are these numbers (by default their hints).
+    def torch_graph(self, sizes: Binding) -> TorchGraph:
+        """Return the program's Torch IR where the sizes are these numbers.
 
         The reference runs it in float64. Raises DplcError for an invalid graph.
         """
         path = self.folder / "ir" / "torch.ir"
-        with units_of(path, self.plan.hints if sizes is None else sizes) as units:
+        with units_of(path, sizes) as units:
             if len(units) != 1 or not isinstance(units[0], TorchGraph):
                 raise DplcError(f"{DAMAGED}: {path} does not hold one graph")
             return units[0]
@@ -359,7 +349,7 @@ def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
         dtype=shape.dtype,  # type: ignore[arg-type]
         target=compilation.target.name, arch=compilation.target.arch,
         results=[*map(buffer_record, compilation.results)],
-        weights=dict(compiled.weights),
+        weights=compiled.weights,
         weights_from="" if weights is None else str(weights.absolute()),
         aliases=dict(program.aliases),
         sizes=tuple(map(Dim.of, compilation.sizes.values())),
@@ -377,10 +367,8 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
         what = f"is not an artefact: it has no {MANIFEST}" if folder.is_dir() else "is not there"
         raise DplcError(f"{folder} {what}", hint="`dplc compile MODEL -o DIR` writes one")
     manifest = read_manifest(folder)
-    for name in sorted({FIGURES, *manifest.files}):
-        if "cuda/" not in name:  # `kernels_of` reports an edited text
-            check_file(folder, name, manifest)
-    figures = read_record(folder / FIGURES, Figures)
+    check_file(folder, FIGURES, manifest)
+    figures, images = read_record(folder / FIGURES, Figures), dict[tuple[str, str], bytes]()
 
     def part(within: str) -> Artefact:
         """Read a plan with all files that it names. within: its folder in the artefact, with `/`. Raises DplcError."""
@@ -389,13 +377,15 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
             check_file(folder, within + name, manifest)
         plan = read_record(place / PLAN, PlanFile)
         units, kernels = kernels_of(place, plan, trust_edited_cuda)
-        program = plan.program(kernels, plan.hints)
+        program = plan.program(units, kernels, plan.hints)
         _raise_first(_problems(plan, units, kernels), place / PLAN)
-        cubins = {
-            Path(name).stem: read_file(folder / name) for name in manifest.files if name.startswith(f"{within}cubin/")
-        }
+        for name, kernel in kernels.items():
+            cubin = f"{within}cubin/{name}.cubin"
+            if cubin in manifest.files:
+                check_file(folder, cubin, manifest)
+                images[kernel.text, plan.arch] = read_file(folder / cubin)
         own = [buffer for buffer in program.constants if buffer.name not in plan.weights]
-        return Artefact(place, plan, program, units, kernels, _constants(place / CONSTANTS, own), cubins, figures)
+        return Artefact(place, plan, program, units, kernels, _constants(place / CONSTANTS, own), images, figures)
 
     whole = part("")
     rows = tuple(part(f"rows/{place}/") for place in range(len(whole.plan.rows)))
@@ -463,14 +453,14 @@ def _problems(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str,
     yield from _weights(plan)
     yield from _inputs(plan)
     for ends in telling(sizes)[:2] if sizes else ():  # all at their least numbers, and all at their greatest
-        plan.program({name: bound(unit, kernels[name], ends) for name, unit in units.items()}, ends)
+        plan.program(units, kernels, ends)
         yield from _results(plan, ends)
 
 
 def _results(plan: PlanFile, sizes: Binding) -> Iterator[str]:
     if len(plan.results) != len(plan.outputs):
         yield f"`results` has {len(plan.results)} entries for {len(plan.outputs)} outputs"
-    for output, result in zip(buffers_at(plan.outputs, sizes), plan.torch_outputs(sizes), strict=False):
+    for output, result in zip(buffers_at(plan.outputs, sizes), buffers_at(plan.results, sizes), strict=False):
         if (output.name, output.dtype, output.size) != (result.name, result.dtype, result.size):
             yield f"`results`: {result.dtype}{list(result.shape)} is not what output `{output.name}` holds"
 
@@ -577,6 +567,7 @@ class Model:
 
     def __init__(self, compiled: CompiledModel | Artefact, device: str, remembered: tuple[str, ...] = ()):
         self.compiled, self.device, self.remembered = compiled, device, remembered
+        self.figures = compiled.figures
         self._runner: DynamicModelRunner | None = None
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
@@ -606,10 +597,6 @@ class Model:
             raise DplcError("this model was read from an artefact: copy its folder")
         save(self.compiled, Path(folder), cubins)
 
-    @property
-    def figures(self) -> Figures:
-        return self.compiled.figures
-
     def ir(self, stage: str) -> str:
         """Return the program's text at a stage: torch, tensor, loop, tile, kernel, cuda."""
         return self.compiled.ir(stage)
@@ -624,7 +611,7 @@ class Model:
 
     def place(self, values: Tensors) -> DynamicModelRunner:
         """Take weights by name, and move them to the device. Returns what runs the model with them."""
-        images = self.compiled.images() if isinstance(self.compiled, Artefact) else None
+        images = self.compiled.images if isinstance(self.compiled, Artefact) else None
         runner = emulator() if self.device == "emulator" else executor(self.device, images)
         memory = memory_of(self.device)
         placed = {name: tensor.to(memory) for name, tensor in values.items()}

@@ -170,7 +170,7 @@ def _judged(subject: Artefact, results: Sequence[Any], wanted: Sequence[Any], ti
     return judge(results, wanted, gates=dict.fromkeys(GATES, times * GATES[subject.plan.dtype]))
 
 
-def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Binding | None = None) -> Judgement | str:
+def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Binding) -> Judgement | str:
     """Compare outputs with the reference, or return why they were not compared.
 
     tensors: weights, constants and inputs by name; sizes: the lengths of these. Raises DplcError for a Torch IR that

@@ -36,21 +36,19 @@ from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.calls import Rows, Served, random_tensor, sizes_of_call
 from ..store.store import FrozenRecord
-from .sources import ModelSource, Tell, WeightRequest, build, names_of, pieces_of, silent
+from .sources import ModelSource, Tell, WeightRequest, build, silent, weights_of
 
 
 @dataclass(frozen=True)
 class BoundModel:
     """Model at a binding of its sizes.
 
-    outputs: with torch's shapes; constants: {buffer: tensor} of those that no weight file holds; plan: the index of the
-    plan in the table, None for that of the whole range.
+    outputs: with torch's shapes; constants: {buffer: tensor} of those that no weight file holds.
     """
 
     program: Program
     outputs: tuple[Buffer, ...]
     constants: Tensors
-    plan: int | None = None
 
 
 class ModelRunner:
@@ -63,8 +61,8 @@ class ModelRunner:
 
     def __init__(self, made: BoundModel, executor: Executor, constants: Tensors, sharing: ModelRunner | None):
         self.program, self._outputs = made.program, made.outputs
-        shapes = {buffer.name: buffer.shape for buffer in made.program.constants if buffer.name in constants}
-        placed = {name: constants[name].detach().reshape(shape) for name, shape in shapes.items()}
+        wanted = [buffer for buffer in made.program.constants if buffer.name in constants]
+        placed = {buffer.name: constants[buffer.name].detach().reshape(buffer.shape) for buffer in wanted}
         self.session: Session = executor.prepare(made.program, placed, sharing and sharing.session)
 
     def run(self, inputs: Tensors) -> list[Any]:
@@ -99,9 +97,9 @@ class DynamicModelRunner:
         self, model: Any, executor: Executor, weights: Tensors, device: str = "cpu", most: int = MOST_KEPT,
         sharing: DynamicModelRunner | None = None,
     ):  # fmt: skip
-        self.model, self._executor, self._weights, self._device = model, executor, weights, device
+        self.model, self._executor, self._weights = model, executor, weights
         self._most, self._sharing = most, sharing
-        self._constants: dict[int | None, dict[str, Any]] = {}  # of each plan, placed
+        self._placed = functools.cache(lambda constant: constant.to(device))  # each tensor once
         self._runners: dict[frozenset[tuple[str, int]], ModelRunner] = {}  # by lengths, the latest last
 
     def run(self, inputs: Tensors) -> list[Any]:
@@ -124,9 +122,7 @@ class DynamicModelRunner:
         self._runners.clear()
 
     def _fresh(self, made: BoundModel) -> ModelRunner:
-        if made.plan not in self._constants:
-            self._constants[made.plan] = {name: tensor.to(self._device) for name, tensor in made.constants.items()}
-        constants = {**self._constants[made.plan], **self._weights}
+        constants = {**{name: self._placed(tensor) for name, tensor in made.constants.items()}, **self._weights}
         others = (*self._runners.values(), *(self._sharing._runners.values() if self._sharing else ()))
         return ModelRunner(made, self._executor, constants, next(iter(others), None))
 
@@ -254,24 +250,18 @@ def capture_call(
         what = "this model computes with a buffer that its configuration gives beside weights that are not loaded yet"
         hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
         raise DplcError(what, error.span, (error.what,), hint) from None
-    files, pieces = names_of(model), pieces_of(model)
-    kinds, weights = dict(captured.kinds), dict[str, WeightRequest]()
+    files, kinds, weights = weights_of(model), dict(captured.kinds), dict[str, WeightRequest]()
     for param in captured.graph.ins:
         if kinds[param.name] != "input":
-            names, shape = files.get(id(captured.tensors[param.name])), tuple(map(int, param.shape))
-            if names is None:
+            found = files.get(id(captured.tensors[param.name]))
+            if found is None:
                 kinds[param.name] = "constant"
             else:
-                weights[param.name] = WeightRequest(names, param.dtype, shape, pieces(names[0], shape))  # type: ignore[arg-type]
+                weights[param.name] = found
     return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)
 
 
 # ---- The peak of memory next to weights, inputs and outputs: by dplc's plan, and a lower bound for eager.
-
-
-def planned_peak(program: Program) -> int:
-    """Return the bytes of the temporaries, as the arena has them."""
-    return program.arena.bytes if program.arena else sum(b.nbytes for b in program.temporaries)
 
 
 def eager_peak(graph: TorchGraph) -> int:
@@ -366,16 +356,22 @@ class Figures(FrozenRecord, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CompiledModel(Served):
-    """A compiled model without its weights. weights: {buffer: what it takes}.
+    """A compiled model without its weights.
 
-    rows: the compile of its whole range of lengths, and those of parts, made when they are first needed.
+    rows: the compile of its whole range of lengths, and those of parts, made when they are first needed. requests:
+    the weights of the captured program, some of which may not be read.
     """
 
     source: ModelSource
     shape: ModelShape
     rows: Rows
-    weights: Mapping[str, WeightRequest]
+    requests: Mapping[str, WeightRequest]
     figures: Figures
+
+    @property
+    def weights(self) -> dict[str, WeightRequest]:
+        """{buffer: the weight it takes}."""
+        return {name: want for name, want in self.requests.items() if name in self.compilation.captured.kinds}
 
     @property
     def sizes(self) -> dict[str, Size]:
@@ -390,14 +386,14 @@ class CompiledModel(Served):
     def at(self, sizes: Binding) -> BoundModel:
         """Return the model that serves calls of such lengths; a row is compiled when it is first needed."""
         made = self.rows.at(sizes)
-        return BoundModel(made.at(sizes), made.outputs_at(sizes), self.constants(made), self.rows.place(sizes))
+        return BoundModel(made.at(sizes), made.outputs_at(sizes), self.constants(made))
 
     def of_row(self, place: int) -> CompiledModel:
         """Return a row as a model of its own; it is compiled now unless it has been."""
         row = self.rows.rows[place]
         made = self.rows.compiled(row)
         shape = self.shape.at({dim.name: dim.low if dim.low == dim.high else dim for dim in row})
-        return replace(self, shape=shape, rows=rows_of(made, ()), weights=_read(self.weights, made))
+        return replace(self, shape=shape, rows=rows_of(made, ()))
 
     @property
     def described(self) -> str:
@@ -414,13 +410,8 @@ class CompiledModel(Served):
         made: the compile of a part of the range.
         """
         captured = (made or self.compilation).captured
-        own = (name for name, kind in captured.kinds.items() if kind != "input" and name not in self.weights)
+        own = (name for name, kind in captured.kinds.items() if kind != "input" and name not in self.requests)
         return {name: captured.tensors[name] for name in own}
-
-
-def _read(weights: Mapping[str, WeightRequest], made: Compilation) -> dict[str, WeightRequest]:
-    """Return the weights that a program reads."""
-    return {name: want for name, want in weights.items() if name in made.captured.kinds}
 
 
 def compile_model(
@@ -474,12 +465,12 @@ def compile_call(
         per_block=_most_launches(program, weights),
         cuda_lines=made.cuda.count("\n"),
         weight_bytes=sum(b.nbytes for b in program.constants if b.name in weights or not weights),  # a text has none
-        planned_bytes=planned_peak(made.largest),
+        planned_bytes=made.largest.arena.bytes,  # type: ignore[union-attr]  # of every compile
         eager_bytes=eager_peak(captured.captured.graph),
         seconds={stage: spent / 1e3 for stage, spent in clock.timings.items()},
         rss_bytes=peak_rss(),
     )
-    return CompiledModel(source, shape, rows_of(made, ()), _read(weights, made), figures)
+    return CompiledModel(source, shape, rows_of(made, ()), weights, figures)
 
 
 def _most_launches(program: Program, weights: Mapping[str, WeightRequest]) -> int:

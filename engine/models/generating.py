@@ -9,7 +9,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,7 +32,6 @@ from .compiling import (
     called,
     capture_call,
     compile_call,
-    planned_peak,
     with_rows,
 )
 from .sources import ModelSource, Tell, WeightRequest, build, explained, folder_of, is_id, reach_hub, silent
@@ -187,9 +186,9 @@ class Generation:
     reach: Dim
     chunk: int | None = None
 
-    def sizes_of(self, call: CompiledModel, length: int, rows: int) -> dict[str, int]:
-        """Return the sizes of a call that reads so many tokens, given so many rows of the cache."""
-        numbers = {self.lengths.name: length, self.reach.name: rows}
+    def sizes_of(self, call: CompiledModel, length: int, end: int) -> dict[str, int]:
+        """Return the sizes of a call that reads so many tokens, of which the last is at `end`, counted from 1."""
+        numbers = {self.lengths.name: length, self.reach.name: self.rows_up_to(end)}
         return {name: numbers[name] for name in call.sizes}
 
     def rows_up_to(self, tokens: int) -> int:
@@ -222,12 +221,12 @@ class Generation:
                 buffer.nbytes
                 for call in (self.prompt, self.token)
                 for buffer in call.program.constants
-                if buffer.name not in call.weights
+                if buffer.name not in call.requests
             ),
             cache=_cache_bytes(token, ()),
             copied=_cache_bytes(token, token.aliases.values()),
             prompt=self.prompt.figures.planned_bytes + _cache_bytes(prompt, prompt.aliases.values()),
-            token=planned_peak(token),
+            token=self.token.figures.planned_bytes,
         )
 
 
@@ -269,46 +268,41 @@ def all_lengths(maximum: int) -> Dim:
 
 
 def compile_generation(
-    source: ModelSource, length: int | Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
+    source: ModelSource, lengths: Dim, maximum: int, shape: ModelShape, options: Compiler, rows: Any = True,
     chunk: int | None = None, step: int = STEP, tell: Tell = silent,
 ) -> Generation:  # fmt: skip
     """Compile a model to generate text.
 
-    length: tokens of the prompt, or their range, `all_lengths(maximum)` at most, which one compile serves; maximum: of
-    prompt and text; shape: dtype and layers; rows: parts of the range that are compiled separately when a prompt needs
-    them, as in `dplc.compile`; chunk: the most tokens of a prompt that are read at once, which limits the temporaries,
-    None for all; step: rows by which the part of the cache grows that a call is given.
+    lengths: of prompts, `all_lengths(maximum)` at most, which one compile serves; maximum: of prompt and text; shape:
+    dtype and layers; rows: parts of the range that are compiled separately when a prompt needs them, as in
+    `dplc.compile`; chunk: the most tokens of a prompt that are read at once, which limits the temporaries, None for
+    all; step: rows by which the part of the cache grows that a call is given.
 
     Raises DplcError for a prompt that leaves no room, and for a model that cannot be compiled.
     """
-    low, high = (length.low, length.high) if isinstance(length, Dim) else (length, length)
-    check_length(low, maximum)
-    check_length(high, maximum)
+    check_length(lengths.high, maximum)
     model = build(source, shape.dtype, shape.layers)
     if not model.can_generate() or called(model) is not model:
         raise DplcError(f"{source.name}: {type(model).__name__} is not a causal language model: it cannot generate")
     check_attention(model, maximum)
-    lengths = length if isinstance(length, Dim) else Dim("s", low, high)
     step = min(step, maximum)
     most = _rounded_up(maximum, step)
     reach = Dim("n", step, most, step, hint=min(USUAL // step * step or step, most))
 
-    def compiled(
-        tokens: int, capture: Callable[[], CapturedModel], rows: Any, then: Callable[[Compilation], Compilation]
-    ) -> CompiledModel:
-        return with_rows(compile_call(source, replace(shape, length=tokens), capture, options, tell), rows, then)
+    def compiled(capture: Callable[[], CapturedModel], rows: Any) -> CompiledModel:
+        return with_rows(compile_call(source, shape, capture, options, tell), rows, _in_place)
 
     if chunk is None:
-        prompt = compiled(high, lambda: capture_prompt(model, lengths, reach.high), rows, lambda made: made)
+        prompt = compiled(lambda: capture_prompt(model, lengths, reach.high), rows)
         _, *cache = prompt.compilation.captured.graph.outs
     else:
         _, *cache = capture_prompt(model, ONE, reach.high).captured.graph.outs
-        chunk = min(chunk, high)
+        chunk = min(chunk, lengths.high)
         part = Dim(lengths.name, 1, chunk, hint=chunk)
         if rows is True and chunk > 1 and reach.low < reach.high:
             rows = octaves(part, options.target)
-        prompt = compiled(chunk, lambda: capture_piece(model, part, cache, reach), rows, _in_place)
-    token = compiled(1, lambda: capture_piece(model, None, cache, reach), (), _in_place)
+        prompt = compiled(lambda: capture_piece(model, part, cache, reach), rows)
+    token = compiled(lambda: capture_piece(model, None, cache, reach), ())
     ends = model.config.eos_token_id
     stops = frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
     return Generation(prompt, token, lengths, maximum, stops, reach, chunk)
@@ -349,9 +343,9 @@ class Generator:
         self._prompts = DynamicModelRunner(prompt, executor, _weights(prompt, values), device, 1, self._tokens)
         self._position = torch.zeros((), dtype=torch.long, device=device)
         first = generation.lengths.high if length is None else length
-        self._tokens.runner(generation.sizes_of(token, 1, generation.rows_up_to(first + 1)))
+        self._tokens.runner(generation.sizes_of(token, 1, first + 1))
         _, count = generation.pieces(first)[0]
-        self._prompts.runner(generation.sizes_of(prompt, count, generation.rows_up_to(count)))
+        self._prompts.runner(generation.sizes_of(prompt, count, count))
         self._prompts.forget()
 
     def tokens(self, prompt: Sequence[int], count: int, stops: Collection[int] | None = None) -> Iterator[int]:
@@ -399,12 +393,8 @@ class Generator:
 
 
 def _weights(call: CompiledModel, weights: Tensors) -> dict[str, Any]:
-    """Return {buffer: tensor} of its weights. Raises DplcError for a missing one."""
-    names = {buffer: want.names[0] for buffer, want in call.weights.items()}
-    missing = [name for name in names.values() if name not in weights]
-    if missing:
-        raise DplcError(f"the weight `{missing[0]}` is not given", notes=(f"{len(missing)} in all are not",))
-    return {buffer: weights[name] for buffer, name in names.items()}
+    """Return {buffer: tensor} of its weights."""
+    return {buffer: weights[want.names[0]] for buffer, want in call.weights.items()}
 
 
 # ---- Tokenise text with the tokenizer in a model's folder.

@@ -22,13 +22,14 @@ import msgspec
 from msgspec import Meta
 
 from ...codegen.arrays import memory_bytes
+from ...codegen.cuda import bound
 from ...codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.dtypes import DtypeName
 from ...ir.expr import Size
 from ...ir.node import Node
-from ...ir.program import Param
-from ...ir.sizes import AT_HINTS, Binding
+from ...ir.program import Kernel, Param
+from ...ir.sizes import Binding
 from ...ir.text.print_statements import print_expr
 from ..capture.dynamic_shapes import Dim, Identifier
 from ..store.store import FrozenRecord
@@ -377,25 +378,22 @@ class PlanFile(FrozenRecord, kw_only=True):
         """Return (sequences, tokens of each) where the sizes are these numbers."""
         return extent_at(self.batch, sizes), extent_at(self.length, sizes)
 
-    def program(self, kernels: Mapping[str, CudaKernel], sizes: Binding = AT_HINTS) -> Program:
-        """Return the program, given its kernels by name, as they are at these sizes.
+    def program(self, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel], sizes: Binding) -> Program:
+        """Return the program where the sizes are these numbers: the same kernels, with other grids and buffers.
 
-        Raises DplcError if the plan contradicts itself.
+        units, kernels: {name: its Kernel IR}, {name: kernel}. Raises DplcError if the plan contradicts itself.
         """
         kinds = (self.inputs, self.outputs, self.constants, self.temporaries)
         try:
-            launched = tuple(kernels[launch.kernel] for launch in self.launches)
             inputs, outputs, constants, temporaries = (buffers_at(records, sizes) for records in kinds)
+            known = {name: bound(unit, kernels[name], sizes) for name, unit in units.items()}
+            launched = tuple(known[launch.kernel] for launch in self.launches)
             bindings = tuple(launch.buffers for launch in self.launches)
             return with_arena(
                 Program(launched, inputs, outputs, constants, temporaries, bindings, aliases=self.aliases)
             )
         except (ValueError, KeyError) as error:
             raise DplcError("the launch plan contradicts itself", notes=(str(error),)) from None
-
-    def torch_outputs(self, sizes: Binding = AT_HINTS) -> tuple[Buffer, ...]:
-        """Return the outputs with torch's shapes."""
-        return buffers_at(self.results, sizes)
 
 
 def buffer_record(param: Param | Buffer) -> BufferRecord:

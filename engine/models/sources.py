@@ -22,10 +22,9 @@ from urllib.parse import urlsplit
 import torch
 from msgspec import Meta
 
-from ...codegen.arrays import check_room
+from ...codegen.arrays import check_room, torch_dtype, torch_dtype_name
 from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
 from ...ir.dtypes import DtypeName
-from ...ir.schemas import DTYPES
 from ..capture.export import quiet_logs
 from ..store.store import FrozenRecord
 
@@ -73,7 +72,7 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
     with _readers(folder, wanted) as readers:
         for key, read in readers.items():
             tell("loading weights", len(made), len(wanted))
-            made[key] = read().to(getattr(torch, DTYPES[wanted[key].dtype]))
+            made[key] = read().to(torch_dtype(wanted[key].dtype))
     tell("loading weights", len(made), len(wanted))
     return made
 
@@ -165,7 +164,7 @@ def make(
     made = {}
     for key, want in wanted.items():
         value = torch.randn(want.shape, generator=generator, device=device) * scale
-        made[key] = (value + 1 if len(want.shape) == 1 else value).to(getattr(torch, DTYPES[want.dtype]))
+        made[key] = (value + 1 if len(want.shape) == 1 else value).to(torch_dtype(want.dtype))
     return made
 
 
@@ -175,11 +174,12 @@ def _index(path: Path) -> dict[str, Path]:
         files = {str(name): str(file) for name, file in shards.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DplcError(f"{path} is not an index of weights", notes=(f"{type(error).__name__}: {error}",)) from None
-
-    def is_there(name: str) -> bool:
-        return name == Path(name).name and len(name) <= LONGEST and (path.parent / name).is_file()
-
-    if missing := sorted(name for name in {*files.values()} if not is_there(name)):
+    missing = [
+        name
+        for name in sorted({*files.values()})
+        if name != Path(name).name or len(name) > LONGEST or not (path.parent / name).is_file()
+    ]
+    if missing:
         shown = ", ".join(name[:LONGEST] for name in missing[:SHOWN])
         raise DplcError(f"{path} names files that are not there beside it: {shown}")
     return {name: path.parent / file for name, file in files.items()}
@@ -372,44 +372,38 @@ def build(source: ModelSource, dtype: str = "f32", layers: int | None = None) ->
     config = _configuration(source, layers)
     made = _class(source, config)
     with explained(f"the configuration of {source.name} does not make a model"), torch.device("meta"):
-        model = made._from_config(config, dtype=getattr(torch, DTYPES[dtype]))
+        model = made._from_config(config, dtype=torch_dtype(dtype))
     model.eval().requires_grad_(False)
     _derive_buffers(model)
     return model
 
 
-def names_of(model: Any) -> dict[int, tuple[str, ...]]:
-    """Return {id of a parameter or persistent buffer: its names in weight files}.
+def weights_of(model: Any) -> dict[int, WeightRequest]:
+    """Return {id of a parameter or persistent buffer: what files have of it}.
 
-    Tied ones have several, and so have those that transformers renames when it loads a file.
-    """
-    found: dict[int, tuple[str, ...]] = {}
-    older = _older_names(model)
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        found[id(tensor)] = (*found.get(id(tensor), ()), name, *older(name))
-    return found
-
-
-def pieces_of(model: Any) -> Callable[[str, tuple[int, ...]], Pieces]:
-    """Return a function from the name and shape of a weight to the pieces that files may hold instead of it.
-
-    Such pieces are a matrix for each expert, by transformers' own table of conversions. The result is empty for a
-    weight without a conversion, or with another way to compute it.
+    Tied ones have several names, and so have those that transformers renames when it loads a file. Pieces are a matrix
+    for each expert, by transformers' own table of conversions; there are none for a weight without a conversion, or
+    with another way to compute it.
     """
     older = _older_names(model)
     steps = [step for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
 
-    def pieces(name: str, shape: tuple[int, ...]) -> Pieces:
+    def pieces(name: str, tensor: Any) -> Pieces:
         for step in steps:
             ways = [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
-            end, sources = step.target_patterns[0], step.source_patterns
+            (end,), sources = step.target_patterns, step.source_patterns
             if name.endswith(end) and ways == STACKED[: 1 + (len(sources) > 1)]:
                 before = name.removesuffix(end)
-                rows = [[before + source.replace("*", str(n)) for n in range(shape[0])] for source in sources]
+                rows = [[before + source.replace("*", str(n)) for n in range(len(tensor))] for source in sources]
                 return tuple(tuple((piece, *older(piece)) for piece in row) for row in rows)
         return ()
 
-    return pieces
+    found: dict[int, WeightRequest] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        before = found[id(tensor)].names if id(tensor) in found else ()
+        names, dtype = (*before, name, *older(name)), torch_dtype_name(tensor)
+        found[id(tensor)] = WeightRequest(names, dtype, tuple(tensor.shape), pieces(names[0], tensor))  # type: ignore[arg-type]
+    return found
 
 
 STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `weights.load` knows, or the first step alone

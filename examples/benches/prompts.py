@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dplc.codegen.target import target
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
@@ -63,8 +64,11 @@ def main() -> None:
     source, shape = find(options.config), ModelShape(dtype=options.dtype, layers=options.layers)
     found = compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, shape, how)
     if options.tokens:
+        single = Dim("s", 1, 1)
         token_table(
-            found, options.lengths or POSITIONS, lambda rows: compile_generation(source, 1, rows, shape, how, step=rows)
+            found,
+            options.lengths or POSITIONS,
+            lambda rows: compile_generation(source, single, rows, shape, how, step=rows),
         )
         return
     prompt = found.prompt
@@ -72,7 +76,7 @@ def main() -> None:
     print("| tokens | a compile of its own, us | one compile | rows |\n|---:|---:|---:|---:|")
     ratios = []
     for length in options.lengths or LENGTHS:
-        own = seconds(compile_generation(source, length, MAXIMUM, shape, how).prompt.compilation)
+        own = seconds(compile_generation(source, Dim("s", length, length), MAXIMUM, shape, how).prompt.compilation)
         row = prompt.rows.at(dict.fromkeys(prompt.sizes, length))
         one, rows = (seconds(bound(made, length)) / own for made in (prompt.compilation, row))
         ratios.append((one, rows))

@@ -11,6 +11,7 @@ import torch
 
 from dplc.codegen.launch import executor
 from dplc.codegen.target import target
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.compiler import compiler_with
 from dplc.engine.models.compiling import ModelShape
 from dplc.engine.models.generating import Generator, compile_generation
@@ -22,7 +23,7 @@ config = {
 }  # fmt: skip
 source, prompt, count = ModelSource("tiny", config), [7, 3, 41, 12, 3], 8
 
-found = compile_generation(source, len(prompt), 16, ModelShape(), compiler_with(target("sm_80")))
+found = compile_generation(source, Dim("s", len(prompt), len(prompt)), 16, ModelShape(), compiler_with(target("sm_80")))
 weights = make(found.weights, seed=2, scale=0.4)
 generator = Generator(found, executor("emulator"), weights)
 tokens = []

@@ -232,7 +232,7 @@ class Artefacts:
         for stage in ("torch", "kernel", "cuda"):
             found.ir(stage)
         assert found.sizes or of_artefact(found).units
-        found.torch_graph()
+        found.torch_graph(found.plan.hints)
         sources.make(found.weights)
 
     def _damage(self, dice: random.Random, path: Path) -> None:

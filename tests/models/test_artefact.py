@@ -48,7 +48,7 @@ def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:
     assert found.program == model.program
     assert found.figures == model.figures and found.weights == model.weights
     assert found.at({}).outputs == model.at({}).outputs
-    assert found.torch_graph() == model.compilation.captured.graph
+    assert found.torch_graph({}) == model.compilation.captured.graph
     assert found.constants.keys() == model.constants().keys()
     assert all(torch.equal(found.constants[name], value) for name, value in model.constants().items())
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -68,7 +68,7 @@ def test_what_is_written_is_read(model: CompiledModel, tmp_path: Path) -> None:
 def test_cubins_are_for_the_target(model: CompiledModel, tmp_path: Path) -> None:
     artefact.save(model, tmp_path / "made")
     found = artefact.load(tmp_path / "made")
-    images = found.images()
+    images = found.images
     assert images.keys() == {(kernel.text, "sm_80") for kernel in model.program.distinct_kernels()}
     assert all(image.startswith(b"\x7fELF") for image in images.values())
     cut = next((tmp_path / "made" / "cubin").iterdir())
@@ -168,7 +168,7 @@ def test_dumps_that_nest_too_deep_are_told(model: CompiledModel, tmp_path: Path,
     )
     seal(made, "somebody")
     with pytest.raises(DplcError):
-        artefact.load(made).torch_graph()
+        artefact.load(made).torch_graph({})
 
 
 EVIL = """

@@ -12,7 +12,7 @@ from transformer_families import LENGTH, MAXIMUM, base_model, call_of, is_causal
 import dplc
 from dplc.engine.models import sources
 from dplc.engine.models.compiling import ModelShape, compile_model, extents
-from dplc.engine.models.generating import compile_generation
+from dplc.engine.models.generating import all_lengths, compile_generation
 from dplc.engine.models.sources import ModelSource, build
 from dplc.ir.diagnostic import DplcError
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_called_is_told(tmp_path: Path) -> None:
     base_model("vit").save_pretrained(tmp_path)
     source = sources.find(str(tmp_path))
     with pytest.raises(DplcError, match="ViTModel is not a causal language model: it cannot generate"):
-        compile_generation(source, 5, MAXIMUM, ModelShape(), options())
+        compile_generation(source, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), options())
     with pytest.raises(DplcError, match="this model takes no tokens"):
         compile_model(source, ModelShape(length=dplc.Dim("s", 1, 8)), options())
     with pytest.raises(DplcError, match="the configuration does not say `image_size`"):

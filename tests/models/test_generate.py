@@ -20,7 +20,14 @@ from dplc.engine.compiler import compiler_with
 from dplc.engine.models import artefact, generating
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.compiling import BoundModel, CompiledModel, ModelRunner, ModelShape, with_rows
-from dplc.engine.models.generating import Generation, Generator, all_lengths, check_attention, compile_generation
+from dplc.engine.models.generating import (
+    Generation,
+    Generator,
+    all_lengths,
+    check_attention,
+    check_length,
+    compile_generation,
+)
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.run import calls
 from dplc.ir.diagnostic import DplcError
@@ -31,7 +38,8 @@ SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
 
 @cache
 def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
-    return compile_generation(source(name), length, maximum, ModelShape(), compiler_with(target("sm_80")))
+    lengths = Dim("s", length, length)
+    return compile_generation(source(name), lengths, maximum, ModelShape(), compiler_with(target("sm_80")))
 
 
 def prompt_of(generation: Generation, length: int) -> BoundModel:
@@ -189,7 +197,7 @@ def test_prompts_that_do_not_fit() -> None:
     with pytest.raises(DplcError, match="has 16 tokens; with a maximum length of 16 there is no room for another"):
         compiled("llama", length=16)
     with pytest.raises(DplcError, match="the prompt has no tokens"):
-        compiled("llama", length=0)
+        check_length(0, MAXIMUM)
     generation = compiled("llama")
     generator = Generator(generation, emulator(), make(generation.weights))
     with pytest.raises(DplcError, match="the prompt has 2 tokens; this was compiled for 5"):
@@ -227,7 +235,7 @@ def test_the_weights_are_placed_once() -> None:
     weights = make(generation.weights, seed=2)
     executor = emulator()
     generator = Generator(generation, executor, weights)
-    first = {**generator._prompts._constants[None], **generator._prompts._weights}
+    first = {**generation.prompt.constants(), **generator._prompts._weights}
     token = generation.token
     second = {**token.constants(), **generating._weights(token, weights)}
     placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
@@ -244,7 +252,7 @@ def _shaped(call: CompiledModel, values: dict[str, Any]) -> dict[str, Any]:
 def test_more_than_the_model_has_positions() -> None:
     changed = ModelSource("other", {**source("qwen2").config, "max_position_embeddings": 12})
     with pytest.raises(DplcError, match="has 12 positions; the maximum length is 16"):
-        compile_generation(changed, len(PROMPT), MAXIMUM, ModelShape(), compiler_with(target("sm_80")))
+        compile_generation(changed, all_lengths(MAXIMUM), MAXIMUM, ModelShape(), compiler_with(target("sm_80")))
 
 
 def test_layers_of_another_kind() -> None:

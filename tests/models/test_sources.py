@@ -12,7 +12,7 @@ from tiny_models import CONFIGS, SMALL, cached
 from dplc.engine.cli.app import main
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.generating import Tokenizer, stops_of
-from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, build, find, folder_of, is_model, names_of
+from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, build, find, folder_of, is_model, weights_of
 from dplc.ir.diagnostic import DplcError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -134,8 +134,8 @@ def test_layers() -> None:
 
 def test_names_and_lengths() -> None:
     model = build(ModelSource("x", dict(CONFIGS["tied"])))
-    names = names_of(model)
-    assert ("lm_head.weight" in names[id(model.model.embed_tokens.weight)]) and len(names) == len(set(names))
+    names = weights_of(model)[id(model.model.embed_tokens.weight)].names
+    assert "lm_head.weight" in names and len(names) == len(set(names))
     with pytest.raises(DplcError, match="a sequence of 0 tokens"):
         capture_results(model, 0)
 
