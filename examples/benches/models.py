@@ -11,6 +11,7 @@ median of ten. deplodock's figures were measured elsewhere, on another 2-core ma
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import statistics
@@ -68,7 +69,7 @@ def measure(case: Case) -> Row:
     from dplc.codegen.target import target
     from dplc.engine.compiler import Compiler
     from dplc.engine.language.rule_files import collections_paused
-    from dplc.engine.models.compiling import capture_call, capture_results, figures, peak_rss
+    from dplc.engine.models.compiling import ModelShape, capture_call, capture_results, compile_call, peak_rss
     from dplc.engine.models.sources import build, find
     from dplc.engine.ruleset import toolchain
 
@@ -79,14 +80,15 @@ def measure(case: Case) -> Row:
     with collections_paused():
         model = timed(cpu, "build", lambda: build(source, layers=1 if case.block else None))
         if case.block:
-            captured = timed(cpu, "capture", lambda: capture_call(model, inputs(torch, case.length), layer_of(model)))
+            given, layer = inputs(torch, case.length), layer_of(model)
+            captured = timed(cpu, "capture", lambda: capture_call(model, given, layer, None))
         else:
             captured = timed(cpu, "capture", lambda: capture_results(model, case.length))
         tools = timed(cpu, "rules", toolchain)
-        made = timed(cpu, "compile", lambda: Compiler(tools, machine).compile(captured.captured))
+        call = functools.partial(compile_call, source, ModelShape(), lambda: captured, Compiler(tools, machine))
+        found = timed(cpu, "compile", call).figures
     wall, rss = time.perf_counter() - start, peak_rss()
-    found = figures(captured, made, {})
-    per_block = len(made.program.kernels) if case.block else found.per_block
+    per_block = found.launches if case.block else found.per_block
     if case.block:
         cpu["warm"] = warm(lambda: Compiler(tools, machine).compile(captured.captured))
     else:
