@@ -147,16 +147,6 @@ class Shares:
     seconds: float = 0.0
     eager: dict[str, EagerOps] = field(default_factory=dict)
 
-    def add_eager(self, nodes: Any, problem: DplcError, place: str | None, machine: Target) -> None:
-        """Count nodes of a graph that eager runs. place: where the problem was found."""
-        found = self.eager.setdefault(problem.what, EagerOps(problem.what, place, problem.hint))
-        found.ops += len(nodes)
-        for node in nodes:  # a launch, and its tensors moved once; the computation is not counted
-            moved = sum(
-                int(x.numel()) * x.element_size() for x in tensors(*map(value, node.all_input_nodes), value(node))
-            )
-            found.seconds += machine.launch_seconds + moved / machine.dram_bytes_per_second
-
     @property
     def all_ops(self) -> int:
         return self.ops + sum(cause.ops for cause in self.eager.values())
@@ -509,7 +499,13 @@ class GraphPart:
         every, bad = ops(graph), node_at(graph, problem.span)
         nodes, place = set(every) if bad is None else alike(graph, bad), user_place(bad, problem.span)
         if self.shares is not None:
-            self.shares.add_eager(nodes, problem, place, check_options(self.options))
+            machine = check_options(self.options)
+            cause = self.shares.eager.setdefault(problem.what, EagerOps(problem.what, place, problem.hint))
+            cause.ops += len(nodes)
+            for node in nodes:  # a launch, and its tensors moved once; the computation is not counted
+                moved = tensors(*map(value, node.all_input_nodes), value(node))
+                count = sum(int(x.numel()) * x.element_size() for x in moved)
+                cause.seconds += machine.launch_seconds + count / machine.dram_bytes_per_second
         if problem.what not in self.warned:
             self.warned.add(problem.what)
             share = f"all {len(nodes)}" if len(nodes) == self.total else f"{len(nodes)} of {self.total}"
