@@ -42,7 +42,7 @@ from ...codegen.launch import executor, memory_of
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
+from ...ir.dtypes import FLOAT_NAMES
 from ...ir.expr import Size, only_sizes
 from ...ir.node import Node
 from ...ir.program import Kernel
@@ -113,24 +113,22 @@ def units_of(path: Path, sizes: Binding | None = None) -> Iterator[tuple[Node, .
         raise DplcError(f"{DAMAGED}: {path} nests too deep") from None
 
 
-def kernels_of(folder: Path, plan: PlanFile, trust: bool) -> tuple[dict[str, Kernel], dict[str, CudaKernel]]:
-    """Return {name: its Kernel IR} and {name: kernel} of all kernels in a plan.
+def kernels_of(folder: Path, plan: PlanFile, units: Mapping[str, Kernel], trust: bool) -> dict[str, CudaKernel]:
+    """Return {name: kernel} of all kernels in a plan.
 
-    trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA do not agree.
+    units: of `read_kernels`; trust: accept CUDA that dplc did not print. Raises DplcError if plan, Kernel IR and CUDA
+    do not agree.
     """
-    path = folder / KERNEL_IR
-    known = read_kernels(path)
-    units: dict[str, Kernel] = {}
     made: dict[str, CudaKernel] = {}
     for name, comment in plan.kernels.items():
-        if name not in known:
+        if name not in units:
             raise DplcError(f"{DAMAGED}: {folder / PLAN}: kernel `{name}` is not in {KERNEL_IR}")
-        units[name] = unit = known[name]
+        unit = units[name]
         try:  # the comment names the rules that shaped the kernel, which no IR does
             printed = print_cuda(unit, _rules(comment))
         except (InternalError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
             what = getattr(error, "what", "") or str(error) or type(error).__name__
-            raise DplcError(f"{DAMAGED}: {path}: kernel `{unit.name}`: {what}") from None
+            raise DplcError(f"{DAMAGED}: {folder / KERNEL_IR}: kernel `{unit.name}`: {what}") from None
         if comment != printed.comment:
             raise DplcError(f"{DAMAGED}: {folder / PLAN}: `comment` of kernel `{name}` names no rules alone")
         file = folder / "cuda" / f"{name}.cu"
@@ -142,7 +140,7 @@ def kernels_of(folder: Path, plan: PlanFile, trust: bool) -> tuple[dict[str, Ker
                 hint="compile the model again, or say --trust-edited-cuda if you edited it yourself and trust"
                 " all of it",
             )
-    return units, made
+    return made
 
 
 def read_kernels(path: Path) -> dict[str, Kernel]:
@@ -162,7 +160,7 @@ def read_kernels(path: Path) -> dict[str, Kernel]:
 
 def _rules(comment: str) -> tuple[str, ...]:
     """Return the rules that a comment names. It skips words that are not names of rules; the text will differ."""
-    lines = [line for line in comment.splitlines() if not line.startswith("grid ")]
+    *lines, _ = comment.splitlines() or [""]  # the last is about the grid
     return tuple(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s|$)", " ".join(lines).removeprefix("rules: ")))
 
 
@@ -182,9 +180,8 @@ def compile_text(text: str, capture: Callable[[], Capture], options: Compiler, t
     made = compile_call(source, ModelShape(0, 0), lambda: CapturedModel(_fit(capture()), {}), options, tell)
     graph = made.compilation.captured.graph
     kinds = {kind.dtype for kind in (*graph.ins, *graph.outs)}
-    floats = (name for name in COMPUTING_FLOATS if name in kinds)
     # results are judged by the dtype that rounds most
-    coarsest = max(floats, key=lambda name: torch.finfo(torch_dtype(name)).eps, default="f32")
+    coarsest = next((name for name in ("bf16", "f16", "f32", "f64") if name in kinds), "f32")
     return replace(made, shape=ModelShape(0, 0, coarsest))
 
 
@@ -301,35 +298,38 @@ def save(
     cubins: whether to assemble the kernels (if NVRTC or nvcc is there). weights: the folder where a run finds them.
     Raises DplcError for any other folder or file of this name.
     """
+    from safetensors.torch import save_file
+
     cubins = cubins and (find_nvrtc() is not None or find_program("nvcc") is not None)
+
+    def write(part: CompiledModel, place: Path) -> None:
+        """Write a plan with all files that it names."""
+        compilation, kernels = part.compilation, part.compilation.cuda_kernels
+        for kind in ("ir", "cuda", "cubin")[: 2 + cubins]:
+            (place / kind).mkdir(parents=True)
+        for stage in STAGES[:-1]:
+            (place / "ir" / f"{stage}.ir").write_text(compilation.ir(stage))
+        for kernel in kernels:
+            (place / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
+        if cubins:
+            tell("assembling", 0, len(kernels))
+            with ThreadPoolExecutor(WORKERS) as pool:
+                images = pool.map(lambda kernel: build_device(device_text([kernel]), compilation.target.arch), kernels)
+                for done, (kernel, image) in enumerate(zip(kernels, images, strict=True), 1):
+                    (place / "cubin" / f"{kernel.name}.cubin").write_bytes(image)
+                    tell("assembling", done, len(kernels))
+        constants = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in part.constants().items()}
+        save_file(constants, place / CONSTANTS)
+        write_record(place / PLAN, plan_of(part, weights))
+
     with replacing(folder) as workshop:
-        _save_plan(compiled, workshop, cubins, weights, tell)
+        write(compiled, workshop)
         count = len(compiled.rows.rows)
-        for place in range(count):
-            tell("compiling rows", place, count)
-            _save_plan(compiled.of_row(place), workshop / "rows" / str(place), cubins, weights, tell)
+        for row in range(count):
+            tell("compiling rows", row, count)
+            write(compiled.of_row(row), workshop / "rows" / str(row))
         write_record(workshop / FIGURES, compiled.figures)
         seal(workshop, __version__)
-
-
-def _save_plan(compiled: CompiledModel, folder: Path, cubins: bool, weights: Path | None, tell: Tell) -> None:
-    """Write a plan with all files that it names."""
-    compilation, kernels = compiled.compilation, compiled.compilation.cuda_kernels
-    for kind in ("ir", "cuda", "cubin")[: 2 + cubins]:
-        (folder / kind).mkdir(parents=True)
-    for stage in STAGES[:-1]:
-        (folder / "ir" / f"{stage}.ir").write_text(compilation.ir(stage))
-    for kernel in kernels:
-        (folder / "cuda" / f"{kernel.name}.cu").write_text(kernel.text)
-    if cubins:
-        tell("assembling", 0, len(kernels))
-        with ThreadPoolExecutor(WORKERS) as pool:
-            images = pool.map(lambda kernel: build_device(device_text([kernel]), compilation.target.arch), kernels)
-            for done, (kernel, image) in enumerate(zip(kernels, images, strict=True), 1):
-                (folder / "cubin" / f"{kernel.name}.cubin").write_bytes(image)
-                tell("assembling", done, len(kernels))
-    _save_constants(compiled.constants(), folder / CONSTANTS)
-    write_record(folder / PLAN, plan_of(compiled, weights))
 
 
 def plan_of(compiled: CompiledModel, weights: Path | None = None) -> PlanFile:
@@ -376,7 +376,8 @@ def load(folder: Path, trust_edited_cuda: bool = False) -> Artefact:
         for name in (PLAN, CONSTANTS, *(f"ir/{stage}.ir" for stage in STAGES[:-1])):
             check_file(folder, within + name, manifest)
         plan = read_record(place / PLAN, PlanFile)
-        units, kernels = kernels_of(place, plan, trust_edited_cuda)
+        units = read_kernels(place / KERNEL_IR)
+        kernels = kernels_of(place, plan, units, trust_edited_cuda)
         program = plan.program(units, kernels, plan.hints)
         _raise_first(_problems(plan, units, kernels), place / PLAN)
         for name, kernel in kernels.items():
@@ -412,12 +413,6 @@ def _constants(path: Path, buffers: Iterable[Buffer]) -> dict[str, Any]:
     return found
 
 
-def _save_constants(constants: Tensors, path: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in constants.items()}, path)
-
-
 # ---- Check that a plan agrees with itself and with the buffers of its kernels.
 
 
@@ -434,7 +429,7 @@ def _raise_first(problems: Iterator[str], path: Path) -> None:
 def _problems(plan: PlanFile, units: Mapping[str, Kernel], kernels: Mapping[str, CudaKernel]) -> Iterator[str]:
     """Yield the problems of a plan by field, those at the ends of its sizes last; only the first one is sure.
 
-    units, kernels: of `kernels_of`. Raises DplcError for a problem of another kind.
+    units, kernels: of `read_kernels`, of `kernels_of`. Raises DplcError for a problem of another kind.
     """
     try:
         find_target(plan.arch)

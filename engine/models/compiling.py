@@ -86,6 +86,7 @@ class ModelRunner:
 MOST_KEPT = 4  # lengths whose memory for temporaries, and graphs, stay: as many as an executor keeps graphs
 
 
+@dataclass(eq=False)
 class DynamicModelRunner:
     """A model; `run` as of a ModelRunner, at any lengths in the ranges of its sizes.
 
@@ -93,14 +94,16 @@ class DynamicModelRunner:
     most: how many lengths keep their memory. The optional runner on the same executor shares its weights.
     """
 
-    def __init__(
-        self, model: Any, executor: Executor, weights: Tensors, device: str = "cpu", most: int = MOST_KEPT,
-        sharing: DynamicModelRunner | None = None,
-    ):  # fmt: skip
-        self.model, self._executor, self._weights = model, executor, weights
-        self._most, self._sharing = most, sharing
-        self._placed = functools.cache(lambda constant: constant.to(device))  # each tensor once
+    model: Any
+    executor: Executor
+    weights: Tensors
+    device: str = "cpu"
+    most: int = MOST_KEPT
+    sharing: DynamicModelRunner | None = None
+
+    def __post_init__(self) -> None:
         self._runners: dict[frozenset[tuple[str, int]], ModelRunner] = {}  # by lengths, the latest last
+        self._placed = functools.cache(lambda constant: constant.to(self.device))  # each tensor once
 
     def run(self, inputs: Tensors) -> list[Any]:
         """Return the outputs in order, with torch's shapes, given {input: tensor}.
@@ -112,19 +115,19 @@ class DynamicModelRunner:
     def runner(self, sizes: Binding) -> ModelRunner:
         """Return the runner at these lengths; the most recently used runners keep their memory."""
         key = frozenset(sizes.items())
-        found = self._runners.pop(key, None) or self._fresh(self.model.at(sizes))
+        found = self._runners.pop(key, None)
+        if found is None:
+            made = self.model.at(sizes)
+            constants = {**{name: self._placed(tensor) for name, tensor in made.constants.items()}, **self.weights}
+            others = (*self._runners.values(), *(self.sharing._runners.values() if self.sharing else ()))
+            found = ModelRunner(made, self.executor, constants, next(iter(others), None))
         self._runners[key] = found
-        forget_oldest(self._runners, self._most)
+        forget_oldest(self._runners, self.most)
         return found
 
     def forget(self) -> None:
         """Give back the memory of all lengths."""
         self._runners.clear()
-
-    def _fresh(self, made: BoundModel) -> ModelRunner:
-        constants = {**{name: self._placed(tensor) for name, tensor in made.constants.items()}, **self._weights}
-        others = (*self._runners.values(), *(self._sharing._runners.values() if self._sharing else ()))
-        return ModelRunner(made, self._executor, constants, next(iter(others), None))
 
 
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
@@ -234,16 +237,16 @@ def plain(part: Any) -> dict[str, bool]:
 
 
 def capture_call(
-    model: Any, arguments: Mapping[str, Any], function: Any = None, dynamic: Any = None
+    model: Any, arguments: Mapping[str, Any], function: Any, dynamic: Any
 ) -> CapturedModel:  # fmt: skip
-    """Return the captured call `model(**arguments)`, or `function(**arguments)` of a function that uses the model.
+    """Return the captured call `function(**arguments)` of a function that uses the model.
 
     Tensors among the arguments are inputs. Tensors of the model's weight files are parameters; its other buffers follow
     from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
     that are known at a call, as in `dplc.compile`.
     """
     try:
-        captured = capture(function or model, (), arguments, dynamic)
+        captured = capture(function, (), arguments, dynamic)
     except DplcError as error:
         if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
             raise
@@ -335,7 +338,7 @@ class ModelShape:
         return f"{tokens} tokens" + (f", {batch} sequences" if batch != "1" else "")
 
 
-class Figures(FrozenRecord, frozen=True, kw_only=True):
+class Figures(FrozenRecord, kw_only=True):
     """Figures of a compile. Bytes; seconds by the clock.
 
     launches: of one run; kernels: distinct ones; per_block: the most launches of a block of the model. planned_bytes:

@@ -128,16 +128,16 @@ def remove(folder: Path) -> None:
                 path.rmdir()
 
 
-def read_file(path: Path, limit: int = LARGEST_TEXT) -> bytes:
-    """Return the content of a file of an artefact. Raises DplcError if it is not a plain file, or over `limit` bytes.
+def read_file(path: Path) -> bytes:
+    """Return the content of a file of an artefact. Raises DplcError if it is not a plain file, or too large.
 
     Neither a link nor a pipe is opened: reading one might give another file, or never end.
     """
     with _plain(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise DplcError(f"{DAMAGED}: {path} has {size} bytes; {limit} are possible")
-        return file.read(limit)
+        if size > LARGEST_TEXT:
+            raise DplcError(f"{DAMAGED}: {path} has {size} bytes; {LARGEST_TEXT} are possible")
+        return file.read(LARGEST_TEXT)
 
 
 def _plain(path: Path) -> BufferedReader:
@@ -386,7 +386,7 @@ class PlanFile(FrozenRecord, kw_only=True):
         kinds = (self.inputs, self.outputs, self.constants, self.temporaries)
         try:
             inputs, outputs, constants, temporaries = (buffers_at(records, sizes) for records in kinds)
-            known = {name: bound(unit, kernels[name], sizes) for name, unit in units.items()}
+            known = {name: bound(units[name], kernel, sizes) for name, kernel in kernels.items()}
             launched = tuple(known[launch.kernel] for launch in self.launches)
             bindings = tuple(launch.buffers for launch in self.launches)
             return with_arena(

@@ -138,13 +138,12 @@ def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[
         parts = [[read(held[name, files[name]], name) for name in row] for row in rows]
         return parts[0][0] if whole is not None else torch.cat([torch.stack(row) for row in parts], 1)
 
-    first, last = f"`{names[0]}`", f"`{names[-1]}`"
     try:
         shape = made(lambda file, name: torch.empty(file.get_slice(name).get_shape(), device="meta")).shape
     except (RuntimeError, IndexError, TypeError):  # of torch, for pieces that make no tensor
-        raise DplcError(f"weights {first} .. {last} have shapes that do not fit each other") from None
+        raise DplcError(f"weights `{names[0]}` .. `{names[-1]}` have shapes that do not fit each other") from None
     if shape != want.shape:
-        what = f"weight {first} is" if len(names) == 1 else f"{first} .. {last} make"
+        what = f"weight `{names[0]}` is" if len(names) == 1 else f"`{names[0]}` .. `{names[-1]}` make"
         what += f" {list(shape)} in {files[names[0]].name}; the model needs {list(want.shape)}"
         raise DplcError(what)
     return lambda: made(lambda file, name: file.get_tensor(name))
@@ -385,11 +384,20 @@ def weights_of(model: Any) -> dict[int, WeightRequest]:
     for each expert, by transformers' own table of conversions; there are none for a weight without a conversion, or
     with another way to compute it.
     """
-    older = _older_names(model)
-    steps = [step for step in _conversions(model, "WeightConverter") if len(step.target_patterns) == 1]
+    table = [(type(step).__name__, step) for step in _conversions(model)]
+    back = [step.reverse_transform() for kind, step in reversed(table) if kind == "WeightRenaming"]
+    converters = [step for kind, step in table if kind == "WeightConverter" and len(step.target_patterns) == 1]
+
+    def renamed(name: str, step: Any) -> str:
+        return str(step.rename_source_key(name)[0])
+
+    def older(name: str) -> Iterator[str]:
+        """Yield other names of a weight, by one or several renamings."""
+        ways = (*(renamed(name, step) for step in back), functools.reduce(renamed, back, name))
+        return (before for before in ways if before != name)
 
     def pieces(name: str, tensor: Any) -> Pieces:
-        for step in steps:
+        for step in converters:
             ways = [(type(way).__name__, getattr(way, "dim", None)) for way in step.operations]
             (end,), sources = step.target_patterns, step.source_patterns
             if name.endswith(end) and ways == STACKED[: 1 + (len(sources) > 1)]:
@@ -406,32 +414,17 @@ def weights_of(model: Any) -> dict[int, WeightRequest]:
     return found
 
 
-STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `weights.load` knows, or the first step alone
+STACKED = [("MergeModulelist", 0), ("Concatenate", 1)]  # the one way that `load` knows, or the first step alone
 
 
-def _conversions(model: Any, kind: str) -> list[Any]:
-    """Return the steps of a kind in transformers' table for a model: WeightRenaming, WeightConverter."""
+def _conversions(model: Any) -> list[Any]:
+    """Return transformers' table for a model: how files call its weights, and what they hold instead."""
     try:
         from transformers.conversion_mapping import get_model_conversion_mapping
 
-        steps = get_model_conversion_mapping(model, add_legacy=False)
+        return list(get_model_conversion_mapping(model, add_legacy=False))
     except (ImportError, AttributeError, TypeError, ValueError):  # another version of transformers
         return []
-    return [step for step in steps if type(step).__name__ == kind]
-
-
-def _older_names(model: Any) -> Callable[[str], Iterator[str]]:
-    """Return a function that yields other names of a weight in files, by one or several renamings of transformers."""
-    back = [step.reverse_transform() for step in _conversions(model, "WeightRenaming")][::-1]
-
-    def renamed(name: str, step: Any) -> str:
-        return str(step.rename_source_key(name)[0])
-
-    def older(name: str) -> Iterator[str]:
-        ways = (*(renamed(name, step) for step in back), functools.reduce(renamed, back, name))
-        return (before for before in ways if before != name)
-
-    return older
 
 
 def _configuration(source: ModelSource, layers: int | None) -> Any:

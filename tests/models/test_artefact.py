@@ -81,14 +81,14 @@ def test_an_interrupt_leaves_nothing(model: CompiledModel, tmp_path: Path, monke
     def interrupt(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(artefact, "_save_constants", interrupt)
+    monkeypatch.setattr(artefact, "plan_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         artefact.save(model, tmp_path / "made", cubins=False)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     artefact.save(model, tmp_path / "made", cubins=False)
     before = (tmp_path / "made" / "plan.json").read_bytes()
-    monkeypatch.setattr(artefact, "_save_constants", interrupt)
+    monkeypatch.setattr(artefact, "plan_of", interrupt)
     with pytest.raises(KeyboardInterrupt):
         artefact.save(model, tmp_path / "made", cubins=False)
     assert (tmp_path / "made" / "plan.json").read_bytes() == before

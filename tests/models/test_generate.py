@@ -235,7 +235,7 @@ def test_the_weights_are_placed_once() -> None:
     weights = make(generation.weights, seed=2)
     executor = emulator()
     generator = Generator(generation, executor, weights)
-    first = {**generation.prompt.constants(), **generator._prompts._weights}
+    first = {**generation.prompt.constants(), **generator._prompts.weights}
     token = generation.token
     second = {**token.constants(), **generating._weights(token, weights)}
     placed = executor.prepare(generation.token.program, _shaped(generation.token, second))
