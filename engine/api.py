@@ -20,8 +20,8 @@ from ..codegen.target import target as find_target
 from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.schemas import DTYPES
 from ..ir.text import html
-from .capture.capture import Capture, capture
-from .capture.signature import Tensors
+from .capture.capture import capture
+from .capture.signature import Capture, Tensors
 from .compiler import Compilation, Compiler, Stopwatch, compiler_with
 from .language.pipeline import describe
 from .language.rule import RuleSet

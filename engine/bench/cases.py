@@ -38,7 +38,8 @@ from ...ir.diagnostic import INTERNAL, Diagnostics, DplcError, UsageError, did_y
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
-from ..capture.capture import SCOPE, Capture, capture, parse
+from ..capture.capture import SCOPE, capture, parse
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds

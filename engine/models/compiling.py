@@ -30,7 +30,7 @@ from ...ir.torch import TorchGraph
 from ..api import rows_of
 from ..capture.capture import capture
 from ..capture.dynamic_shapes import Dim
-from ..capture.signature import Tensors
+from ..capture.signature import Capture, Tensors
 from ..compiler import TIMED, Compilation, Compiler, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard

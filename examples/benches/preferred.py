@@ -16,7 +16,8 @@ from pathlib import Path
 
 from dplc.codegen.target import Target, target
 from dplc.engine.bench.cases import read_suite, subject_of
-from dplc.engine.capture.capture import Capture, capture_text
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compiler
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict

@@ -28,7 +28,8 @@ from dplc.codegen.emulator.runtime import DeviceBuffer, DeviceMemory, EmulatorEr
 from dplc.codegen.kernel import CudaKernel, Program
 from dplc.codegen.target import Target
 from dplc.engine.bench.cases import BenchCase, BenchOperation, Suite, subject_of
-from dplc.engine.capture.capture import Capture, bits, capture
+from dplc.engine.capture.capture import bits, capture
+from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compiler, launch_plan
 from dplc.engine.kernels.kernels import launches_of
 from dplc.engine.kernels.sharing import share
