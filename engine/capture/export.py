@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Any
 from unittest import mock
@@ -80,12 +80,15 @@ QUERIES = frozenset(getattr(torch.Tensor, name).__get__ for name in (
 
 
 class Annotate(TorchFunctionMode):  # type: ignore[misc]
-    """Mode that marks the FX nodes of a torch call with its location, and tells symbols which guards the call adds."""
+    """Mode that marks the FX nodes of a torch call with its location.
 
-    def __init__(self, places: SourcePlaces, symbols: Symbols):
+    note: is called twice for each call, if there is one: before it without a location, after it with its own.
+    """
+
+    def __init__(self, places: SourcePlaces, note: Callable[[Span | None], None] | None):
         super().__init__()
         self.last: Span | None = None  # location of the latest call: torch's own errors may not name it
-        self._places, self._symbols = places, symbols
+        self._places, self._note = places, note
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in QUERIES:
@@ -95,13 +98,15 @@ class Annotate(TorchFunctionMode):  # type: ignore[misc]
             what = "torch.func.grad, vjp, jvp and what is made of them are not supported here"
             hint = 'compile with torch.compile(.., backend="dplc"), or take gradients by torch.autograd.grad'
             raise DplcError(what, span, hint=hint)
-        self._symbols.note(None)
+        if self._note is not None:
+            self._note(None)
         given = args
         if function is torch.Tensor.__getitem__ and args[0].is_meta:
             given = args[0], _with_values(args[1])
         with nullcontext() if span is None else annotate({KEY: span}):
             result = UNASKED.get(function, function)(*given, **(kwargs or {}))
-        self._symbols.note(span)
+        if self._note is not None:
+            self._note(span)
         return result
 
 
@@ -188,7 +193,7 @@ def export(
     root, symbols = Root(flat, inputs, weights), Symbols(places)
     with _tracing():
         try:
-            with Annotate(places, symbols) as marks:
+            with Annotate(places, symbols.note if any(given.sizes for given in inputs) else None) as marks:
                 args, shapes = tuple(map(stand_in, inputs)), exported_shapes(inputs)
                 program: Any = torch.export.export(root, args, strict=False, dynamic_shapes=shapes)
         except DplcError:

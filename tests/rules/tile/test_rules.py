@@ -72,6 +72,6 @@ def test_facts_never_build_statements() -> None:
 
 
 def test_the_guard_catches_a_fact_that_builds() -> None:
-    entry = Fact("bad", (), "stmt", lambda site: (Sync(),), frozenset(("tile",)), "")
+    entry = Fact("bad", (), "stmt", lambda site: (Sync(),), frozenset(("tile",)))
     with pytest.raises(InternalError, match="built a statement"):
         checked(entry)(None)
