@@ -223,7 +223,7 @@ class Rewriter:
                     following = self._step(term, collapsing) if collapsing.attempts else None
                     if following is None:
                         # what has a replacement but no normal form is on the stack: it would wait for itself
-                        if any(operand in becomes for operand in waiting):
+                        if not becomes.keys().isdisjoint(waiting):
                             raise self._endless()
                         stack.extend(waiting)
                         continue
