@@ -159,8 +159,8 @@ def literal(value: Any, dtype: str) -> Text:
         return (f"{DTYPES[dtype].c_type}({text[0]})", ATOM) if dtype in NARROW else text
     number = float(value)
     if dtype == "f64" and not math.isfinite(number):
-        told = "double(DPLC_NAN)" if math.isnan(number) else "double(DPLC_INF)"
-        return (f"-{told}", UNARY) if number < 0 else (told, ATOM)
+        name = "double(DPLC_NAN)" if math.isnan(number) else "double(DPLC_INF)"
+        return (f"-{name}", UNARY) if number < 0 else (name, ATOM)
     if math.isnan(number):
         return "DPLC_NAN", ATOM
     if dtype != "f64" and abs(number) > 3.4028235677973366e38:  # rounds to infinity in f32

@@ -192,16 +192,16 @@ def target_of(properties: Any) -> Target:
         return exact[0]
     if not family:
         raise _unknown(properties)
-    told = _told(properties)
-    base = min(family, key=lambda device: abs(device.dram_bytes_per_second - told.get("dram_bytes_per_second", 0)))
-    power = told.get("multiprocessors", base.multiprocessors) * told.get("clock", base.clock)
+    reported = _reported(properties)
+    base = min(family, key=lambda device: abs(device.dram_bytes_per_second - reported.get("dram_bytes_per_second", 0)))
+    power = reported.get("multiprocessors", base.multiprocessors) * reported.get("clock", base.clock)
     scale = power / (base.multiprocessors * base.clock)
     return replace(
         base,
         name=str(properties.name),
         l2_bytes_per_second=base.l2_bytes_per_second * scale,
         tensor_flops_per_second=base.tensor_flops_per_second * scale,
-        **told,
+        **reported,
     )
 
 
@@ -210,14 +210,14 @@ def capability(properties: Any) -> int:
     return int(properties.major) * 10 + int(properties.minor)
 
 
-def _told(properties: Any) -> dict[str, Any]:
+def _reported(properties: Any) -> dict[str, Any]:
     """Return the constants that the driver reports; constants that are 0 or missing are left out."""
     names = {
         "multiprocessors": "multi_processor_count", "threads": "max_threads_per_multi_processor",
         "registers": "regs_per_multiprocessor", "smem": "shared_memory_per_block_optin", "l2_bytes": "L2_cache_size",
         "clock": "clock_rate", "width": "memory_bus_width", "memory_clock": "memory_clock_rate",
     }  # fmt: skip
-    found = {name: getattr(properties, told, 0) for name, told in names.items()}
+    found = {name: getattr(properties, reported, 0) for name, reported in names.items()}
     clock, width = found.pop("memory_clock"), found.pop("width")
     found["clock"] *= 1e3  # reported in kHz
     found["dram_bytes_per_second"] = 2.0 * clock * 1e3 * width / 8  # two transfers a clock, of so many bits

@@ -292,10 +292,11 @@ class KernelPricer:
 
 
 def _sum(prices: Iterable[KernelPrice]) -> KernelPrice:
-    told = list(prices)
+    every = list(prices)
     return KernelPrice(
-        sum(each.seconds for each in told), sum(each.bytes for each in told), sum(each.kernels for each in told),
-        next((each.problem for each in told if each.problem), ""), tuple(sorted(str(each.signature) for each in told)),
+        sum(each.seconds for each in every), sum(each.bytes for each in every), sum(each.kernels for each in every),
+        next((each.problem for each in every if each.problem), ""),
+        tuple(sorted(str(each.signature) for each in every)),
     )  # fmt: skip
 
 
@@ -368,9 +369,9 @@ class Trial:
         for group, kernel in found.table.items():
             if kernel.key in extraction.corrections:
                 continue
-            told = self.lowering.stores(plan, frozenset(rebuilder.built[cls] for cls in group))
-            price = Price(told.seconds, told.bytes, kernel.price.kind)
-            extraction.correct(kernel, impossible(told.problem) if told.problem else price)
+            priced = self.lowering.stores(plan, frozenset(rebuilder.built[cls] for cls in group))
+            price = Price(priced.seconds, priced.bytes, kernel.price.kind)
+            extraction.correct(kernel, impossible(priced.problem) if priced.problem else price)
             self.left -= 1
 
 
@@ -577,12 +578,12 @@ class Exploration:
     def _priced(
         self, label: str, graph: TensorGraph, decisions: FusionDecisions, prepared: tuple[Prepared, ...], origins: Any
     ) -> Candidate:
-        told = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
+        price = self.lowering.program(Kernels(graph, decisions, self.fusion, self.target, origins))
         there = tuple(p for p in prepared if p.input in graph.ins)
         make_plan = functools.partial(compile_graph, graph, self.fusion, self.target, origins, decisions=decisions)
         return Candidate(
-            label, graph, decisions, there, told.kernels, told.bytes, told.seconds * 1e6, told.problem, told.signature,
-            origins, make_plan,
+            label, graph, decisions, there, price.kernels, price.bytes, price.seconds * 1e6, price.problem,
+            price.signature, origins, make_plan,
         )  # fmt: skip
 
 

@@ -203,8 +203,8 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
     for name, fact in declared.items():
         words = words_in(fact.value)
         late = (declared.keys() - found.keys()).intersection(words)  # itself, and facts below it
-        told = (fact, late, *asked_of(words, found, literals))
-        found[name] = remembered("fact", name, told, partial(_written, fact, late, found, literals))
+        key = (fact, late, *asked_of(words, found, literals))
+        found[name] = remembered("fact", name, key, partial(_written, fact, late, found, literals))
     return found
 
 

@@ -52,8 +52,8 @@ def refuse_words(declared: s.Syntax) -> None:
     for node in walk((declared.parameters, declared.clauses) if isinstance(declared, s.Rule) else giving):
         for name, span in _given(node):
             if name in KINDS_OF_WORDS:
-                told = word_taken(name, node)
-                raise DplcError(head + told.what, span, told.notes, told.hint)
+                problem = word_taken(name, node)
+                raise DplcError(head + problem.what, span, problem.notes, problem.hint)
 
 
 def _given(node: s.Syntax) -> Iterator[tuple[str, Span]]:

@@ -337,17 +337,17 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     rows = [row.items if isinstance(row, s.Group) else (row,) for row in declared.rows]
     words = [tuple(str(getattr(cell, "text", getattr(cell, "value", "row"))) for cell in row) for row in rows]
     most = max(map(len, words))
-    told = next((n for n in range(1, most + 1) if len({row[:n] for row in words}) == len(words)), 1)
+    length = next((n for n in range(1, most + 1) if len({row[:n] for row in words}) == len(words)), 1)
     given = [parameter.name for parameter in declared.parameters]
     for row, cells, said in zip(declared.rows, rows, words, strict=True):
         if len(cells) != len(given):
             what = f"family `{declared.name}` has {len(given)} parameters, this row has {len(cells)} values"
             raise DplcError(what, row.span)
-        yield _member(declared, said[:told], dict(zip(given, cells, strict=True))), declared.name
+        yield _member(declared, said[:length], dict(zip(given, cells, strict=True))), declared.name
 
 
-def _member(declared: s.Rule, told: Iterable[str], names: Mapping[str, s.Syntax]) -> s.Rule:
-    """Return a member of a family. told: the words of its name. names: the values of the parameters."""
+def _member(declared: s.Rule, leading: Iterable[str], names: Mapping[str, s.Syntax]) -> s.Rule:
+    """Return a member of a family. leading: the words of its name. names: the values of the parameters."""
 
     def renamed(nodes: Sequence[Any]) -> Any:
         return substituted(tuple(nodes), names, here=True)
@@ -360,7 +360,7 @@ def _member(declared: s.Rule, told: Iterable[str], names: Mapping[str, s.Syntax]
                 rest = tuple(item for item in example.arguments if item.name not in chosen)
                 yield from renamed((replace(example, arguments=rest),))
 
-    words = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in told)
+    words = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).lower() for word in leading)
     return replace(
         declared, name="_".join((declared.name, *words)), parameters=(), rows=(),
         clauses=renamed(declared.clauses), covers=renamed(declared.covers),

@@ -462,8 +462,8 @@ class CheckedRule:
         rule = self.rule
         for name, check in vars(type(self)).items():
             for one in check(self) if not name.startswith("_") else ():
-                told = one._replace(what=f"rule `{rule.name}`: {one.what}")
-                yield Finding(told, name, rule.family or rule.name)
+                named = one._replace(what=f"rule `{rule.name}`: {one.what}")
+                yield Finding(named, name, rule.family or rule.name)
 
     # ---- what the pattern binds
     @cached_property

@@ -28,8 +28,8 @@ def statement(node: s.Syntax) -> list[str]:
 def _head(node: s.Syntax) -> str:
     match node:
         case s.Assign():
-            told = ", ".join(map(expression, node.types))
-            of = f": ({told})" if len(node.types) > 1 else f": {told}" if node.types else ""
+            types = ", ".join(map(expression, node.types))
+            of = f": ({types})" if len(node.types) > 1 else f": {types}" if node.types else ""
             return f"{expression(node.target)}{of} = {expression(node.value)}"
         case s.Statement():
             return expression(node.call)

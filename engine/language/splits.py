@@ -188,8 +188,8 @@ class Splits:
                 else:
                     known = self._whole(node, split)
                 if size is not None and expression(size) != expression(known):
-                    told = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
-                    raise DplcError(told, size.span)
+                    problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
+                    raise DplcError(problem, size.span)
                 split.size = size or known
         split.digits += self._parts(clause.parts, split)
         self.digits |= {digit.name: digit for digit in split.digits}
@@ -432,12 +432,12 @@ class Splits:
 def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
     """Raise DplcError if two splits that share a part disagree about it."""
     count = expression(digit.count)
-    for kind, given, known, told in (
+    for kind, given, known, has in (
         ("sizes", part.size and expression(part.size), count, f"has {count} values"),
         ("roles", part.role, digit.role, f"is {digit.role or 'without a role'}"),
     ):
         if given is not None and given != known:
-            notes = (f"it {told} in line {digit.span.line}",)
+            notes = (f"it {has} in line {digit.span.line}",)
             raise DplcError(f"the part `{part.name}` of two splits has two {kind}", part.span, notes)
 
 

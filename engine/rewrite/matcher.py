@@ -49,7 +49,7 @@ class Matcher(abc.ABC):
 
     sort = "Term"
 
-    def __init__(self, scope: dict[str, Any], told: str = ""):
+    def __init__(self, scope: dict[str, Any], reports: str = ""):
         """Create a matcher. The second argument selects the near misses that it reports.
 
         "steps" reports the statements of a pattern, "parts" every piece of it, and the empty text none.
@@ -63,7 +63,7 @@ class Matcher(abc.ABC):
         self.fail = "return"
         self.inner: list[tuple[int, str]] | None = None  # functions in the function: their positions and names
         self._constants: dict[Any, str] = {}
-        self.told = told
+        self.reports = reports
         self.symbols: dict[str, Symbol] = {}
         self.matched = 0  # steps of the pattern that have matched so far
         self.here: tuple[s.Syntax, str] | None = None  # the step being matched, and what it is compared with
@@ -140,14 +140,14 @@ class Matcher(abc.ABC):
     def reject(self, condition: str, expected: s.Syntax | None = None, found: str = "None") -> None:
         """Give this attempt up if the condition holds."""
         place = self.here if expected is None else (expected, found)
-        report = f"near({self.matched}, {self.constant(place[0])}, {place[1]}); " if self.told and place else ""
+        report = f"near({self.matched}, {self.constant(place[0])}, {place[1]}); " if self.reports and place else ""
         self.put(f"if {condition}: {report}{self.fail}")
 
     @contextlib.contextmanager
     def at(self, place: s.Syntax, x: str) -> Iterator[str]:
         """Yield a local that holds the value matched against a piece of the pattern; near misses name that piece."""
         before, x = self.here, self.held(x)
-        if self.told == "parts":
+        if self.reports == "parts":
             self.here = place, x
         yield x
         self.here = before
@@ -234,7 +234,7 @@ class Matcher(abc.ABC):
     # ---- lists
     def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True) -> str:
         """Match the items against `whole[base:]`; `closed`: they must reach its end. Gives the end as text."""
-        size, in_block = f"len({whole})", self.told and not self.sort
+        size, in_block = f"len({whole})", self.reports and not self.sort
         least, flexible = [*map(self.least, items)], [*map(self.flexible, items)]
         if closed and not any(flexible) and not in_block:
             self.reject(f"{size} != {sum(least)}")

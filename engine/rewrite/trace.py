@@ -23,7 +23,7 @@ from ...ir.sizes import at_the_hints, has_sizes
 from ...ir.tensor import Case, Const, Elementwise, Fold, Index, Input, Mat, Reduce, Remap, TensorGraph, Term, postorder
 from ...ir.text.print_statements import print_expr, print_statement, print_value
 from ...ir.text.programs import print_program, print_unit
-from ...ir.text.sizes import told_open
+from ...ir.text.sizes import print_condition
 from ..language import core as s
 from ..language.core import walk
 from ..language.definitions import line_of
@@ -142,13 +142,13 @@ def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, call
     """Return `[size(axes) <= most; most=4, size(axes)=7]`, and the condition that sizes leave open."""
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
-    told = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
-    told |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
-    told |= _policy_in(condition)
+    entries = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
+    entries |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
+    entries |= _policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
-        told = told | _compared(condition, env, expressions) | told
-    values = f"; {assigned(told)}" if told else ""
-    open_ = f"; undecided: {told_open(env[UNDECIDED])}" if UNDECIDED in env else ""
+        entries = entries | _compared(condition, env, expressions) | entries
+    values = f"; {assigned(entries)}" if entries else ""
+    open_ = f"; undecided: {print_condition(env[UNDECIDED])}" if UNDECIDED in env else ""
     return f"[{written(condition)}{values}{open_}]"
 
 
@@ -228,8 +228,8 @@ def bound(env: Mapping[str, Any], parameters: Collection[str]) -> dict[str, str]
 
 def folds(folded: Iterable[Folded]) -> list[str]:
     """Return the simplifications of canonical forms: `multiply(2, 3) to 6`, each once."""
-    told = (f"{one.fn}({', '.join(map(_term, one.args))}) to {_term(one.result)}" for one in folded)
-    return list(dict.fromkeys(told))
+    lines = (f"{one.fn}({', '.join(map(_term, one.args))}) to {_term(one.result)}" for one in folded)
+    return list(dict.fromkeys(lines))
 
 
 def _term(value: Any) -> str:
@@ -286,10 +286,10 @@ class WeighedChoice:
     def line(self) -> str:
         """Return the line of the trace: `N = 4 costs 12, 2 costs 14 (minimising stall(n))`."""
         says = "is worth" if self.maximising else "costs"
-        told = [f"{one['value']} {says} {one['cost']}" for one in self.alternatives[:ALTERNATIVES]]
+        listed = [f"{one['value']} {says} {one['cost']}" for one in self.alternatives[:ALTERNATIVES]]
         if len(self.alternatives) > ALTERNATIVES:
-            told.append(f"{len(self.alternatives) - ALTERNATIVES} more")
-        weighed = ", ".join(told) or "nothing to choose from"
+            listed.append(f"{len(self.alternatives) - ALTERNATIVES} more")
+        weighed = ", ".join(listed) or "nothing to choose from"
         instead = f"; set to {self.set}" if self.set is not None else ""
         return f"{self.name} = {weighed} ({'maximising' if self.maximising else 'minimising'} {self.cost}){instead}"
 
@@ -501,14 +501,14 @@ class Trace:
                 None: the rules that the trace was created for.
         """
         why_not = self.asked if why_not is None else why_not
-        told = [e for e in self.events if not isinstance(e, Skip) or not {EACH, e.rule, e.label}.isdisjoint(why_not)]
+        printed = [e for e in self.events if not isinstance(e, Skip) or not {EACH, e.rule, e.label}.isdisjoint(why_not)]
         if verbosity < 2:
-            last = sorted(told, key=lambda event: isinstance(event, Skip))
+            last = sorted(printed, key=lambda event: isinstance(event, Skip))
             lines = [event.line() for event in last if verbosity or isinstance(event, Skip)]
         else:
-            lines = list(lines_of(told))
-            if untold := len(self.events) - len(told):
-                lines.append(f"{untold} rules did not match: --why-not each says why, --why-not RULE for one of them")
+            lines = list(lines_of(printed))
+            if hidden := len(self.events) - len(printed):
+                lines.append(f"{hidden} rules did not match: --why-not each says why, --why-not RULE for one of them")
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -596,12 +596,12 @@ class Evidence:
     def undecided(self, span: Span, name: str, condition: Any, depth: int = 0) -> None:
         """Note a let, a domain or a default without a value, because sizes leave it open."""
         self.note_open(condition)
-        self.refuse(depth, span, f"`{name}` is undecided: {told_open(condition)}")
+        self.refuse(depth, span, f"`{name}` is undecided: {print_condition(condition)}")
 
     def note_open(self, condition: Any) -> None:
         """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
-            self.left_open.setdefault(f"{self.rule.name}: {told_open(condition)}")
+            self.left_open.setdefault(f"{self.rule.name}: {print_condition(condition)}")
 
     # ---- what people read
     def all(self) -> tuple[Refusal, ...]:

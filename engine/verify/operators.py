@@ -127,8 +127,8 @@ def missing(rules: RuleSet) -> dict[str, list[str]]:
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and name not in taken:
             tags = (getattr(packet, word).tags for word in packet.overloads())
-            told = {*name.strip("_").split("_")}.union(*tags)
-            cause = next((cause for cause, words in CAUSES.items() if words & told), "no rule yet")
+            parts = {*name.strip("_").split("_")}.union(*tags)
+            cause = next((cause for cause, words in CAUSES.items() if words & parts), "no rule yet")
             found.setdefault(cause, []).append(name)
     return dict(sorted(found.items(), key=lambda entry: len(entry[1])))
 

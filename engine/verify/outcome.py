@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir.diagnostic import DplcError
 from .proofs import integers
-from .proofs.integers import Proof, told
+from .proofs.integers import Proof, proof_lines
 
 T = TypeVar("T")
 # What a wrong rule, or a program without a meaning, may raise on its way.
@@ -218,8 +218,8 @@ def counterexample_text(verdict: RuleVerdict) -> str:
     subject = verdict.wrong.subject
     pinned = {name: value for name, value in subject.pinned.items() if isinstance(value, int | float | str)}
     head, _, rest = subject.text.partition("\n")  # the level comes first
-    told = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
-    return "\n".join([head, *told, *([PINNED + json.dumps(pinned)] if pinned else ()), rest])
+    comments = [f"# rule {verdict.rule}: {verdict.wrong.problem}", f"# from {subject.origin}"]
+    return "\n".join([head, *comments, *([PINNED + json.dumps(pinned)] if pinned else ()), rest])
 
 
 def pinned_in(text: str) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
             lines += ["", f"{title}:", *(f"  {note}" for note in notes)]
     if integers.solver_module() is None:
         lines += ["", "index arithmetic was not proved: Z3 is missing, pip install 'dplc[prove]'"]
-    elif proofs := told(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
+    elif proofs := proof_lines(((v.rule, v.proof) for v in verdicts if v.proof is not None), each):
         lines += ["", *proofs]
     ends = Counter(v.result for v in verdicts)
     results = f"{ends['ok']} ok, {ends['wrong']} wrong, {ends['vacuous']} reached by no subject"

@@ -242,11 +242,11 @@ class Checker:
         return [r for r in same if r.attributes & {"canonical", "local"} == kind]
 
     def check_at_a_size(
-        self, rule: Rule, subject: Subject, program: Any, fire: Callable[[Any], list[Any]], told: str = "(with a size)"
+        self, rule: Rule, subject: Subject, program: Any, fire: Callable[[Any], list[Any]], end: str = "(with a size)"
     ) -> None:
         """Fire on a program with a size, and compare at numbers. Raises Wrong.
 
-        fire: returns the programs that the rule produces; told: appended to the problem.
+        fire: returns the programs that the rule produces; end: appended to the problem.
         """
         found = self.with_a_size(program, subject.seed)
         if found is None:
@@ -260,7 +260,7 @@ class Checker:
             if isinstance(error, DplcError) != self.strict:
                 return
             problem = f"{'it ends in an error: ' if self.strict else ''}{said(error)}"
-            raise Wrong(subject, f"{problem} {told}", ("of", *self.lines(before))) from error
+            raise Wrong(subject, f"{problem} {end}", ("of", *self.lines(before))) from error
         for made in every:
             for number, there in each.items() if made != before else ():
                 differs = None
@@ -273,7 +273,7 @@ class Checker:
                 if differs:
                     where = f"where `{size.name}` is {number} of {size.low}..{size.high}"
                     details = ["of", *self.lines(before), *self.becomes(made)]
-                    raise Wrong(subject, f"{differs} {where} {told}", details)
+                    raise Wrong(subject, f"{differs} {where} {end}", details)
 
     def _differs(self, rule: Rule, program: Any, became: Any, seed: int) -> str | None:
         """Return the first difference of a rewritten program, or None. May raise an error if it has no meaning."""
@@ -293,6 +293,6 @@ def faults(subject: Subject, where: str = "", of: Rule | None = None) -> Iterato
     try:
         yield
     except ERRORS as error:
-        told = (said(error), *getattr(error, "notes", ()))
-        if of is None or any(f"`{of.name}`" in line for line in told):
-            raise Wrong(subject, told[0] + where, told[1:]) from error
+        lines = (said(error), *getattr(error, "notes", ()))
+        if of is None or any(f"`{of.name}`" in line for line in lines):
+            raise Wrong(subject, lines[0] + where, lines[1:]) from error

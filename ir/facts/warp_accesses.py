@@ -149,23 +149,23 @@ def _requests(kernel: Kernel, stage: Stage, body: Block) -> Requests:
             known[accessed] = _accesses_of(kernel, stage, places, loops, item)
         found = _as_wide_as_rows(known[accessed], pitch(stage), item)
         every = (*found, *_copies(*copied)) if copied else found
-        known[key] = _alike(tuple([(r.width, _told(r.rows), _told(r.columns), *r[3:]) for r in every]))
+        known[key] = _alike(tuple([(r.width, _hashable(r.rows), _hashable(r.columns), *r[3:]) for r in every]))
     return known[key]  # type: ignore[no-any-return]
 
 
-def _told(places: Any) -> Any:
+def _hashable(places: Any) -> Any:
     """Return the indices of lanes as a hashable value."""
     return places.astype(np.int64).tobytes() if places.__class__ is np.ndarray else places
 
 
 @functools.lru_cache(1024)
-def _alike(told: tuple[Any, ...]) -> Requests:
+def _alike(described: tuple[Any, ...]) -> Requests:
     """Return the requests for a hashable description: one object and one cache of costs for all equal shared tiles."""
-    return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in told)
+    return Requests(WarpRequest(width, _read(rows), _read(columns), *rest) for width, rows, columns, *rest in described)
 
 
-def _read(told: Any) -> Any:
-    return np.frombuffer(told, np.int64) if told.__class__ is bytes else told
+def _read(described: Any) -> Any:
+    return np.frombuffer(described, np.int64) if described.__class__ is bytes else described
 
 
 def _matrix_or_own(kernel: Kernel, stage: Any, access: Load | Store, products: tuple[Mma, ...]) -> tuple[Any, bool]:

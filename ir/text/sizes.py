@@ -32,7 +32,7 @@ def _hint(size: Size) -> str:
     return "" if size.hint == size.high // size.multiple * size.multiple else f" hint {size.hint}"
 
 
-def told_open(condition: Any) -> str:
+def print_condition(condition: Any) -> str:
     """Print a condition that sizes leave open, for people: `s % 4 == 0 (s: 1..4096)`."""
     if not isinstance(condition, Node):
         return str(condition or "this compares what is not a number here")

@@ -218,8 +218,8 @@ Seen = Mapping[CompiledRule, Evidence | None]  # the rules of a pass in one kern
 class PassRun:
     """One pass over one program.
 
-    done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired; told: what
-    sizes left open.
+    done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired;
+    left_open: the conditions that sizes left open.
     """
 
     engine: Engine
@@ -228,7 +228,7 @@ class PassRun:
     trace: Trace | None = None
     done: set[str] = field(default_factory=set)
     log: list[RuleSite] = field(default_factory=list)
-    told: set[LeftOpen] = field(default_factory=set)
+    left_open: set[LeftOpen] = field(default_factory=set)
 
     def over(self, program: Program) -> Program:
         """Run the pass in every kernel that is not done from the start."""
@@ -306,8 +306,8 @@ class PassRun:
         found = [evidence for evidence in seen.values() if evidence is not None]
         for text in (text for evidence in found for text in evidence.left_open):
             event = LeftOpen(trace.prefix, self.step.label, unit, text)
-            if event not in self.told:
-                self.told.add(event)
+            if event not in self.left_open:
+                self.left_open.add(event)
                 trace.add(event)
         reasons = [evidence.best() for evidence in found] if idle else []
         best = max(reasons, key=lambda refusal: refusal.depth, default=None)

@@ -304,7 +304,7 @@ class StatementMatcher(Matcher):
             otherwise = known[name].text if name in known else "UNBOUND"
             text = self.held(f"{shared}[{place}] if {shared} else {otherwise}")
             self.symbols[name] = Symbol(text, symbol.kind, maybe=item.repeat == "*")
-        if rest and not self.told:
+        if rest and not self.reports:
             self.reject(f"{size} - {end} < {rest}")
         self.bind(item.name, f"{whole}[{at}:{end}]")
         return end
@@ -381,12 +381,12 @@ class StatementMatcher(Matcher):
             self.bind(text, x, "name" if sort in NAMES else "value")
 
     def negation(self, sort: str, node: s.Syntax, x: str) -> None:
-        test, bound, told = self.local("e"), dict(self.symbols), self.told
-        self.told = ""
+        test, bound, reports = self.local("e"), dict(self.symbols), self.reports
+        self.reports = ""
         with self.function(f"def {test}():", "return False"):
             self.value(sort, node, x)
             self.put("return True")
-        self.symbols, self.told = bound, told
+        self.symbols, self.reports = bound, reports
         self.reject(f"{test}()")
 
     def expression(self, sort: str, node: Any, x: str) -> None:

@@ -294,10 +294,10 @@ def weighed(rule: Rule, expressions: RuleExpressions, env: Environment) -> Itera
                     found = sorted(pairs, key=lambda pair: pair[1], reverse=node.most)  # stable, in both directions
             except (Undecided, *MISTAKES):
                 continue
-            told = tuple({"value": show(value), "cost": show(cost)} for value, cost in found)
+            alternatives = tuple({"value": show(value), "cost": show(cost)} for value, cost in found)
             winner, now = found[0][0] if found else 0, env.get(binder.name)
             other = show(now) if isinstance(binder, s.Parameter) and node is value and now != winner else None
-            yield WeighedChoice(binder.name, written(node.costs.element), node.most, other, told)
+            yield WeighedChoice(binder.name, written(node.costs.element), node.most, other, alternatives)
 
 
 def _outermost(node: Any) -> Iterator[s.Chosen]:

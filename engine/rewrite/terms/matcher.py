@@ -77,7 +77,7 @@ class TermRuleWriter(Matcher):
         """Emit tests that a value, or an axis, is of this form."""
         with self.at(term.node, x) as x:
             cls, constants = head(term)
-            known = x == "t" and not self.told
+            known = x == "t" and not self.reports
             tests = [] if cls is None or known else [f"{x}.__class__ is not {self.constant(cls)}"]
             for name, value in constants.items():
                 if name == "value":
@@ -267,8 +267,8 @@ class TermRuleWriter(Matcher):
             self.put(f"env = {{{self.environment(self.symbols)}, {site}}}")
         if decides:
             decide, pinned = map(self.constant, executor_of(rule, self.parameters, self.noted))
-            told = f"{self.constant(AtTerm)}({self.constant(rule)}, site, t)" if self.noted else "None"
-            self.put(f"env = {decide}(env, {pinned}, {told})", f"if env is None: {self.fail}")
+            evidence = f"{self.constant(AtTerm)}({self.constant(rule)}, site, t)" if self.noted else "None"
+            self.put(f"env = {decide}(env, {pinned}, {evidence})", f"if env is None: {self.fail}")
         for clause in rule.clauses:
             if isinstance(clause, c.LetClause):
                 self.symbols[clause.name] = Symbol(f"env[{self.constant(clause.name)}]", "value")
@@ -440,10 +440,10 @@ def nearest_miss(rule: Rule, roots: Iterable[Term]) -> NearMiss | None:
     for term in postorder(tuple(roots)):
         if not begins_at(rule, term):
             continue
-        told: list[tuple[int, c.Syntax, Any]] = []
-        if match(term, lambda *miss, told=told: told.append(miss)):
+        misses: list[tuple[int, c.Syntax, Any]] = []
+        if match(term, lambda *miss, misses=misses: misses.append(miss)):
             return NearMiss(best.followed if best is not None else 1, None, term, term)
-        miss = NearMiss(*max(told, key=lambda miss: (miss[0], _tells(miss[2]))), term)
+        miss = NearMiss(*max(misses, key=lambda miss: (miss[0], _tells(miss[2]))), term)
         if best is None or miss.followed > best.followed:
             best = miss
     return best

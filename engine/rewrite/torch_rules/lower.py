@@ -46,7 +46,7 @@ from ....ir.tensor import (
     operands,
     postorder,
 )
-from ....ir.text.sizes import told_open
+from ....ir.text.sizes import print_condition
 from ....ir.text.tensor import default_axes
 from ....ir.text.torch import bind
 from ....ir.torch import TorchGraph, TorchOp
@@ -168,7 +168,9 @@ class TorchRule:
             self._match(call, firing)
             return self._build(firing), firing.env
         except Undecided as undecided:
-            raise NotApplicable(f"undecided: {told_open(undecided.condition)}", undecided=undecided.condition) from None
+            raise NotApplicable(
+                f"undecided: {print_condition(undecided.condition)}", undecided=undecided.condition
+            ) from None
 
     def _match(self, call: OpCall, firing: TorchSite) -> None:
         """Match the root first, then the producers that its fields name; compute the `let`s and decide the guards."""

@@ -323,7 +323,7 @@ def shown(numbers: Mapping[str, int]) -> dict[str, int]:
     return {name: value for name, value in numbers.items() if name.isidentifier()}
 
 
-def told(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
+def proof_lines(proofs: Iterable[tuple[str, Proof]], each: bool) -> list[str]:
     """Return a summary: the number of proved rules, and for each rule its claims and the reasons of failures."""
     known = [(rule, proof) for rule, proof in proofs if proof.result != "none"]
     if not known:
