@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 
-from ..codegen.arrays import as_tensor, is_tensor
+from ..codegen.arrays import as_tensor, is_tensor, torch_dtype
 from ..codegen.kernel import Program
 from ..codegen.launch import CudaExecutor, Executor, executor
 from ..codegen.target import Target, target_of
 from ..codegen.target import target as find_target
-from ..ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..ir.schemas import DTYPES
+from ..ir.diagnostic import DplcError, UsageError, no_such
 from ..ir.text import html
 from .capture.capture import capture
 from .capture.signature import Capture, Tensors
@@ -108,7 +107,7 @@ class Compiled(Served):
         inputs = captured.signature.bind(args, kwargs)
         results = self._run(inputs, self._calls.of(inputs))
         if self.device == "reference":
-            kinds = (getattr(torch, DTYPES[kind.dtype]) for kind in self.compilation.plan.results)
+            kinds = (torch_dtype(kind.dtype) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
         return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
 
@@ -414,11 +413,7 @@ def choose_device(device: str | None) -> str:
     if device is None:
         return "cuda" if _gpu() else "emulator"
     if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
-        raise UsageError(
-            f"there is no device `{device}`",
-            notes=(f"devices are {', '.join(DEVICES)}, and cuda:N for one of several GPUs",),
-            hint=did_you_mean(device, DEVICES),
-        )
+        raise no_such("device", device, (*DEVICES, "and cuda:N for one of several GPUs"))
     return device
 
 

@@ -14,7 +14,7 @@ from ..codegen.cache import forget_oldest
 from ..codegen.cuda import bound as bound_kernel
 from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ..codegen.target import Target
-from ..ir.diagnostic import Source, UsageError, did_you_mean
+from ..ir.diagnostic import Source, UsageError, no_such
 from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
 from ..ir.sizes import AT_HINTS, Binding, sizes_in, value_of
@@ -156,11 +156,7 @@ class Compilation:
             "kernel": self.kernels,
         }
         if stage not in units:
-            raise UsageError(
-                f"there is no stage `{stage}`",
-                notes=(f"stages are {', '.join(STAGES)}",),
-                hint=did_you_mean(stage, STAGES),
-            )
+            raise no_such("stage", stage, STAGES)
         if STAGES.index(stage) < STAGES.index(self.since):
             raise UsageError(f"the program is given in {self.since} IR: there is no {stage} IR of it")
         return print_program(units[stage], stage)

@@ -13,11 +13,11 @@ from typing import Any
 
 from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
-from ..ir.diagnostic import Diagnostics, DplcError, Source, UsageError, did_you_mean
+from ..ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ..ir.text.parse import parse
 from .kernels.fusion_pass import FusionRules
 from .language import core as s
-from .language.check import check, errors, load_facts
+from .language.check import load_facts, require
 from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, under, wrong_kind
@@ -191,10 +191,8 @@ def _kept(rules: RuleSet, settings: Settings, paths: tuple[str, ...]) -> Toolcha
     key = (rules.digest, *paths, repr(sorted((name, sorted(values.items())) for name, values in settings.items())))
     tools = _RECENT.pop(key, None)
     if tools is None:
-        # errors in the user's files; our own are checked by our tests
-        broken = errors(check(rules, {str(file) for path in paths for file in rule_paths(Path(path))})) if paths else []
-        if broken:
-            raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+        if paths:  # our own files are checked by our tests
+            require(rules, {str(file) for path in paths for file in rule_paths(Path(path))})
         tools = Toolchain(rules.unpreferred({n for n, v in settings.items() if v.get(PREFER) is False}), settings)
     _RECENT[key] = tools
     forget_oldest(_RECENT, KEEP)

@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wr
 
 from ..codegen.cache import forget_oldest
 from ..codegen.target import Target
-from ..ir.diagnostic import DplcError, Span, UsageError, did_you_mean
+from ..ir.diagnostic import DplcError, Span, UsageError, no_such
 from ..ir.ranges import Narrower
 from .api import Compiled, compile_options
 from .api import compile as compile_function
@@ -544,8 +544,7 @@ def check_options(options: Mapping[str, Any]) -> Target:
     """
     for name in options:
         if name not in OPTIONS:
-            notes = (f"options are {', '.join(OPTIONS)}",)
-            raise UsageError(f"there is no option `{name}`", notes=notes, hint=did_you_mean(name, OPTIONS))
+            raise no_such("option", name, OPTIONS)
     device, rules, target, settings = map(options.get, ("device", "rules", "target", "settings"))
     return compile_options(device, rules, target, settings, db=False)[1].target
 

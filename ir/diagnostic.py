@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -105,8 +105,25 @@ class Diagnostics(DplcError):
         return "\n".join(error.render() for error in self.errors)
 
 
+def raise_all(errors: Sequence[DplcError]) -> None:
+    """Raise the error, or all of several errors as one; nothing without an error."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else Diagnostics(errors)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error of a library says, or the name of its class if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def did_you_mean(name: str, options: Iterable[str]) -> str | None:
     """Return a hint that names the closest of the options, or None where none is close."""
     share = 0.65 if len(name) < 5 else 0.7  # of the letters, in order; one slip in a short word is a third of it
     close = difflib.get_close_matches(name, sorted(set(options)), 1, share)
     return f"did you mean `{close[0]}`?" if close else None
+
+
+def no_such(kind: str, name: str, known: Sequence[str]) -> UsageError:
+    """Return the error about a name that is none of the known ones. kind: the noun for them, such as `stage`."""
+    notes = (f"{kind}s are {', '.join(known)}",)
+    return UsageError(f"there is no {kind} `{name}`", None, notes, did_you_mean(name, known))

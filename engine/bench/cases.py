@@ -34,7 +34,7 @@ from ...codegen.launch import memory_of
 from ...codegen.pack.contents import function_of
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
-from ...ir.diagnostic import INTERNAL, Diagnostics, DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import INTERNAL, DplcError, UsageError, did_you_mean, first_line, raise_all
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
@@ -457,7 +457,7 @@ def measured_run(
         record.wrong = error.render()
         return record
     except RuntimeError as error:  # a kernel that faulted: torch reports it for this case and every later one
-        record.wrong = f"the GPU stopped: {str(error).splitlines()[0]}"
+        record.wrong = f"the GPU stopped: {first_line(error)}"
         return record
     with torch.no_grad():
         record.eager = timing(lambda: function(*inputs), clock)
@@ -554,8 +554,7 @@ def read_suite(path: Path) -> Suite:
         raise DplcError(f"{path}: {error}", hint="engine/bench/cases.py shows a suite") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DplcError(f"{path} is not JSON: {error}") from None
-    if wrong := [DplcError(f"{path}: {what}", hint=hint) for what, hint in _mistakes(suite)]:
-        raise wrong[0] if len(wrong) == 1 else Diagnostics(wrong)
+    raise_all([DplcError(f"{path}: {what}", hint=hint) for what, hint in _mistakes(suite)])
     replace = msgspec.structs.replace
     placed = [replace(case, rules=tuple(str(path.parent / rule) for rule in case.rules)) for case in suite.cases]
     return replace(suite, cases=placed)

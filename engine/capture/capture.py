@@ -27,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper
 from torch.utils.flop_counter import flop_registry
 
 from ...ir import schemas
-from ...ir.diagnostic import DplcError, Source, Span, UsageError
+from ...ir.diagnostic import DplcError, Source, Span, UsageError, first_line
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Var, free_names
 from ...ir.interp.torch import applied
@@ -223,8 +223,7 @@ def check_types(graph: TorchGraph, name: str) -> None:
         except DplcError as error:
             raise DplcError(f"{where}: {error.what}") from None
         except Exception as error:  # of torch's many classes
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DplcError(f"{where}: torch refuses it", notes=(why,)) from None
+            raise DplcError(f"{where}: torch refuses it", notes=(first_line(error),)) from None
         found = made if isinstance(made, tuple | list) else (made,)
         for kind, given in zip(op.types, found, strict=False):
             if kind != TensorType(dtype_name(given.dtype), tuple(given.shape)):
@@ -240,8 +239,8 @@ def _empty(kind: TensorType | Param) -> Any:
     try:
         return unset(kind, "meta")
     except (RuntimeError, TypeError) as error:
-        why = str(error).splitlines()[0]
-        raise DplcError(f"there is no tensor {kind.dtype}{list(kind.shape)}", notes=(why,)) from None
+        what = f"there is no tensor {kind.dtype}{list(kind.shape)}"
+        raise DplcError(what, notes=(first_line(error),)) from None
 
 
 # ---- Constant folding: torch computes values that depend on no input, on the CPU, when the program is compiled.

@@ -17,7 +17,7 @@ from typing import Any
 from ...codegen.target import load_device
 from ...codegen.target import target as target_named
 from ...ir import schemas
-from ...ir.diagnostic import Diagnostics, DplcError, Source, Span, UsageError, did_you_mean
+from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean, raise_all
 from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
@@ -319,8 +319,7 @@ def format_files(flags: Flags) -> None:
     told = f"{wrong} of {len(files)} files"
     if not (check or diff):
         write(f"{told} changed\n")
-    if broken:
-        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    raise_all(broken)
     if check and wrong:
         raise DplcError(f"{told} are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}")
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...codegen.target import devices, load_device
-from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean, raise_all
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text.programs import read_unit
@@ -655,8 +655,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 def require(rules: RuleSet, only: Collection[str] | None = None) -> list[Finding]:
     """Check the rules, raise all errors at once, and return the warnings."""
     findings = check(rules, only)
-    if broken := errors(findings):
-        raise broken[0] if len(broken) == 1 else Diagnostics(broken)
+    raise_all(errors(findings))
     return findings
 
 

@@ -26,7 +26,7 @@ from ...codegen.launch import Executor
 from ...codegen.pack.contents import CONTENTS, FORMAT
 from ...codegen.target import Target
 from ...codegen.target import target as find_target
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, first_line
 from ...ir.interp import torch as meaning
 from ...ir.kernel import Loop, Replicate
 from ...ir.program import Block
@@ -187,7 +187,7 @@ def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Bi
     except Exception as error:  # torch has many classes for a damaged graph
         why = (str(error).splitlines() or [type(error).__name__])[0]
         path = found.folder / "ir" / "torch.ir"
-        raise DplcError(f"the artefact is damaged: {path} cannot be run: {why}") from None
+        raise DplcError(f"the artefact is damaged: {path} cannot be run: {first_line(error)}") from None
 
 
 # ---- Measure a model on a GPU: each distinct kernel, and the whole next to eager and torch.compile.

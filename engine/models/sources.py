@@ -23,7 +23,7 @@ import torch
 from msgspec import Meta
 
 from ...codegen.arrays import check_room, torch_dtype, torch_dtype_name
-from ...ir.diagnostic import Diagnostics, DplcError, did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean, first_line, raise_all
 from ...ir.dtypes import DtypeName
 from ..capture.export import quiet_logs
 from ..store.store import FrozenRecord
@@ -110,8 +110,7 @@ def _readers(folder: Path, wanted: Mapping[str, WeightRequest]) -> Iterator[dict
                 mistakes.append(error)
         if len(mistakes) > SHOWN:
             mistakes[SHOWN:] = [DplcError(f"{len(mistakes) - SHOWN} more weights are missing or wrong")]
-        if mistakes:
-            raise mistakes[0] if len(mistakes) == 1 else Diagnostics(mistakes)
+        raise_all(mistakes)
         yield readers
 
 
@@ -350,8 +349,7 @@ def explained(what: str, hint: str | None = None) -> Iterator[None]:
         with quiet_logs(logging.WARNING):
             yield
     except Exception as error:
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise DplcError(what, notes=(line,), hint=hint) from None
+        raise DplcError(what, notes=(first_line(error),), hint=hint) from None
 
 
 # ---- Build the module of a configuration with its parameters on the meta device.

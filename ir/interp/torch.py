@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..diagnostic import DplcError
+from ..diagnostic import DplcError, first_line
 from ..dtypes import FLOATS
 from ..expr import Var
 from ..node import Value
@@ -224,8 +224,8 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
             ValueError,
             TypeError,
         ) as error:  # as torch refuses values: an index out of range
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DplcError(f"`{print_torch_op(statement)}`: torch refuses it", notes=(why,)) from None
+            what = f"`{print_torch_op(statement)}`: torch refuses it"
+            raise DplcError(what, notes=(first_line(error),)) from None
     return [values[out.name] for out in graph.outs]
 
 
