@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -186,14 +187,19 @@ class WorkerHandle:
             self._process.wait(5.0)
         code = self._process.poll()
         self.kill()
-        how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         self._errors.seek(0)
-        lines = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"{how}: {lines[-1][:300]}" if lines else how
+        return how_it_ended(code, self._errors.read().decode(errors="replace"))
 
     def kill(self) -> None:
         """End the process, and what it started."""
         end(self._process)
+
+
+def how_it_ended(code: int | None, printed: str) -> str:
+    """Return how a process ended, with the last line that it printed. code: None if it did not end by itself."""
+    how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return f"{how}: {lines[-1][:300]}" if lines else how
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -245,7 +251,7 @@ SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
 START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
 LIMIT = {"measure": 40.0, "compile": 120.0, **dict.fromkeys(TOOLS, 60.0)}  # seconds of a case, at most
 FOUND = 86  # exit code of compute-sanitizer that found something
-CLOCK_SECONDS = 10.0
+CLOCK_SECONDS = 10.0  # clocks are read again after this time
 
 
 def groups(pack: OpenPack) -> Iterator[PackGroup]:
@@ -295,28 +301,24 @@ def plan(pack: OpenPack, steps: Sequence[str] = STEPS) -> str:
 
 
 class Deadline:
-    """When to stop, and what the GPU's clocks are."""
+    """When to stop."""
 
     def __init__(self, minutes: float) -> None:
         self._end = time.monotonic() + 60 * minutes
-        self._read = -CLOCK_SECONDS
-        self._known: dict[str, float] = {}
 
     @property
     def left(self) -> float:
         """Seconds."""
         return self._end - time.monotonic()
 
-    def speeds(self) -> dict[str, float]:
-        """Return what `gpu_speeds` says, read every few seconds."""
-        if time.monotonic() - self._read >= CLOCK_SECONDS:
-            self._read = time.monotonic()
-            self._known = gpu_speeds() or self._known
-        return self._known
-
 
 def gpu_speeds() -> dict[str, float]:
-    """Return megahertz, degrees and watts of the first GPU; empty without nvidia-smi."""
+    """Return megahertz, degrees and watts of the first GPU, read every few seconds; empty without nvidia-smi."""
+    return _speeds(int(time.monotonic() / CLOCK_SECONDS))
+
+
+@functools.lru_cache(1)
+def _speeds(period: int) -> dict[str, float]:
     asked = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "degrees": "temperature.gpu", "watts": "power.draw"}
     command = ["nvidia-smi", f"--query-gpu={','.join(asked.values())}", "--format=csv,noheader,nounits"]
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
@@ -362,7 +364,7 @@ def run_group(group: PackGroup, results: ResultsFile, clock: Deadline, memory: s
                 results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
                 if item.do == "compile":
                     found = {"torch_compile_failed": found["detail"]}
-            results.note(item, found, clock.speeds())
+            results.note(item, found, gpu_speeds())
             tell(item, found, clock)
     finally:
         results.left += len(items)

@@ -81,7 +81,7 @@ class EventTimer:
         count = min(50, max(2, int(WARM_SECONDS / max(middle * runs, 1e-6))))
         warm = statistics.median(self.warm(together, count) / runs for _ in range(3))
         microseconds = {"median_us": middle, "low_us": low, "high_us": high, "warm_us": warm}
-        rounded = {name: round(value * 1e6, 3) for name, value in microseconds.items()}
+        rounded = {name: round(value * 1e6, 6) for name, value in microseconds.items()}
         return {**rounded, "runs": len(found), "within": round(within, 4), "launched": launched}
 
     def cold(self, run: Run, count: int) -> list[float]:

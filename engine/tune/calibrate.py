@@ -33,13 +33,13 @@ from ..capture.capture import capture_text
 from ..compiler import compiler_with
 from ..cost.instruction_counts import InstructionCounts, counts_of, instruction_counts
 from ..cost.predict import Agreement, MeasuredVariant, agreement, predict
-from .evaluators import Build, Measure, TuningSubject, WorkerProcess, cubin, subject_of
+from .evaluators import Build, Measure, TuningSubject, WorkerProcess, subject_of
 
 THREADS = 256
 UNROLLED = 64  # multiply-adds of an iteration
 CHAINS = 8  # of them independent
 FITTED = ("dram_share", "l2_bytes_per_second", "clock", "launch_seconds", "issue_share")
-WARM_UP, RUNS, SECONDS, LIMIT = 3, 20, 2.0, 60.0
+LIMIT = 60.0  # seconds for one micro kernel
 
 COPY = """\
 extern "C" __global__ void {name}(float* __restrict__ from, float* __restrict__ to, float* __restrict__ done) {{
@@ -170,9 +170,7 @@ def _repeated(micro: Micro, count: int) -> Micro:
     return replace(micro, program=program, work=micro.work * count)
 
 
-def calibrate(
-    target: Target, process: WorkerProcess, folder: Path, build: Build = cubin, sizes: Sizes | None = None
-) -> Target:
+def calibrate(target: Target, process: WorkerProcess, folder: Path, build: Build, sizes: Sizes | None) -> Target:
     """Measure the constants of a target. Return the target with them and with the name of the GPU.
 
     folder: an empty one, for the process. Raises DeviceError if measuring is impossible, or if the times are
@@ -196,7 +194,7 @@ def _run(micro: Micro, target: Target, process: WorkerProcess, folder: Path, bui
     arrays = str(folder / f"{name}-{len(program.kernels)}")
     micro.subject.save(arrays)
     images = {kernel.name: build(kernel, target.arch) for kernel in program.distinct_kernels()}
-    score = process.ask(Measure(program, images, arrays, WARM_UP, RUNS, SECONDS), LIMIT)
+    score = process.ask(Measure(program, images, arrays), LIMIT)
     if score.seconds is None:
         raise DeviceError(f"the micro kernel `{name}` was not measured: {score.detail}")
     return score.seconds, score.details["gpu"]

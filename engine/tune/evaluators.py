@@ -9,10 +9,8 @@ import math
 import multiprocessing
 import os
 import signal
-import statistics
 import tempfile
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -33,7 +31,7 @@ from ...codegen.driver import Driver, DriverError
 from ...codegen.emulator.executor import CheckingExecutor, chosen_blocks
 from ...codegen.kernel import CudaKernel, Program
 from ...codegen.launch import DeviceError
-from ...codegen.pack.runner import gpu_speeds
+from ...codegen.pack.runner import gpu_speeds, how_it_ended
 from ...codegen.pack.worker import BoundProgram, EventTimer
 from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
@@ -319,17 +317,14 @@ def of_emulator(candidate: ScheduleCandidate) -> Details:
 # ---- Measure candidates on a GPU, in a separate process.
 #
 # A candidate that hangs is killed with that process after a time limit. A candidate that crashes costs a restart.
-# Either is one line in its score, and the search continues. `details` of a measured score hold: gpu, runs, the
+# Either is one line in its score, and the search continues. `details` of a measured score hold: gpu, runs, median and
 # quartiles, the state of the L2 cache, clocks and temperature, the error against float64 and how much was compared, the
 # assembler, registers and spills, and `launches`, instruction counts from which the cost model predicts the time.
 
 
-WARM_UP, RUNS, SECONDS = 3, 30, 0.5
 LIMIT = 10.0  # seconds for one candidate
 START_LIMIT = 120.0  # seconds until the process is ready: it imports torch
 STARTS = 3  # failures in a row before giving up
-WARM_RUNS = 5
-CLOCK_SECONDS = 5.0  # clocks are read again after this time
 Build = Callable[[CudaKernel, str], bytes]
 
 
@@ -337,17 +332,11 @@ class Measure(FrozenRecord):
     """Request to load, check and time a program.
 
     images: for the driver, by kernel; arrays: a file of the inputs and reference values.
-
-    The program runs warm_up times, then up to `runs` times or for `seconds`, with the L2 cache filled with other data
-    before each run; then a few times with the cache as the preceding run left it.
     """
 
     program: Program
     images: dict[str, bytes]
     arrays: str
-    warm_up: int = WARM_UP
-    runs: int = RUNS
-    seconds: float = SECONDS
 
 
 def measuring(target: Target) -> Measuring | None:
@@ -377,7 +366,6 @@ class Worker:
         self.arrays = ""
         self.inputs: Tensors = {}
         self.expected: Expected = {}
-        self.clocks: tuple[float, dict[str, float]] = (-CLOCK_SECONDS, {})  # when they were read; MHz and degrees
 
     def measure(self, request: Measure) -> tuple[Score, bool]:
         """Return the score of a request, and whether this process cannot continue. Raises only for defects of dplc.
@@ -394,7 +382,7 @@ class Worker:
                 self.driver, self.timer.stream, request.program, self.inputs,
                 lambda kernel: self.driver.load(kernel, request.images[kernel.name]), self.memory,
             )  # fmt: skip
-            score = self._measured(request, bound)
+            score = self._measured(request.program, bound)
             for one in {one.kernel.name: one for one in bound.kernels}.values():
                 self.driver.unload(one)
         except DplcError as error:
@@ -403,14 +391,14 @@ class Worker:
             return Score(None, "measured", "failed", what, {"gpu": self.driver.name}), over
         return score, False
 
-    def _measured(self, request: Measure, bound: BoundProgram) -> Score:
+    def _measured(self, program: Program, bound: BoundProgram) -> Score:
         bound.poison()
         with gpu_alone():
             self.driver.synchronize()
             bound.launch()
             self.driver.synchronize()
         error, wrong = 0.0, list[str]()  # the largest relative error; other values, or elements that were not written
-        for output in request.program.outputs:
+        for output in program.outputs:
             got = bound.result(output.name, output.dtype, output.shape).cpu()
             found = compared(got, *self.expected[output.name])
             error = max(error, found.relative)
@@ -429,21 +417,10 @@ class Worker:
         except DriverError:
             run, launched = bound.launch, "one by one"
         with gpu_alone():
-            self.timer.cold(run, request.warm_up)
-            until, seconds = time.monotonic() + request.seconds, self.timer.cold(run, min(3, request.runs))
-            while len(seconds) < request.runs and time.monotonic() < until:
-                seconds += self.timer.cold(run, 1)
-            warm = self.timer.warm(run, WARM_RUNS)
-        if time.monotonic() - self.clocks[0] >= CLOCK_SECONDS:
-            self.clocks = time.monotonic(), gpu_speeds() if self.memory == "cuda" else {}
-        low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
-        known |= {
-            "warm_us": warm * 1e6, "launched": launched, "clocks": self.clocks[1],
-            "l2": f"cold: {self.timer.bytes} bytes of other data written before every run",
-            "runs": len(seconds), "low_us": low * 1e6, "high_us": high * 1e6,
-        }  # fmt: skip
-        told = f"median of {len(seconds)}, quartiles {low * 1e6:.4g} to {high * 1e6:.4g} us"
-        return Score(middle, "measured", "ok", told, known)
+            timing = self.timer.timing(run, launched)
+        known |= {**timing, "clocks": gpu_speeds() if self.memory == "cuda" else {}, "l2": self.timer.l2}
+        told = f"median of {timing['runs']}, quartiles {timing['low_us']:.4g} to {timing['high_us']:.4g} us"
+        return Score(timing["median_us"] * 1e-6, "measured", "ok", told, known)
 
 
 @contextlib.contextmanager
@@ -538,10 +515,7 @@ class WorkerProcess:
         self._process.join(10.0)
         code = self._process.exitcode
         self.kill()
-        lines = Path(self._printed.name).read_text(errors="replace").split("\n")
-        line = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-        how = "hung" if code is None else f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        return f"{how}: {line}" if line else how
+        return how_it_ended(code, Path(self._printed.name).read_text(errors="replace"))
 
     def kill(self) -> None:
         """End the process immediately, with the processes that it started."""
@@ -564,11 +538,10 @@ class Measuring(contextlib.ExitStack):
     basis: Basis = "measured"
 
     def __init__(
-        self, target: Target, *, limit: float = LIMIT, runs: int = RUNS,
-        serve: Callable[[Connection], None] = serve_gpu, build: Build = cubin,
+        self, target: Target, *, serve: Callable[[Connection], None] = serve_gpu, build: Build = cubin
     ):  # fmt: skip
         super().__init__()
-        self.target, self.limit, self.runs, self.build = target, limit, runs, build
+        self.target, self.limit, self.build = target, LIMIT, build
         folder = tempfile.TemporaryDirectory(prefix="dplc-measure-", ignore_cleanup_errors=True)
         self._folder = Path(self.enter_context(folder))
         self.process = WorkerProcess(serve)
@@ -596,8 +569,7 @@ class Measuring(contextlib.ExitStack):
                 self._saved[made.loops] = subject.checked, path
             checked, arrays = self._saved[made.loops]
             bare = tuple(replace(text, text="", comment="") for text in made.cuda)
-            request = Measure(launches(made._replace(cuda=bare)), images, arrays, runs=self.runs)
-            score = self.process.ask(request, self.limit)
+            score = self.process.ask(Measure(launches(made._replace(cuda=bare)), images, arrays), self.limit)
         if not score.details:
             return score
         details = {**score.details, "compared": checked, "assembler": assembler()}
