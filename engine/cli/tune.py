@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import hints, sizes_in, value_of
@@ -22,7 +23,7 @@ from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
 from ..run.calls import narrowed
-from ..store.store import Decision, Schedule, SqliteStore
+from ..store.store import Decision, Schedule, SqliteStore, default_path
 from ..tune.search import (
     DEFAULT_SEARCH,
     SEARCHES,
@@ -252,14 +253,13 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
         programs = list(_programs(flags, search, compiler))
     told: list[tuple[Job, JobOutcome]] = []
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
-    with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules) as store:
-        # jobs on a cluster write to no store, because it is on this machine
-        here = store.path if store and flags.executor == "processes" else None
-        jobs = distinct(programs, compiler, search, here)
-        interrupted = _carried_out(flags, jobs, told, store)
-        if not interrupted:
-            tuned = {one.key.kernel: one.tuned for _, one in told if one.key and one.tuned}
-            choices += filter(None, (choose(program, tuned, store) for program in programs))
+    db = None if flags.no_db else flags.db or default_path()
+    # jobs on a cluster write to no store, because it is on this machine
+    jobs = distinct(programs, search, db if flags.executor == "processes" else None)
+    interrupted = _carried_out(flags, jobs, told, db)
+    if not interrupted:
+        tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
+        choices += filter(None, (choose(program, tuned, db) for program in programs))
     for choice in choices:
         for way, why in choice.wrong.items():
             label = f"candidate {way}" if way else "what the rules decide"
@@ -281,9 +281,7 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     return interrupted
 
 
-def _carried_out(
-    flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], store: SqliteStore | None
-) -> bool:  # fmt: skip
+def _carried_out(flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], db: Path | None) -> bool:
     """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it.
 
     told: receives each job with its outcome.
@@ -297,10 +295,11 @@ def _carried_out(
         try:
             for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, candidates.observe):
                 told.append((job, outcome))
-                if store and job.db is None and outcome.key is not None:
-                    store.record(outcome.key, outcome.attempts)
-                    if outcome.tuned is not None:
-                        store.put(outcome.key, outcome.tuned)
+                if db and job.db is None and outcome.key is not None:
+                    with SqliteStore(db, job.compiler.tools.rules) as store:
+                        store.record(outcome.key, outcome.attempts)
+                        if outcome.tuned is not None:
+                            store.put(outcome.key, outcome.tuned)
                 if not flags.as_json:
                     write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
                 show(f"{_named(job)}: tuned", len(told), len(jobs))

@@ -24,7 +24,7 @@ from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
-from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, work_of
+from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, with_rules, work_of
 from ..bench.records import geomean
 from ..capture.capture import capture_text
 from ..capture.signature import Capture
@@ -387,10 +387,10 @@ def program_of(
 
 
 def of_suite(suite: Suite, cases: Iterable[BenchCase], compiler: Compiler, top: int = 1) -> Iterator[TuningProgram]:
-    """Yield the cases of a suite. Raises DplcError for one that dplc cannot compile."""
+    """Yield the cases of a suite, each under its own rules. Raises DplcError for one that dplc cannot compile."""
     for case in cases:
         subject = subject_of(suite, case)
-        yield program_of(case.name, subject.capture(), compiler, top, subject.inputs)
+        yield program_of(case.name, subject.capture(), with_rules(compiler, case.rules), top, subject.inputs)
 
 
 def of_grid(
@@ -418,17 +418,16 @@ def points(grid: Sequence[str]) -> Iterator[dict[str, int]]:
     yield from (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
 
 
-def distinct(
-    programs: Iterable[TuningProgram], compiler: Compiler, options: SearchOptions, db: Path | None = None
-) -> list[Job]:
-    """Return a job for each distinct kernel, in order. compiler, options, db: of every job."""
-    first: dict[str, Kernel] = {}
-    names: dict[str, dict[str, None]] = {}  # in order; several ways of a program may launch a kernel
+def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path | None = None) -> list[Job]:
+    """Return a job for each distinct kernel under the rules of its program, in order. options, db: of every job."""
+    found: dict[tuple[str, str], tuple[Kernel, Compiler, dict[str, None]]] = {}
     for program in programs:
+        compiler = program.fusing.compiler
         for kernel in itertools.chain(*program.ways.values()):
-            first.setdefault(key(kernel), kernel)
-            names.setdefault(key(kernel), {})[f"{program.name}:{kernel.name}"] = None
-    return [Job(kernel, tuple(names[one]), compiler, options, db) for one, kernel in first.items()]
+            place = key(kernel), compiler.tools.rules.digest
+            _, _, names = found.setdefault(place, (kernel, compiler, {}))
+            names[f"{program.name}:{kernel.name}"] = None  # in order; several ways of a program may launch a kernel
+    return [Job(kernel, tuple(names), compiler, options, db) for kernel, compiler, names in found.values()]
 
 
 # ---- carrying them out
@@ -586,14 +585,17 @@ class ChosenWay:
         return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
 
 
-def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStore | None = None) -> ChosenWay | None:
+def choose(
+    program: TuningProgram, tuned: Mapping[tuple[str, str], Tuned], db: Path | None = None
+) -> ChosenWay | None:  # fmt: skip
     """Return the fastest right fusion variant, or the variant of the rules if none is right.
 
     The time of a variant is the sum over its kernels. The winner runs as a whole against float64 and is stored under
     the key of the program. Returns None without a choice, or if a kernel of the rules is missing. tuned: by the keys of
-    kernels.
+    kernels and of the rules.
     """
-    keys = {way: [key_of_range(kernel) for kernel in kernels] for way, kernels in program.ways.items()}
+    rules = program.fusing.compiler.tools.rules
+    keys = {way: [(key_of_range(one), rules.digest) for one in kernels] for way, kernels in program.ways.items()}
     ways = {way: [tuned[one] for one in found] for way, found in keys.items() if tuned.keys() >= set(found)}
     if 0 not in ways or len({one.basis for found in ways.values() for one in found}) > 1:
         return None
@@ -610,10 +612,11 @@ def choose(program: TuningProgram, tuned: Mapping[str, Tuned], store: TuningStor
     if len(program.ways) < 2 and not wrong:
         return None
     label = f"candidate {way}" if way else "the rules"
-    if store is not None and way not in wrong:
+    if db is not None and way not in wrong:
         tuned_whole = msgspec.structs.replace(
             ways[way][0], seconds=seconds[way], default_seconds=sum(one.default_seconds for one in ways[0]),
             checked=checked, details={"candidate": label, "kernels": len(program.ways[way])},
         )  # fmt: skip
-        kept = store_variant(program.fusing, way, schedules, tuned_whole, store)
+        with SqliteStore(db, rules) as store:
+            kept = store_variant(program.fusing, way, schedules, tuned_whole, store)
     return ChosenWay(program.name, way, label, seconds[0], seconds[way], ways[way][0].basis, checked, wrong, kept)

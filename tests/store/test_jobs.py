@@ -18,8 +18,8 @@ from dplc.engine.bench.cases import Suite, read_suite
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import digests_of
-from dplc.engine.tune.search import SearchOptions
-from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary
+from dplc.engine.tune.search import Budget, SearchOptions
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_grid, of_suite, points, summary, tune_job
 from dplc.ir.diagnostic import UsageError
 from dplc.ir.program import Kernel
 from dplc.ir.text.programs import print_program, read_program
@@ -64,8 +64,8 @@ def test_what_is_no_grid(grid: list[str]) -> None:
 def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
     """Two matmuls of one structure at every point; and a point that is there twice under another name."""
     text = "(lambda x, w, v: (torch.relu(x @ w), torch.relu((x + 1) @ v)))(torch.randn(M, 32), *(torch.randn(32, N) for _ in '12'))"
-    programs = list(of_grid(text, ["M=4,8", "N=16"], compiler_with(H200)))
-    found = distinct(programs, COMPILER, SearchOptions())
+    programs = list(of_grid(text, ["M=4,8", "N=16"], COMPILER))
+    found = distinct(programs, SearchOptions())
     assert all(job.compiler is COMPILER for job in found)
     assert len({job.kernel for job in found}) == len(found)
     for job in found:
@@ -73,9 +73,7 @@ def test_a_grid_is_one_job_for_each_distinct_kernel() -> None:
         assert level == "loop" and pickle.loads(pickle.dumps(job.kernel)) is job.kernel
     everything = [name for job in found for name in job.names]
     assert {name.split(":")[0] for name in everything} == {"M=4,N=16", "M=8,N=16"}
-    assert [job.kernel for job in distinct([*programs, *programs], COMPILER, SearchOptions())] == [
-        job.kernel for job in found
-    ]
+    assert [job.kernel for job in distinct([*programs, *programs], SearchOptions())] == [job.kernel for job in found]
 
 
 def test_a_suite(tmp_path: Path) -> None:
@@ -87,8 +85,27 @@ def test_a_suite(tmp_path: Path) -> None:
         ' {"name": "c", "operation": "f", "sizes": {"n": 16}}]}'
     )
     suite: Suite = read_suite(path)
-    found = distinct(of_suite(suite, suite.cases, COMPILER), COMPILER, SearchOptions())
+    found = distinct(of_suite(suite, suite.cases, COMPILER), SearchOptions())
     assert [[name.split(":")[0] for name in job.names] for job in found] == [["a", "b"], ["c"]]
+
+
+def test_a_case_is_tuned_under_its_own_rules(tmp_path: Path) -> None:
+    (tmp_path / "mine.rw").write_text("override number largest_constant = 17\n")
+    path = tmp_path / "suite.json"
+    path.write_text(
+        '{"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 4"}}}, "cases": ['
+        '{"name": "plain", "operation": "f", "sizes": {"n": 8}},'
+        '{"name": "own", "operation": "f", "sizes": {"n": 8}, "rules": ["mine.rw"]},'
+        '{"name": "again", "operation": "f", "sizes": {"n": 8}}]}'
+    )
+    suite = read_suite(path)
+    options = SearchOptions(budget=Budget(tries=2), check=False)
+    found = distinct(of_suite(suite, suite.cases, COMPILER), options, tmp_path / "store")
+    assert [[name.split(":")[0] for name in job.names] for job in found] == [["plain", "again"], ["own"]]
+    digests = [job.compiler.tools.rules.digest for job in found]
+    assert digests == [toolchain().rules.digest, toolchain([tmp_path / "mine.rw"]).rules.digest]
+    outcomes = [tune_job(job) for job in found]
+    assert [outcome.key.rules for outcome in outcomes if outcome.key] == digests
 
 
 # ---- carrying them out
