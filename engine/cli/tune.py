@@ -196,8 +196,7 @@ def searching(run: SearchRun) -> str:
     """Return the progress of a search as a line."""
     best = "nothing yet"
     if run.best is not None:
-        seconds, _ = run.best
-        best = f"best {micro(seconds)} us ({gain(run.default.seconds, seconds):.2f}x), {run.default.basis}"
+        best = f"best {micro(run.best)} us ({gain(run.default.seconds, run.best):.2f}x), {run.default.basis}"
     return f"{best}, {run.programs} programs, {run.refused} refused, {run.failed} failed"
 
 

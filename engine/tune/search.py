@@ -391,10 +391,9 @@ class SearchRun:
     them. Checks run at improvements and take at most a tenth of the search; the details of an entry say if its search
     has not ended.
 
-    best: the fastest program as (seconds, candidate); fastest: the fastest schedules of each kernel by itself,
-    independent of the other kernels. curve: (try, programs, seconds) of every improvement. refused: rejected by the
-    limits before anything was built; failed: rejected or wrong later; repeated: known programs. since: programs since
-    the last improvement.
+    fastest: the fastest schedules of each kernel by itself, independent of the other kernels. curve: (try, programs,
+    seconds) of every improvement. refused: rejected by the limits before anything was built; failed: rejected or wrong
+    later; repeated: known programs.
     """
 
     space: ProgramSpace
@@ -410,10 +409,8 @@ class SearchRun:
     repeated: int = 0
     seconds: float = 0.0
     interrupted: bool = False
-    best: tuple[float, ProgramCandidate] | None = None
     fastest: dict[Program, list[Leader]] = field(default_factory=dict)
     curve: list[tuple[int, int, float]] = field(default_factory=list)
-    since: int = 0
 
     def __post_init__(self) -> None:
         self.search = SEARCHES[self.options.search](self.space, random.Random(self.options.seed))
@@ -424,11 +421,22 @@ class SearchRun:
         self._checking, self._expected = 0.0, FIRST  # seconds of all checks, and of the next one
         self._kept: dict[Program, Leader] = {}  # leaders that are checked and stored
         self._verdict = functools.cache(verdict)
-        self._before: dict[Program, Tuned | None] = {}
+        # the entries of the store before the search
+        self.before = functools.cache(lambda start: self.store.get(self.key(start)) if self.store else None)
 
     @property
     def limit(self) -> int | None:
         return self.options.budget.tries
+
+    @property
+    def best(self) -> float | None:
+        """Seconds of the fastest program so far."""
+        return self.curve[-1][2] if self.curve else None
+
+    @property
+    def since(self) -> int:
+        """Programs since the last improvement."""
+        return self.programs - (self.curve[-1][1] if self.curve else 0)
 
     def record(self) -> dict[str, Any]:
         """Return the search as data. The times of the curve are in microseconds."""
@@ -521,11 +529,9 @@ class SearchRun:
         else:
             self._known.add(key)
             self.programs += 1
-            self.since += 1
             self.refused += score.status == "refused"
             self.failed += score.status not in ("ok", "refused")
-            if score.seconds is not None and (self.best is None or score.seconds < self.best[0]):
-                self.since, self.best = 0, (score.seconds, tried.candidate)
+            if score.seconds is not None and (self.best is None or score.seconds < self.best):
                 self.curve.append((self.tries, self.programs, score.seconds))
         # rewards refer to the default, or to the first candidate that can be launched if the default cannot
         reference = self.default.seconds or (self.curve[0][2] if self.curve else None)
@@ -557,12 +563,6 @@ class SearchRun:
             wrong.append((candidate, found.finding))
         return None, wrong
 
-    def before(self, store: TuningStore, start: Program) -> Tuned | None:
-        """Return the entry of the store for a kernel before the search."""
-        if start not in self._before:
-            self._before[start] = store.get(self.key(start))
-        return self._before[start]
-
     def _keep_improvements(self, store: TuningStore) -> None:
         """Check and store the fastest schedules that are new, if the share of time for checks allows it."""
         began = time.monotonic()
@@ -576,7 +576,7 @@ class SearchRun:
             except DplcError:  # the host cannot run it: the end of the search says so
                 continue
             default = self.score(leader.space.default()).seconds
-            self.before(store, start)
+            self.before(start)
             if best is not None and default is not None:
                 seconds, candidate, how = best
                 details = {**self.score(candidate).details, UNFINISHED: self.tries}

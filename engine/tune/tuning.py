@@ -132,7 +132,7 @@ def choose_schedule(space: Space, run: SearchRun) -> TuningOutcome:
         kernel=space.loops[0].name, default=default, winner=winner, wrong=wrong,
     )  # fmt: skip
     if store is not None:
-        wanted, outcome.before = run.key(space.loops), run.before(store, space.loops)
+        wanted, outcome.before = run.key(space.loops), run.before(space.loops)
         if wrong:
             scores = [(one, Score(None, run.default.basis, "wrong", why)) for one, why in wrong]
             store.record(wanted, [Attempt(one.schedule, one.key, score, *run.found_by) for one, score in scores])

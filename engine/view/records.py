@@ -390,7 +390,7 @@ def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:
         if start in log.kernels:
             default, count = log.kernels[start]
             rows.append((start[0].name, count, default, *leaders[0]))
-    return _tuning(run, log, seconds, run.best[0] if run.best else None, rows)
+    return _tuning(run, log, seconds, run.best, rows)
 
 
 def _tuning(

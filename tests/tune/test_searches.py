@@ -47,7 +47,7 @@ def small() -> tuple[Space, Known, SearchRun]:
 def test_exhaustive_search_scores_every_program_once(small: tuple[Space, Known, SearchRun]) -> None:
     _, known, run = small
     assert run.programs == run.tries - run.repeated and run.programs > 200
-    assert run.best is not None and run.best[0] == min(s.seconds for s in known.scores.values() if s.seconds)
+    assert run.best is not None and run.best == min(s.seconds for s in known.scores.values() if s.seconds)
     assert len(known.scores) == run.programs - run.refused + (run.failed == -1)
 
 
@@ -58,14 +58,14 @@ def test_every_search_is_repeatable_and_never_loses(name: str, small: tuple[Spac
     runs = [search(found, known, name, 7, Budget(tries=40)) for _ in range(2)]
     assert runs[0].curve == runs[1].curve and runs[0].tries == 40
     assert runs[0].best is not None and whole.best is not None
-    assert whole.best[0] <= runs[0].best[0] <= (runs[0].default.seconds or 0)
+    assert whole.best <= runs[0].best <= (runs[0].default.seconds or 0)
 
 
 def test_the_shipped_search_finds_what_is_good(small: tuple[Space, Known, SearchRun]) -> None:
     found, known, whole = small
     assert whole.best is not None
     ends = sorted(
-        run.best[0] / whole.best[0]
+        run.best / whole.best
         for seed in range(5)
         if (run := search(found, known, "hill", seed, Budget(tries=whole.programs // 5))).best
     )
@@ -78,7 +78,7 @@ def test_tree_search_finds_more_than_chance() -> None:
 
     def median(name: str) -> float:
         runs = (search(found, known, name, seed, Budget(tries=30)) for seed in range(7))
-        return sorted(run.best[0] for run in runs if run.best is not None)[3]
+        return sorted(run.best for run in runs if run.best is not None)[3]
 
     assert median("mcts") < 0.9 * median("random")
 
@@ -162,7 +162,7 @@ def test_rewards_tell_candidates_apart_where_the_default_cannot_be_launched(
     monkeypatch.setattr(Search, "observe", heard)
     run = search(found, Without(), "hill", 0, Budget(tries=30))
     assert run.default.seconds is None and len({r for r in rewards if r > 0}) > 3
-    assert run.best is not None and run.best[0] < run.curve[0][2]
+    assert run.best is not None and run.best < run.curve[0][2]
 
 
 def test_candidates_may_be_evaluated_by_several_threads(small: tuple[Space, Known, SearchRun]) -> None:
@@ -193,7 +193,7 @@ def test_several_ways_of_fusing_are_the_first_decision(name: str) -> None:
     ways = FusionVariant("twice", lambda: (slow, slow)), FusionVariant("once", lambda: (fast,))
     both = ProgramSpace(space(MATMUL).tools, ways, MACHINE, frozenset({"no_pass"}))
     run = search(both, Known(), name, 0, Budget(tries=30))
-    assert run.best is not None and both.ways[run.best[1].way] == "once"
+    assert run.best is not None and both.ways[run.search.best_way] == "once"
     assert run.default.seconds == pytest.approx(
         2 * (PredictingEvaluator()(space(MATMUL, "no_pass").default()).seconds or 0)
     )
@@ -230,7 +230,7 @@ def test_a_way_that_cannot_be_built_is_refused_and_the_search_goes_on() -> None:
     )
     for name in SHIPPED:
         run = search(found, Known(), name, 0, Budget(tries=12))
-        assert run.best is not None and run.best[1].way == 0 and run.refused >= 1
+        assert run.best is not None and run.search.best_way == 0 and run.refused >= 1
     assert found.problems == {1: "no such thing"}
 
 
