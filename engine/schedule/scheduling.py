@@ -76,7 +76,7 @@ class Origin:
         """Return the record for `--json`."""
         return {
             "kernel": self.kernel, "source": self.source, "basis": self.basis or None,
-            "microseconds": None if self.seconds is None else self.seconds * 1e6, "about": self.text,
+            "microseconds": microseconds(self.seconds), "about": self.text,
         }  # fmt: skip
 
 
@@ -193,6 +193,11 @@ def seconds_of(kernels: Program, target: Target, registers: Sequence[int | None]
     return sum(prediction.seconds for prediction in predictions(kernels, target, registers))
 
 
+def microseconds(seconds: float | None) -> float | None:
+    """Return a time in microseconds; None for an unknown or infinite one."""
+    return None if seconds is None or seconds == math.inf else seconds * 1e6
+
+
 # ---- Reject schedules that the target cannot launch, before anything is built.
 
 
@@ -200,13 +205,13 @@ MOST_REGISTERS = 255  # of one thread
 REGISTER_GRAIN = 8
 
 
-def predicted_registers(program: Program, number: int, target: Target) -> int:
+def predicted_registers(kernel: Kernel, target: Target) -> int:
     """Return the registers of a thread, predicted from Tile IR.
 
     NVRTC took 0.86 to 1.11 times as many for norms, products and attention, 0.45 to 1.65 for small kernels (scans, a
     convolution of 3 channels), in 11 kernels on sm_80.
     """
-    site = Site(program, (number,), target)
+    site = Site((kernel,), (0,), target)
     return min(_estimate(site), _register_budget(site))
 
 
@@ -466,7 +471,7 @@ def _seconds(program: Program, scheduler: Scheduler) -> float:
     """Return the predicted seconds of kernels of Tile IR, infinite if one cannot be launched."""
     if refusal(program, scheduler.target) is not None:
         return math.inf
-    registers = [predicted_registers(program, number, scheduler.target) for number in range(len(program))]
+    registers = [predicted_registers(kernel, scheduler.target) for kernel in program]
     return seconds_of(scheduler.kernel_ir(program), scheduler.target, registers)
 
 

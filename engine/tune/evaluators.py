@@ -230,8 +230,7 @@ class PredictingEvaluator:
             kernels = candidate.kernels
         except DplcError as error:
             return Score(None, self.basis, "refused", error.what)
-        numbers = range(len(kernels))
-        known = self.registers or [predicted_registers(candidate.tile, n, candidate.target) for n in numbers]
+        known = self.registers or [predicted_registers(kernel, candidate.target) for kernel in candidate.tile]
         found = predictions(kernels, candidate.target, known)
         bounds = ", ".join(prediction.binding for prediction in found)
         told = f"{bounds}; registers {'assembled' if self.registers else 'predicted'}"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ...ir.diagnostic import DplcError
 from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import RuleSite
-from ..schedule.scheduling import refusal
+from ..schedule.scheduling import microseconds, refusal
 from ..schedule.space import (
     DEFAULT,
     SKIP,
@@ -601,7 +601,8 @@ DEEPEST, WIDEST = 14, 6  # of the tree that is shown
 
 def micro(seconds: float | None) -> str:
     """Write seconds as microseconds."""
-    return "-" if seconds is None or seconds == math.inf else f"{seconds * 1e6:.2f}"
+    found = microseconds(seconds)
+    return "-" if found is None else f"{found:.2f}"
 
 
 @dataclass

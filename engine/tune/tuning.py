@@ -34,7 +34,7 @@ from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
 from ..ruleset import Toolchain
 from ..run.calls import judge, run_eager, run_reference
-from ..schedule.scheduling import Origin, Schedules, replay
+from ..schedule.scheduling import Origin, Schedules, microseconds, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
     Attempt,
@@ -100,10 +100,6 @@ class TuningOutcome(TunedTimes):
             "wrong": [{"finding": why, "schedule": plain(c)} for c, why in self.wrong],
             "schedule": plain(self.winner),
         }  # fmt: skip
-
-
-def microseconds(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e6
 
 
 def plain(candidate: ScheduleCandidate) -> list[dict[str, Any]]:

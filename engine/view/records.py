@@ -34,7 +34,7 @@ from ..rewrite.statements.compiled import Program
 from ..rewrite.statements.driver import run_pipeline
 from ..rewrite.trace import Event, Firing, Trace
 from ..ruleset import Toolchain
-from ..schedule.scheduling import predicted_registers
+from ..schedule.scheduling import microseconds, predicted_registers
 from .provenance import Column, columns
 from .server import Record
 
@@ -143,7 +143,7 @@ class Effects:
             lowered = isinstance(kernel.body[0], Launch)
             (made,) = (kernel,) if lowered else self.compiler.kernel_ir((kernel,))
             tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
-            registers = predicted_registers((tile,), 0, target) if isinstance(tile.body[0], Tile) else None
+            registers = predicted_registers(tile, target) if isinstance(tile.body[0], Tile) else None
             counts = instruction_counts(made)
         except UNPRICED:
             return None  # a partly scheduled kernel may have no launch
@@ -199,7 +199,7 @@ def _kernel(number: int, compilation: Compilation, pricing: Effects) -> Record:
     return {
         "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
         "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
-        "registers": predicted_registers(compilation.tile, number, compilation.target) if has_tiles else None,
+        "registers": predicted_registers(compilation.tile[number], compilation.target) if has_tiles else None,
         "assembled": None,
     }  # fmt: skip
 
@@ -407,14 +407,14 @@ def _tuning(
     default = run.default.seconds
     kernels = [
         {
-            "name": name, "count": count, "default": _micro(before), "best": _micro(after),
+            "name": name, "count": count, "default": microseconds(before), "best": microseconds(after),
             "schedule": plain(winner), "effects": _effects(log, name, before),
         }
         for name, count, before, after, winner in rows
     ]  # fmt: skip
     return run.record() | {
-        "basis": run.default.basis, "seconds": seconds, "limit": run.limit, "default": _micro(default), "running": True,
-        "best": _micro(best), "tree": log.root.record(default), "kernels": kernels,
+        "basis": run.default.basis, "seconds": seconds, "limit": run.limit, "default": microseconds(default),
+        "running": True, "best": microseconds(best), "tree": log.root.record(default), "kernels": kernels,
     }  # fmt: skip
 
 
@@ -442,10 +442,6 @@ def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]
         ]  # fmt: skip
         rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
     return rows
-
-
-def _micro(seconds: float | None) -> float | None:
-    return None if seconds is None or seconds == math.inf else seconds * 1e6
 
 
 # ---- the e-graph
