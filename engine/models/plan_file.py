@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import ctypes
 import functools
 import hashlib
-import operator
 import os
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,11 +24,12 @@ from ...codegen.cuda import bound
 from ...codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ...ir.diagnostic import DplcError, UsageError
 from ...ir.dtypes import DtypeName
-from ...ir.expr import Size
-from ...ir.node import Node
+from ...ir.expr import Size, only_sizes
+from ...ir.node import Expr, Node
 from ...ir.program import Kernel, Param
-from ...ir.sizes import Binding
+from ...ir.sizes import Binding, hints, value_of
 from ...ir.text.print_statements import print_expr
+from ...ir.text.programs import read_program
 from ..capture.dynamic_shapes import Dim, Identifier
 from ..store.store import FrozenRecord
 from .sources import Elements, Line, WeightRequest
@@ -260,11 +259,12 @@ MOST = 2**48  # elements of any buffer
 ExtentText = Annotated[str, Meta(max_length=200, pattern=r"^[A-Za-z0-9_ +*/%()-]+\Z")]
 
 
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}  # fmt: skip
-_parsed = functools.lru_cache(4096)(ast.parse)  # Python never evaluates the trees
+@functools.lru_cache(4096)
+def _extent(text: str, names: tuple[str, ...]) -> Expr:
+    """Read an extent as a dump of a program with sizes of these names has it. Raises DplcError for any other text."""
+    sizes = "".join(f"{name}: 1..{MOST}, " for name in names)
+    _, (kernel,) = read_program(f"kernel sized({sizes}x: i32[{text}]) -> y: i32[1]:\n    pass\n", text, None)
+    return kernel.ins[0].shape[0]  # type: ignore[attr-defined, no-any-return]
 
 
 def extent_at(extent: int | str, sizes: Binding) -> int:
@@ -272,28 +272,13 @@ def extent_at(extent: int | str, sizes: Binding) -> int:
     if isinstance(extent, int):
         return extent
     try:
-        found = _value(_parsed(extent.strip(), mode="eval").body, sizes)
-    except (SyntaxError, ValueError, MemoryError):
-        raise DplcError(f"`{extent}` is not an extent") from None
-    except (KeyError, ZeroDivisionError, RecursionError):
+        read = _extent(extent, tuple(sizes))
+        found = value_of(read, sizes) if only_sizes(read) else -1
+    except (DplcError, IndexError, ZeroDivisionError):
         found = -1
     if not 0 <= found <= MOST:
         raise DplcError(f"`{extent}` is not an extent made of {', '.join(sizes) or 'no sizes'}")
     return found
-
-
-def _value(tree: ast.expr, sizes: Binding) -> int:
-    """Return the value of an expression. Raises KeyError for an unknown size, and for any other expression."""
-    match tree:
-        case ast.Name(name):
-            return sizes[name]
-        case ast.Constant(number) if type(number) is int:
-            return number
-        case ast.UnaryOp(ast.USub(), operand):
-            return -_value(operand, sizes)
-        case ast.BinOp(left, operation, right):
-            return _OPERATIONS[type(operation)](_value(left, sizes), _value(right, sizes))
-    raise KeyError(tree)
 
 
 Record = TypeVar("Record")
@@ -372,7 +357,7 @@ class PlanFile(FrozenRecord, kw_only=True):
     @property
     def hints(self) -> dict[str, int]:
         """Typical values of the sizes."""
-        return {name: size.hint for name, size in self.symbols.items()}
+        return hints(tuple(self.symbols.values()))
 
     def tokens_at(self, sizes: Binding) -> tuple[int, int]:
         """Return (sequences, tokens of each) where the sizes are these numbers."""
