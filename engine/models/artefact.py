@@ -88,7 +88,7 @@ from .plan_file import (
     seal,
     write_record,
 )
-from .sources import ModelSource, Tell, WeightRequest, find, silent
+from .sources import ModelSource, Tell, WeightRequest, explained, find, silent
 
 # ---- Print the kernels again from Kernel IR and compare them with the CUDA of the artefact.
 
@@ -400,10 +400,8 @@ def _constants(path: Path, buffers: Iterable[Buffer]) -> dict[str, Any]:
     """Return the tensors in a file, among them one for each of the buffers. Raises DplcError."""
     from safetensors.torch import load_file
 
-    try:
+    with explained(f"{DAMAGED}: cannot read {path}"):
         found: dict[str, Any] = load_file(path)
-    except Exception as error:  # its own class, and those of torch
-        raise DplcError(f"{DAMAGED}: cannot read {path}", notes=(str(error),)) from None
     for buffer in buffers:
         if buffer.name not in found:
             raise DplcError(f"{DAMAGED}: {path} has no `{buffer.name}`")

@@ -185,7 +185,6 @@ def compare(found: Artefact, tensors: Tensors, results: Sequence[Any], sizes: Bi
     except DplcError:
         raise
     except Exception as error:  # torch has many classes for a damaged graph
-        why = (str(error).splitlines() or [type(error).__name__])[0]
         path = found.folder / "ir" / "torch.ir"
         raise DplcError(f"the artefact is damaged: {path} cannot be run: {first_line(error)}") from None
 

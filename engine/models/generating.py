@@ -34,7 +34,18 @@ from .compiling import (
     compile_call,
     with_rows,
 )
-from .sources import ModelSource, Tell, WeightRequest, build, explained, folder_of, is_id, reach_hub, silent
+from .sources import (
+    INSTALL,
+    ModelSource,
+    Tell,
+    WeightRequest,
+    build,
+    explained,
+    folder_of,
+    is_id,
+    reach_hub,
+    silent,
+)
 
 # ---- Capture the two calls of generation, prompt and token, with a cache of keys and values of our own.
 
@@ -415,10 +426,8 @@ class Tokenizer:
         held = place is not None and any((place / name).is_file() for name in FILES)
         if not held and not is_id(model):
             raise DplcError(f"{model} has no tokenizer beside it", hint=WITHOUT)
-        try:
+        with explained("tokenizers need transformers", INSTALL):
             from transformers import AutoTokenizer
-        except ImportError:
-            raise DplcError("tokenizers need transformers", hint="pip install 'dplc[hub]'") from None
         with explained(f"the tokenizer of {model} cannot be used", WITHOUT):  # damaged files, no network
             if not held:
                 reach_hub()

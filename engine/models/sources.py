@@ -184,17 +184,14 @@ def _index(path: Path) -> dict[str, Path]:
 
 
 def _open(path: Path) -> Any:
-    try:
+    with explained("weights need safetensors", INSTALL):
         from safetensors import safe_open
-    except ImportError:
-        raise DplcError("weights need safetensors", hint="pip install 'dplc[hub]'") from None
-    try:
+    with explained(f"cannot read the weights in {path}"):
         return safe_open(path, framework="pt")
-    except Exception as error:  # its own class, OSError, UnicodeDecodeError
-        raise DplcError(f"cannot read the weights in {path}", notes=(str(error),)) from None
 
 
 CONFIG = "config.json"
+INSTALL = "pip install 'dplc[hub]'"
 # Beyond these a configuration is damaged, and building its modules would not end.
 LARGEST = {
     "num_hidden_layers": 10_000, "hidden_size": 1 << 24, "intermediate_size": 1 << 24, "vocab_size": 1 << 28,
@@ -311,10 +308,8 @@ def _of_id(name: str, tell: Callable[[str], None]) -> Path:
         shipped = SHIPPED / f"{SHIPPED_IDS[name]}.json"
         tell(f"the configuration of {name} comes with dplc: {_shown(shipped)}")
         return shipped
-    try:
+    with explained("models of the hub need huggingface-hub", INSTALL):
         from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise DplcError("models of the hub need huggingface-hub", hint="pip install 'dplc[hub]'") from None
     hint = _hint_of_shipped(name.split("/")[1]) or "give a configuration file (`config.json`) or a folder that has one"
     with explained(f"cannot get `{name}` from the hub", hint):  # no network, no such model, no permission
         reach_hub()
@@ -344,7 +339,7 @@ def reach_hub() -> None:
 
 @contextlib.contextmanager
 def explained(what: str, hint: str | None = None) -> Iterator[None]:
-    """Silence the hub's libraries. An error of theirs, of many classes, becomes one sentence with its first line."""
+    """Silence libraries. An error of theirs, of many classes, becomes one sentence with its first line as a note."""
     try:
         with quiet_logs(logging.WARNING):
             yield
@@ -427,10 +422,8 @@ def _conversions(model: Any) -> list[Any]:
 
 def _configuration(source: ModelSource, layers: int | None) -> Any:
     """Return the configuration object of transformers."""
-    try:
+    with explained("models need transformers", INSTALL):
         from transformers import CONFIG_MAPPING, AutoConfig
-    except ImportError as error:
-        raise DplcError("models need transformers", notes=(str(error),), hint="pip install 'dplc[hub]'") from None
     kind = source.model_type
     if kind not in CONFIG_MAPPING:
         hint = did_you_mean(kind, CONFIG_MAPPING.keys())
