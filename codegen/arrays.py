@@ -36,8 +36,13 @@ def check_names(program: Program, arrays: Mapping[str, Array], wanted: Iterable[
     needed = (*program.inputs, *program.constants) if wanted is None else wanted
     missing = [buffer.name for buffer in needed if buffer.name not in arrays]
     if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        raise LaunchError(f"no array given for {', '.join(f'`{name}`' for name in missing[:5])}{more}")
+        raise LaunchError(f"no array given for {listed(missing)}")
+
+
+def listed(names: list[str], most: int = 5) -> str:
+    """Return names for a message."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(f"`{name}`" for name in names[:most]) + more
 
 
 def check_fits(buffer: Buffer, dtype: str, shape: tuple[int, ...]) -> None:

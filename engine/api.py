@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,13 @@ from .rewrite.trace import Trace
 from .ruleset import toolchain
 from .run.calls import (
     BoundCall,
-    Calls,
     Original,
     Placing,
     Preparation,
     Rows,
     Served,
     arguments,
+    bound_call,
     check_kinds,
     check_length,
     devices_of,
@@ -93,7 +93,7 @@ class Compiled(Served):
         self._placing = Placing(compilation.captured.kinds)
         self._executors = functools.cache(executor)  # of GPUs that calls were on
         self._preparation = Preparation()
-        self._calls = Calls(self.rows)
+        self._calls: dict[Hashable, BoundCall] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the function's value, computed by the kernels.
@@ -105,7 +105,7 @@ class Compiled(Served):
         if self._original is not None:
             args, kwargs = self._original.bind(args, kwargs)
         inputs = captured.signature.bind(args, kwargs)
-        results = self._run(inputs, self._calls.of(inputs))
+        results = self._run(inputs, bound_call(self.rows, inputs, self._calls))
         if self.device == "reference":
             kinds = (torch_dtype(kind.dtype) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]

@@ -41,6 +41,7 @@ from .schedule.scheduling import Origin, Scheduler, cuda_of, predictions
 BINDINGS = 64  # of a program whose launches are kept
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
 TIMED = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
+SizePlaces = tuple[tuple[str, int, Size], ...]  # (input, dimension, size), of those that tell the sizes of a call
 
 
 @dataclass
@@ -104,8 +105,8 @@ class Compilation:
         return sizes_in((self.plan.kernels, *self.plan.inputs, *self.plan.outputs))
 
     @cached_property
-    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
-        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+    def inputs_with_sizes(self) -> SizePlaces:
+        """The dimensions of inputs that tell the sizes of a call."""
         return places_of_sizes(self.captured.graph.ins)
 
     @property
@@ -167,8 +168,8 @@ class Compilation:
         return "\n".join(kernel.text for kernel in self.cuda_kernels)
 
 
-def places_of_sizes(ins: Iterable[Param]) -> tuple[tuple[str, int, Size], ...]:
-    """Return the inputs whose dimensions are sizes: (name, dimension, size)."""
+def places_of_sizes(ins: Iterable[Param]) -> SizePlaces:
+    """Return the dimensions of inputs that are sizes."""
     return tuple((p.name, d, n) for p in ins for d, n in enumerate(p.shape) if isinstance(n, Size))
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ...codegen.arrays import torch_dtype
+from ...codegen.arrays import listed, torch_dtype
 from ...codegen.cache import forget_oldest
 from ...codegen.judge import GATE, GATES, Judgement, accepted, error, errors, judge
 from ...codegen.kernel import Buffer, Program
@@ -29,7 +29,6 @@ from ...ir.interp import torch as torch_meaning
 from ...ir.loop import For, Load, Store
 from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Param
-from ...ir.schemas import DTYPES as TORCH_DTYPES
 from ...ir.sizes import Binding, at_hint, value_of
 from ...ir.substitute import with_sizes
 from ...ir.tensor import Input, Output, TensorGraph, postorder
@@ -38,7 +37,7 @@ from ..capture.capture import bits, modules_of, plain_parts
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.export import dtype_name
 from ..capture.signature import Capture, Tensors, check_kind, parts_of
-from ..compiler import Compilation, places_of_sizes
+from ..compiler import Compilation, SizePlaces, places_of_sizes
 from ..cost.instruction_counts import instruction_counts
 from ..kernels.kernels import Plan, Prepared
 from ..language.rule import RuleSet, policy
@@ -47,9 +46,10 @@ from ..schedule.scheduling import StoredSchedules, tuned_ranges
 # ---- The function that was compiled: its parameters, and the tensors that it keeps.
 
 
-def arguments(
-    function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]  # (args, kwargs)
+
+
+def arguments(function: Any, example_inputs: Any, kwargs: Mapping[str, Any] | None) -> Arguments:
     """Return (args, kwargs) of the example call, by position where possible. Raises DplcError if they do not fit."""
     if isinstance(example_inputs, Mapping):
         hint = "write `dplc.compile(f, (), kwargs=inputs)` for inputs by name, `(inputs,)` for one that is a dict"
@@ -66,9 +66,7 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None
 
 
-def _bound(
-    signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _bound(signature: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Return (args, kwargs), by position where possible. Raises DplcError for missing or unknown arguments."""
     if signature is not None:
         try:
@@ -109,7 +107,7 @@ class Original:
                     if found is not None:
                         self._homes.setdefault(found, (module, attribute, index))
 
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         """Return (args, kwargs) of a call: named arguments move to their positions, if the function has a signature.
 
         Raises DplcError for missing or unknown arguments, and if a fixed tensor has changed since the compile.
@@ -181,8 +179,8 @@ def check_tensor(what: str, value: Any, dtype: str, shape: Sequence[Any]) -> Non
         raise DplcError(f"{what} is on the meta device: it has no elements")
 
 
-def sizes_of_call(places: Sequence[tuple[str, int, Size]], inputs: Tensors) -> dict[str, int]:
-    """Return the sizes of a call, from the shapes of its tensors at (input, dimension, size).
+def sizes_of_call(places: SizePlaces, inputs: Tensors) -> dict[str, int]:
+    """Return the sizes of a call, from the shapes of its tensors.
 
     Raises DplcError for a length that was not compiled, and for two that must agree.
     """
@@ -260,12 +258,6 @@ class Placing:
                 self._moved[name, device] = tensor, tensor._version, tensor.detach().to(device)
             placed[name] = self._moved[name, device][2]
         return placed, (f"moved from the CPU to {device}: {listed(moved)}",) if moved else ()
-
-
-def listed(names: list[str], most: int = 5) -> str:
-    """Return names for a message."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"`{name}`" for name in names[:most]) + more
 
 
 # ---- Kinds of the options of `dplc.compile`.
@@ -355,10 +347,10 @@ def contents(tensor: Any, on_device: bool) -> bytes:
 
 def random_tensor(dtype: str, shape: Sequence[Any], generator: torch.Generator, below: int) -> Any:
     """Return floats of a normal distribution, or whole numbers from 0 that are below a bound."""
-    kind, size = getattr(torch, TORCH_DTYPES[dtype]), tuple(shape)
-    floats = kind.is_floating_point
-    made = torch.randn(size, generator=generator) if floats else torch.randint(0, below, size, generator=generator)
-    return made.to(kind)
+    kind, size = torch_dtype(dtype), tuple(shape)
+    if kind.is_floating_point:
+        return torch.randn(size, generator=generator).to(kind)
+    return torch.randint(0, below, size, generator=generator).to(kind)
 
 
 def in_float64(tensors: Tensors) -> dict[str, Any]:
@@ -424,9 +416,10 @@ def requested_rows(rows: Any, whole: Compilation, make: Make, schedules: StoredS
         return (*tuned, *_trimmed(default_rows(whole, make), tuned))
     given = rows if isinstance(rows, Sequence) else (None,)
     found = tuple(tuple(row) if isinstance(row, (tuple, list)) else (row,) for row in given)
-    if not all(isinstance(dim, Dim) for dim in itertools.chain(*found)):
-        raise UsageError("rows= is a list of Dims, each a part of a size's range", hint='rows=[dplc.Dim("s", 1, 64)]')
     for dim in itertools.chain(*found):
+        if not isinstance(dim, Dim):
+            what = "rows= is a list of Dims, each a part of a size's range"
+            raise UsageError(what, hint='rows=[dplc.Dim("s", 1, 64)]')
         size = sizes.get(dim.name)
         if size is None:
             notes = (f"its sizes are {', '.join(sizes) or 'none'}",)
@@ -614,29 +607,22 @@ class BoundCall:
         return made, program, arrays, made.outputs_at(self.sizes)
 
 
-class Calls:
-    """The calls of a compiled function by kind: checked and bound when a kind comes first, looked up then.
+def bound_call(rows: Rows, inputs: Tensors, kept: dict[Hashable, BoundCall]) -> BoundCall:
+    """Return the compile that serves these arguments, {input: tensor}. Raises DplcError if they do not fit.
 
-    So a call of a program with sizes costs what one without costs.
+    They are checked and bound when their kind comes first, and looked up then: so a call of a program with sizes costs
+    what one without costs. kept: the calls so far by kind, which belong to the caller.
     """
-
-    def __init__(self, rows: Rows):
-        self._rows = rows
-        self._kept: dict[Hashable, BoundCall] = {}
-
-    def of(self, inputs: Tensors) -> BoundCall:
-        """Return the compile that serves these arguments, {input: tensor}. Raises DplcError if they do not fit."""
-        whole = self._rows.whole
-        kind = None if whole.captured.strides else _kind(inputs)
-        found = self._kept.get(kind)
-        if found is None:
-            sizes = sizes_of_call(whole.inputs_with_sizes, inputs)
-            check_arguments(whole.captured, inputs, sizes)
-            found = BoundCall(sizes, self._rows)
-            if kind is not None:
-                self._kept[kind] = found
-                forget_oldest(self._kept, MOST_KEPT)
-        return found
+    kind = None if rows.whole.captured.strides else _kind(inputs)
+    found = kept.get(kind)
+    if found is None:
+        sizes = sizes_of_call(rows.whole.inputs_with_sizes, inputs)
+        check_arguments(rows.whole.captured, inputs, sizes)
+        found = BoundCall(sizes, rows)
+        if kind is not None:
+            kept[kind] = found
+            forget_oldest(kept, MOST_KEPT)
+    return found
 
 
 def _kind(inputs: Tensors) -> Hashable | None:

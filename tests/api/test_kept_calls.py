@@ -19,7 +19,7 @@ def test_what_a_kind_of_arguments_runs_is_found_once() -> None:
     program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS)
     for n in (8, 12, 8):
         assert torch.equal(program(torch.ones(n, 8)), torch.full((n, 8), 2.0))
-    assert len(program._calls._kept) == 2
+    assert len(program._calls) == 2
     with pytest.raises(DplcError, match="must be f32"):
         program(torch.ones(8, 8, dtype=torch.float64))
     with pytest.raises(DplcError, match="numpy array"):
@@ -28,14 +28,14 @@ def test_what_a_kind_of_arguments_runs_is_found_once() -> None:
         program(torch.ones(8, 8, device="meta"))
     with pytest.raises(DplcError, match="gradients are wanted"):
         program(torch.ones(8, 8, requires_grad=True))
-    assert len(program._calls._kept) == 2
+    assert len(program._calls) == 2
 
 
 def test_the_oldest_kind_is_forgotten() -> None:
     program = dplc.compile(lambda x: x + 1, (torch.randn(8, 2),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}}, rows=())
     for n in range(1, MOST_KEPT + 3):
         assert torch.equal(program(torch.zeros(n, 2)), torch.ones(n, 2))
-    kept = [shape[0] for ((_, shape),) in program._calls._kept]
+    kept = [shape[0] for ((_, shape),) in program._calls]
     assert kept == list(range(3, MOST_KEPT + 3))
 
 

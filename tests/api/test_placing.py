@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import dplc
+from dplc.codegen.arrays import listed
 from dplc.engine import api
-from dplc.engine.run.calls import Placing, devices_of, gpu_of, listed
+from dplc.engine.run.calls import Placing, devices_of, gpu_of
 
 FAR = torch.device("meta")  # stands for a GPU: another device, which needs none
 
