@@ -308,7 +308,7 @@ def compile(
     compilation = options.compile(captured, watch)
     tell_unheard(compilation.unheard)
     remembered = logged(decisions, compilation)
-    parts = rows_of(compilation, (bool(compilation.sizes) if rows is None else rows) or ())
+    parts = rows_of(compilation, True if rows is None else rows or ())
     original = Original(function, captured, compilation.captured)
     return Compiled(compilation, chosen, original, remembered, parts)
 

@@ -17,7 +17,7 @@ from ..codegen.target import Target
 from ..ir.diagnostic import Source, UsageError, no_such
 from ..ir.expr import Size
 from ..ir.program import Kernel, Param, TensorType
-from ..ir.sizes import AT_HINTS, Binding, sizes_in, value_of
+from ..ir.sizes import AT_HINTS, Binding, hints, sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
 from ..ir.torch import TorchOp
@@ -30,6 +30,7 @@ from .kernels.sharing import Steps, share
 from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import RuleSet, built_in_files, policy, read_rules
 from .language.rule_files import collections_paused
+from .rewrite.statements.compiled import Program as Kernels
 from .rewrite.statements.driver import Settings, Shaped, Unheard, check_settings, unheard
 from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
 from .rewrite.torch_rules.lower import lower
@@ -58,8 +59,8 @@ class Compilation:
     compiler: Compiler
     tensor: TensorGraph | None
     plan: Plan
-    tile: tuple[Kernel, ...]
-    kernels: tuple[Kernel, ...]
+    tile: Kernels
+    kernels: Kernels
     cuda_kernels: tuple[CudaKernel, ...]
     program: Program
     steps: Steps
@@ -296,8 +297,8 @@ class Compiler(Scheduler):
             else:
                 graph, plan, prepared = chosen.graph, chosen.plan(values.results), chosen.prepared
                 made_from = dict(chosen.origins)
-        made = self.compile_plan(values.captured, graph, plan, watch, prepared)
-        return replace(made, bounds=values.bounds, made_from=made_from)
+        made = self.compile_plan(values.captured, graph, plan, watch)
+        return replace(made, prepared=prepared, bounds=values.bounds, made_from=made_from)
 
     def compile_plan(
         self,
@@ -305,9 +306,8 @@ class Compiler(Scheduler):
         graph: TensorGraph | None,
         plan: Plan,
         watch: Stopwatch,
-        prepared: tuple[Prepared, ...] = (),
         since: Literal["loop", "tile", "kernel"] = "loop",
-        units: tuple[Kernel, ...] | None = None,
+        units: Kernels | None = None,
         sizes: Binding = AT_HINTS,
     ) -> Compilation:
         """Compile a program that is cut into kernels.
@@ -343,8 +343,8 @@ class Compiler(Scheduler):
             cuda = cuda_of(kernels, shaped, sizes)
             program = launch_plan(plan, launches, kernels, cuda, captured.kinds)
         return Compilation(
-            captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins, prepared,
-            unheard(within.trace, tools.settings, tools.rules) if within.trace is not None else (),
+            captured, self, graph, plan, tile, kernels, cuda, program, launches, watch.timings, origins,
+            unheard=unheard(within.trace, tools.settings, tools.rules) if within.trace is not None else (),
         )  # fmt: skip
 
 
@@ -368,7 +368,7 @@ def _received(sources: Sequence[Source], settings: Settings, target: Target) -> 
 def launch_plan(
     plan: Plan,
     made: Steps,
-    kernels: tuple[Kernel, ...],
+    kernels: Kernels,
     cuda: tuple[CudaKernel, ...],
     kinds: Mapping[str, str],
     sizes: Binding = AT_HINTS,
@@ -378,9 +378,7 @@ def launch_plan(
     A schedule may add kernels, and buffers between them (split-K). sizes: the numbers of those of the plan; by default
     their hints.
     """
-    numbers = {name: size.hint for name, size in sizes_in((plan.inputs, plan.outputs, kernels)).items()}
-    numbers |= sizes
-    placed = partial(buffer, sizes=numbers)
+    placed = partial(buffer, sizes={**hints((plan.inputs, plan.outputs, kernels)), **sizes})
     found = buffers_of(plan, made, kinds)
     kept = (found.inputs, found.outputs, found.constants, found.temporaries)
     inputs, outputs, constants, temporaries = (tuple(map(placed, params)) for params in kept)

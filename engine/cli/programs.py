@@ -405,7 +405,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     else:
         plan = Plan(dump.graph.name, dump.units, dump.ins, dump.outs, dump.between, results)
         scheduled: Any = (dump.level, dump.sized, dump.sizes) if dump.level != "loop" else ()
-        made = options.compile_plan(captured, None, plan, watch, (), *scheduled)
+        made = options.compile_plan(captured, None, plan, watch, *scheduled)
     return replace(made, since=dump.level)
 
 

@@ -55,7 +55,7 @@ from ...version import __version__
 from ..api import RuleSource, choose_device, compile_options, logged
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Capture, Tensors
-from ..compiler import STAGES, Compiler
+from ..compiler import STAGES, Compiler, SizePlaces
 from ..rewrite.statements.driver import Settings
 from ..run.calls import row_for
 from . import sources
@@ -255,8 +255,8 @@ class Artefact:
         return self.plan.symbols
 
     @property
-    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
-        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+    def inputs_with_sizes(self) -> SizePlaces:
+        """The dimensions of inputs that tell the sizes of a call."""
         plan = self.plan
         shapes = {e.name: e.shape for e in plan.examples} or {plan.inputs[0].name: (plan.batch, plan.length)}
         return tuple(

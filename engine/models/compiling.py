@@ -8,6 +8,7 @@ import itertools
 import math
 import operator
 import re
+import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +32,12 @@ from ..api import rows_of
 from ..capture.capture import capture
 from ..capture.dynamic_shapes import Dim
 from ..capture.signature import Capture, Tensors
-from ..compiler import TIMED, Compilation, Compiler, Stopwatch
+from ..compiler import TIMED, Compilation, Compiler, SizePlaces, Stopwatch
 from ..language.rule_files import collections_paused
 from ..rewrite.statements.driver import tell_unheard
 from ..run.calls import Rows, Served, random_tensor, sizes_of_call
 from ..store.store import FrozenRecord
-from .sources import ModelSource, Tell, WeightRequest, build, silent, weights_of
+from .sources import ModelSource, Requests, Tell, WeightRequest, build, silent, weights_of
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ class CapturedModel:
     """
 
     captured: Capture
-    weights: Mapping[str, WeightRequest]
+    weights: Requests
 
 
 def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> CapturedModel:
@@ -368,7 +369,7 @@ class CompiledModel(Served):
     source: ModelSource
     shape: ModelShape
     rows: Rows
-    requests: Mapping[str, WeightRequest]
+    requests: Requests
     figures: Figures
 
     @property
@@ -382,8 +383,8 @@ class CompiledModel(Served):
         return self.compilation.sizes
 
     @property
-    def inputs_with_sizes(self) -> tuple[tuple[str, int, Size], ...]:
-        """The inputs that tell the sizes of a call: (name, dimension, size)."""
+    def inputs_with_sizes(self) -> SizePlaces:
+        """The dimensions of inputs that tell the sizes of a call."""
         return self.compilation.inputs_with_sizes
 
     def at(self, sizes: Binding) -> BoundModel:
@@ -438,8 +439,7 @@ def with_rows(
 
     Raises UsageError for an invalid row.
     """
-    whole = then(made.compilation)
-    return replace(made, rows=rows_of(whole, rows if rows and whole.sizes else (), then))
+    return replace(made, rows=rows_of(then(made.compilation), rows or (), then))
 
 
 def compile_call(
@@ -476,7 +476,7 @@ def compile_call(
     return CompiledModel(source, shape, rows_of(made, ()), weights, figures)
 
 
-def _most_launches(program: Program, weights: Mapping[str, WeightRequest]) -> int:
+def _most_launches(program: Program, weights: Requests) -> int:
     """Return the most launches of a block of the model.
 
     A launch belongs to the first block whose weights it reads; one that reads none, to the preceding block. Launches
@@ -493,9 +493,5 @@ def _most_launches(program: Program, weights: Mapping[str, WeightRequest]) -> in
 
 
 def peak_rss() -> int:
-    """Return the most bytes that this process has held in memory; 0 if the system does not report them."""
-    try:
-        import resource
-    except ImportError:
-        return 0
+    """Return the most bytes that this process has held in memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

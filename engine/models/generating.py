@@ -448,7 +448,7 @@ class Stream:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer, self._tokens, self._told = tokenizer, list[int](), ""
 
-    def more(self, token: int, last: bool = False) -> str:
+    def more(self, token: int, last: bool) -> str:
         """Return the text that a token adds: nothing yet if it ends inside a character."""
         self._tokens.append(token)
         text = self._tokenizer.text(self._tokens)

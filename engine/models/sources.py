@@ -55,6 +55,7 @@ class WeightRequest(FrozenRecord):
     pieces: Pieces = ()
 
 
+Requests = Mapping[str, WeightRequest]  # by keys of the caller, such as the buffers of a program
 Tell = Callable[[str, int, int], None]  # receives progress: what is being done, how much of it is done, of how much
 
 
@@ -62,7 +63,7 @@ def silent(what: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent) -> dict[str, Any]:
+def load(folder: Path, wanted: Requests, tell: Tell = silent) -> dict[str, Any]:
     """Return {key of `wanted`: tensor} from a folder (or one file) of safetensors, converted to the wanted dtypes.
 
     Raises DplcError for a path without weights, files that cannot be read, and for missing tensors and other shapes:
@@ -77,14 +78,14 @@ def load(folder: Path, wanted: Mapping[str, WeightRequest], tell: Tell = silent)
     return made
 
 
-def check(folder: Path, wanted: Mapping[str, WeightRequest]) -> None:
+def check(folder: Path, wanted: Requests) -> None:
     """Raise the errors of `load`, from the headers of the files alone."""
     with _readers(folder, wanted):
         pass
 
 
 @contextlib.contextmanager
-def _readers(folder: Path, wanted: Mapping[str, WeightRequest]) -> Iterator[dict[str, Callable[[], Any]]]:
+def _readers(folder: Path, wanted: Requests) -> Iterator[dict[str, Callable[[], Any]]]:
     """Yield {key of `wanted`: function that reads its tensor}, everything found and of the right shape.
 
     An index says what is where if a folder has one, else every file is looked into.
@@ -148,9 +149,7 @@ def _reader(want: WeightRequest, files: Mapping[str, Path], held: Mapping[tuple[
     return lambda: made(lambda file, name: file.get_tensor(name))
 
 
-def make(
-    wanted: Mapping[str, WeightRequest], seed: int = 0, device: str = "cpu", scale: float = 0.05
-) -> dict[str, Any]:
+def make(wanted: Requests, seed: int = 0, device: str = "cpu", scale: float = 0.05) -> dict[str, Any]:
     """Return random weights, the same for the same seed and device.
 
     Vectors are near 1 (norms stay norms), the rest is normal with `scale`. Raises DplcError for more than fits in

@@ -517,7 +517,7 @@ class SqliteStore:
                     lines.append(f"{_json(msgspec.convert(values, Measurement))}\n")
         return "".join(sorted(lines))
 
-    def prune(self, attempts: bool, dry_run: bool = False) -> dict[str, int]:
+    def prune(self, attempts: bool, dry_run: bool) -> dict[str, int]:
         """Remove entries that are not valid under the rules in force, and all attempts if `attempts`.
 
         Returns the numbers of removed entries and attempts. dry_run: only count them.

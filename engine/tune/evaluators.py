@@ -99,7 +99,7 @@ def draw(param: Param) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=8)  # more than a kernel has bindings that are looked at
-def subject_of(program: tuple[Kernel, ...]) -> TuningSubject:
+def subject_of(program: Kernels) -> TuningSubject:
     """Return the inputs and reference values of a program. Raises ScheduleError for one without a meaning."""
     tensors = {param.name: draw(param) for param in supplied(program)}
     stores: dict[str, np.ndarray] = {}
@@ -546,7 +546,7 @@ class Measuring(contextlib.ExitStack):
         self.process = WorkerProcess(serve)
         self.callback(self.process.kill)
         self._turn = threading.Lock()
-        self._saved: dict[tuple[Kernel, ...], tuple[str, str]] = {}  # the compared part, and the file of the arrays
+        self._saved: dict[Kernels, tuple[str, str]] = {}  # the compared part, and the file of the arrays
 
     def __call__(self, candidate: ScheduleCandidate) -> Score:
         """Compile a candidate, check it against float64 and time it, with symbolic dimensions at their examples.
