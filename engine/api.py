@@ -296,7 +296,6 @@ def compile(
         UsageError: for an option without a meaning.
         DplcError: if the function cannot be compiled.
     """
-    check_kinds(trace=trace, db=db, explore=explore)
     args, named = arguments(function, example_inputs, kwargs)
     ordinal, decisions = gpu_of(devices_of(function, (args, named))), list[str]()
     chosen, options = compile_options(
@@ -340,7 +339,9 @@ def compile_options(
     """
     if isinstance(rules, Rules):
         rules = rules.rules
-    check_kinds(device=device, rules=rules, target=target, settings=settings, exact=exact)
+    check_kinds(
+        device=device, rules=rules, target=target, settings=settings, exact=exact, trace=trace, db=db, explore=explore
+    )
     chosen = choose_device(device) if device is not None else "emulator" if ordinal is None else "cuda"
     rules = (rules,) if isinstance(rules, (str, Path)) else rules
     made = compiler_with(target_for(chosen, target, ordinal), rules, settings, exact)

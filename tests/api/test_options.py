@@ -19,6 +19,7 @@ WRONG = {
     "device": ({"device": "cuba"}, "did you mean `cuda`"),
     "rule": ({"settings": {"blockify_flt": {"T": 1}}}, "did you mean `blockify_flat`"),
     "parameter": ({"settings": {"blockify_short": {"C": 1}}}, "its parameters are V, B"),
+    "no name": ({"settings": {"blockify_short": {5: 1}}}, "has no parameter `5`"),
     "value": ({"settings": {"rows_per_block": {"R": 3}}}, "not in the domain"),
     "file": ({"rules": "nowhere/none.rw"}, "no such rule file: nowhere/none.rw"),
 }
