@@ -394,7 +394,7 @@ class GraphPart:
 
     graph: GraphModule
     options: dict[str, Any]
-    warned: set[str] = field(default_factory=set)
+    warned: set[str]
     total: int | None = None
     shares: Shares | None = None
 

@@ -253,7 +253,7 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     for scan in scans:
         scan.target = _looped
     graph.recompile()
-    return make_fx(lambda *args: graph(*args), tracing_mode="fake")(*inputs)
+    return make_fx(eager(graph), tracing_mode="fake")(*inputs)
 
 
 def _looped(step: Function, given: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
@@ -295,11 +295,10 @@ def entering_autocast(graph: GraphModule) -> GraphModule:
     """Return the graph, or a copy that switches autocast during a trace. torch's own ops only leave nodes then."""
     if not calls(graph, torch.amp._enter_autocast):
         return graph
-    copied = GraphModule(graph, copy.deepcopy(graph.graph))
-    for node in copied.graph.nodes:
+    inner = copy.deepcopy(graph.graph)
+    for node in inner.nodes:
         node.target = {torch.amp._enter_autocast: _enter, torch.amp._exit_autocast: _exit}.get(node.target, node.target)
-    copied.recompile()
-    return copied
+    return GraphModule(graph, inner)
 
 
 @contextmanager
@@ -323,10 +322,6 @@ def _enter(*settings: Any) -> Any:
 def _exit(region: Any) -> None:
     _entered.remove(region)
     region.__exit__(None, None, None)
-
-
-torch.fx.node.has_side_effect(_enter)  # not dead, although their results are not read
-torch.fx.node.has_side_effect(_exit)
 
 
 # ---- Hold floats that are computed from lengths (`x / n**0.5`) in tensors, as ops take them.
@@ -453,8 +448,6 @@ class Lengths:
                     self.places[e], known = (index, place), n.node.shape_env.var_to_range.get(e, _UNBOUNDED)
                     self._ranges[e] = max(1, int(known.lower)), None if known.upper > MOST else int(known.upper)
         computed = [e for own in symbols for e in own.values() if not e.is_Symbol]
-        if lost := sorted(str(symbol) for e in computed for symbol in e.free_symbols - self.places.keys()):
-            raise DplcError(f"`{lost[0]}` is part of lengths, but is itself no length of an argument")
         if computed:
             raise DplcError(f"an argument has the length `{computed[0]}`, which is computed from others")
         extents = (n for leaf in leaves(graph) for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))

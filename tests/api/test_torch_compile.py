@@ -218,7 +218,7 @@ def test_options_reach_the_compiler() -> None:
 
 def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.torch_backend.MOST_SIGNATURES", 2)
-    part = GraphPart(torch.fx.symbolic_trace(lambda x: torch.tanh(x)), {"trace": False})
+    part = GraphPart(torch.fx.symbolic_trace(lambda x: torch.tanh(x)), {"trace": False}, set())
     for length in (3, 4, 5, 3):
         x = torch.randn(length)
         assert close(part(x), torch.tanh(x))
