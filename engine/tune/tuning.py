@@ -215,18 +215,15 @@ def tune_program(
         run=run, fusing=fusing, space=space, kernels=kernels, default_seconds=default, seconds=_seconds(kernels)
     )
     for fastest, way in sorted((run.seconds_of(way) or math.inf, way) for way in run.search.best_of):
-        best = found.seconds
-        if way and fastest >= (best or math.inf):
-            break
-        kernels = outcomes(way)
-        seconds = _seconds(kernels)
-        if way != found.way and best is not None and (seconds or math.inf) >= best:
+        least = found.seconds or math.inf
+        if way != found.way and (fastest >= least or (_seconds(outcomes(way)) or math.inf) >= least):
             continue
+        kernels = outcomes(way)
         checked, why = checked_whole(fusing, way, winning(kernels)) if options.check else ("", "")
         if why:
             found.wrong[way] = why
         else:
-            found.way, found.kernels, found.seconds, found.checked = way, kernels, seconds, checked
+            found.way, found.kernels, found.seconds, found.checked = way, kernels, _seconds(kernels), checked
     if store is not None and len(space.ways) > 1:
         found.before, best = store.get(key_of_program(fusing.values)), found.seconds
         if best is not None and default is not None and found.checked:
