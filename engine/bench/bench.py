@@ -37,7 +37,6 @@ from .cases import (
     CudaClock,
     Say,
     Suite,
-    Written,
     assemble_all,
     assembler,
     build_all,
@@ -164,7 +163,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     record = CaseRecord(
         name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds, stages=compilation.timings
     )
-    compiled = CompiledCase(Written(compilation.captured), compilation, record)
+    compiled = CompiledCase(compilation, record)
     describe(compiled)
     _assemble_and_run([compiled], target.arch, steps, say)
     kernels = rows(record.kernels)
@@ -186,8 +185,8 @@ def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, c
     compiled.record.measured = measured(compiled, callee, clock)
     if compiled.record.measured.dplc is None:
         return
-    made, device = compiled.compilation, memory_of(callee.device)
-    program, tensors = made.program, {name: tensor.to(device) for name, tensor in made.captured.tensors.items()}
+    made, tensors = compiled.compilation, compiled.tensors(memory_of(callee.device))
+    program = made.program
     tensors |= Preparation().now(made.prepared, tensors)
     inputs, constants = (
         {buffer.name: tensors[buffer.name].reshape(buffer.shape) for buffer in buffers}

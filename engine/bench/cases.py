@@ -39,7 +39,7 @@ from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
 from ..capture.capture import SCOPE, capture, parse
-from ..capture.signature import Capture
+from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler, Stopwatch
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
@@ -48,7 +48,7 @@ from ..cost.predict import occupancy, predict
 from ..kernels.sharing import share
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import extended
-from ..run.calls import Judgement, judge, run_reference
+from ..run.calls import Judgement, judge, run_eager, run_reference
 from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
 Say = Callable[[str], None]  # shows the current activity
@@ -108,16 +108,45 @@ def limits(
 
 @dataclass
 class CompiledCase:
-    """Case that was compiled. record: the figures so far."""
+    """Case that was compiled. record: the figures so far.
 
-    subject: BenchSubject | Written
+    subject: the program of a suite; None for a `-c` text, which has the values that its factories generated.
+    """
+
     compilation: Compilation
     record: CaseRecord
+    subject: BenchSubject | None = None
 
-    def inputs(self, device: str = "cpu") -> dict[str, Any]:
-        """Return {input of the program: values} on a device of torch."""
-        values = (tensor.to(device) for tensor in self.subject.inputs().values())
-        return dict(zip(self.compilation.captured.inputs, values, strict=True))
+    def tensors(self, device: str = "cpu") -> dict[str, Any]:
+        """Return {name: tensor} of the inputs and everything else that the program reads, on a device of torch."""
+        captured = self.compilation.captured
+        drawn = dict(zip(captured.inputs, self.subject.inputs().values())) if self.subject else {}
+        return {name: drawn.get(name, tensor).to(device) for name, tensor in captured.tensors.items()}
+
+    def eager(self, device: str) -> tuple[Callable[..., Any], Sequence[str]]:
+        """Return the program in eager mode on a device of torch, and the names of the tensors that it takes."""
+        captured = self.compilation.captured
+        names = captured.inputs if self.subject else (*captured.tensors,)
+        program = self.subject.function if self.subject else as_module(captured)
+
+        def function(*tensors: Any) -> Any:
+            with torch.device(device):  # of the tensors that the program creates, such as masks
+                return program(*tensors)
+
+        return function, names
+
+
+def as_module(captured: Capture) -> torch.fx.GraphModule:
+    """Return a program as one module over all tensors that it reads, which torch.compile compiles as a whole.
+
+    It computes one ATen op after the other, in the dtypes of the program.
+    """
+    graph = torch.fx.Graph()
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    values = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in captured.tensors}
+    results = meaning.evaluated(captured.graph, values, wide=False)
+    graph.output(tuple(result.node for result in results))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
 def import_everything() -> None:
@@ -154,7 +183,7 @@ def compile_all(
             record.error = error.render()
         else:
             record.compile_ms, record.stages = (time.perf_counter() - start) * 1e3, compilation.timings
-            compiled.append(CompiledCase(subject, compilation, record))
+            compiled.append(CompiledCase(compilation, record, subject))
     tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled]))
     times = time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3
     for one in compiled:
@@ -306,13 +335,13 @@ def run_case(compiled: CompiledCase) -> None:
         extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
     run = record.run = RunRecord(extent=extent)
     try:
-        inputs = compiled.inputs()
+        tensors = compiled.tensors()
         callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
         callee.executor = checker
-        results = callee.run(inputs)
+        results = callee.run(tensors)
         for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
             kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
-        found = _judged(compiled, inputs, blocks is not None, results)
+        found = _judged(compiled, tensors, results, partly=blocks is not None)
         run.relative_error, run.ok = found.relative, found.ok
         if not found.ok:
             run.finding = f"the result is wrong: {found.verdict}"
@@ -321,22 +350,14 @@ def run_case(compiled: CompiledCase) -> None:
     run.seconds = time.perf_counter() - start
 
 
-def _judged(compiled: CompiledCase, inputs: Mapping[str, Any], partly: bool, results: list[Any]) -> Judgement:
-    """Compare results with float64 and with eager mode, on the device of the inputs.
-
-    partly: whether only elements that a block wrote are compared.
-    """
-    captured, device = compiled.compilation.captured, [*inputs.values(), *results][0].device
-    leaves = torch.utils._pytree.tree_leaves(compiled.subject.function(*inputs.values()))
-    eager = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    tensors = {name: inputs.get(name, tensor).to(device) for name, tensor in captured.tensors.items()}
-    references = run_reference(captured, tensors)
+def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Any], partly: bool = False) -> Judgement:
+    """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
+    captured = compiled.compilation.captured
+    compared = results, run_reference(captured, tensors), run_eager(captured, tensors)
     if partly:
         stored = [is_written(result) for result in results]
-        results, references, eager = (
-            [value[where] for value, where in zip(each, stored, strict=True)] for each in (results, references, eager)
-        )
-    return judge(results, references, eager)
+        compared = tuple([value[where] for value, where in zip(each, stored, strict=True)] for each in compared)
+    return judge(*compared)
 
 
 def work_of(kernel: Kernel) -> float:
@@ -426,10 +447,11 @@ def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRe
 
 
 def measured(compiled: CompiledCase, callee: Callee, clock: CudaClock) -> MeasuredRecord:
-    """Check the result, then measure the times, with the inputs on the device of the callee."""
-    inputs = compiled.inputs(memory_of(callee.device))
-    judged = functools.partial(_judged, compiled, inputs, False)
-    return measured_run(lambda: callee.run(inputs), judged, compiled.subject.function, tuple(inputs.values()), clock)
+    """Check the result, then measure the times, with the tensors on the device of the callee."""
+    device = memory_of(callee.device)
+    tensors, (function, names) = compiled.tensors(device), compiled.eager(device)
+    judged = functools.partial(_judged, compiled, compiled.tensors())
+    return measured_run(lambda: callee.run(tensors), judged, function, [tensors[name] for name in names], clock)
 
 
 def nothing_measured() -> MeasuredRecord:
@@ -439,7 +461,7 @@ def nothing_measured() -> MeasuredRecord:
 
 def measured_run(
     run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], function: Callable[..., Any],
-    inputs: tuple[Any, ...], clock: CudaClock, wrong: str = "the result is wrong: not timed",
+    inputs: Sequence[Any], clock: CudaClock, wrong: str = "the result is wrong: not timed",
 ) -> MeasuredRecord:  # fmt: skip
     """Time a run if its result is right, and then the function in eager mode and by torch.compile.
 
@@ -465,7 +487,7 @@ def measured_run(
     return record
 
 
-def compiled_by_torch(function: Callable[..., Any], inputs: tuple[Any, ...], clock: CudaClock) -> TimingRecord | None:
+def compiled_by_torch(function: Callable[..., Any], inputs: Sequence[Any], clock: CudaClock) -> TimingRecord | None:
     """Return the time of torch.compile, None if it does not work here (it needs Triton and a C compiler)."""
     torch._dynamo.reset()
     optimised = torch.compile(function, dynamic=False)
@@ -641,41 +663,6 @@ class BenchSubject:
     @property
     def dtype(self) -> Any:
         return getattr(torch, self.case.dtype)
-
-
-class Written:
-    """Captured `-c` text in the form that a benchmark runs, on the values that its factories generated.
-
-    `function` computes it in eager mode, one ATen op after the other, in the dtypes of the program.
-    """
-
-    def __init__(self, captured: Capture):
-        self.captured = captured
-        self._others = {name: tensor for name, tensor in captured.tensors.items() if name not in captured.inputs}
-        self._constants: dict[Any, list[Any]] = {}  # by device, so that no run moves any
-
-    def inputs(self) -> dict[str, Any]:
-        """Return {input: values}."""
-        return {name: self.captured.tensors[name] for name in self.captured.inputs}
-
-    def function(self, *tensors: Any) -> Any:
-        """Return the results of eager mode."""
-        device = tensors[0].device if tensors else torch.device("cpu")
-        if device not in self._constants:
-            self._constants[device] = [tensor.to(device) for tensor in self._others.values()]
-        with device:
-            return tuple(self._module(*tensors, *self._constants[device]))
-
-    @functools.cached_property
-    def _module(self) -> Any:
-        """Program as one torch.fx module, which torch.compile compiles as a whole."""
-        graph = torch.fx.Graph()
-        tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-        names = (*self.captured.inputs, *self._others)
-        values = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in names}
-        results = meaning.evaluated(self.captured.graph, values, wide=False)
-        graph.output(tuple(result.node for result in results))
-        return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
 def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:

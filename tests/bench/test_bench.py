@@ -148,6 +148,16 @@ def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyP
     assert record.dplc is None and record.wrong == "the result is wrong: not timed"
 
 
+def test_masks_of_an_expression_are_on_the_device_of_its_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "masked.json"
+    operation = {"expression": "F.cross_entropy(x, torch.arange(x.shape[0])) + x", "inputs": {"x": "n n"}}
+    case = {"name": "masked", "operation": "masked", "sizes": {"n": 8}}
+    path.write_text(json.dumps({"operations": {"masked": operation}, "cases": [case]}))
+    (one,) = compiled(path, "masked")
+    tensors, (function, names) = one.tensors("meta"), one.eager("meta")
+    assert function(*(tensors[name] for name in names)).device.type == "meta"
+
+
 def test_what_stops_the_gpu_is_a_finding(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = compiled(tiny, "norm")
     callee = Callee(one.compilation, "emulator")

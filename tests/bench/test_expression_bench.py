@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from test_bench import FakeClock, bench
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
 from dplc.engine.bench.bench import measure, rows
-from dplc.engine.bench.cases import CompiledCase, Written, describe
+from dplc.engine.bench.cases import CompiledCase, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
@@ -27,7 +26,7 @@ TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch
 def compiled(text: str, name: str = "sm_90a") -> CompiledCase:
     compilation = compiler_with(target(name)).compile(capture_text(text))
     record = CaseRecord(name="", operation="", sizes={}, dtype="")
-    one = CompiledCase(Written(compilation.captured), compilation, record)
+    one = CompiledCase(compilation, record)
     describe(one)
     return one
 
@@ -171,9 +170,9 @@ def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pyte
     ],
 )
 def test_eager_is_what_the_text_gave(text: str) -> None:
-    captured = capture_text(text)
-    written = Written(captured)
-    results: Any = written.function(*written.inputs().values())
+    one = compiled(text)
+    tensors, (function, names) = one.tensors(), one.eager("cpu")
+    results, captured = function(*(tensors[name] for name in names)), one.compilation.captured
     assert captured.reference is not None
     for result, reference in zip(results, captured.reference, strict=True):
         assert result.dtype is reference.dtype

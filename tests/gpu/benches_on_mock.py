@@ -13,7 +13,7 @@ from on_mock_driver import MockedExecutor
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.bench.bench import measure, rows
-from dplc.engine.bench.cases import CompiledCase, Written, describe
+from dplc.engine.bench.cases import CompiledCase, describe
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
@@ -33,9 +33,7 @@ class Counting:
 def an_expression_and_each_of_its_kernels_are_timed() -> None:
     text = "m = nn.Linear(256, 64)\nm(torch.randn(16, 256)), torch.softmax(torch.randn(8, 64), -1)"
     compilation = compiler_with(target("sm_90a")).compile(capture_text(text))
-    compiled = CompiledCase(
-        Written(compilation.captured), compilation, CaseRecord(name="", operation="", sizes={}, dtype="")
-    )
+    compiled = CompiledCase(compilation, CaseRecord(name="", operation="", sizes={}, dtype=""))
     describe(compiled)
     kernels = rows(compiled.record.kernels)
     callee = Compiled(compilation, "emulator")
