@@ -53,7 +53,7 @@ from .cases import (
     timing,
     with_rules,
 )
-from .records import BenchRecord, CaseRecord, KernelRecord, Totals, geomean, markdown_table
+from .records import BenchRecord, CaseRecord, KernelRecord, PackedResult, PackResults, Totals, geomean
 
 
 @dataclass(frozen=True)
@@ -214,8 +214,15 @@ def summary(record: BenchRecord) -> str:
 # ---- Tables of a benchmark: for a terminal, and as a Markdown page.
 
 MISSING = "-"
-Figure = Callable[[CaseRecord], Any]  # None where it is not known
-Column = tuple[str, str | Figure, str]  # title; a field of a case, or a function of it; format
+Figure = Callable[[Any], Any]  # None where it is not known
+Column = tuple[str, str | Figure, str]  # title; the path of a field, as `figure` takes it, or a function; format
+
+
+def figure(record: Any, read: str | Figure) -> Any:
+    """Return what a function computes of a record, or the field at a path of names; None where it is not known."""
+    if isinstance(read, str):
+        return functools.reduce(lambda part, name: getattr(part, name, None), read.split("."), record)
+    return read(record)
 
 
 def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
@@ -228,8 +235,19 @@ def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
     return read
 
 
-def median(field: str) -> Figure:
-    return lambda case: getattr(getattr(case.measured, field, None), "median_us", None)
+def table(columns: Sequence[Column], records: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles, and a row of texts for each record."""
+    rows = [
+        [MISSING if (value := figure(record, read)) is None else form.format(value) for _, read, form in columns]
+        for record in records
+    ]
+    return [title for title, _, _ in columns], rows
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown. The first column is aligned to the left."""
+    line, *lines = (f"| {' | '.join(row)} |" for row in (titles, *rows))
+    return "\n".join((line, "|---|" + "---:|" * (len(titles) - 1), *lines))
 
 
 def _result(case: CaseRecord) -> str:
@@ -242,6 +260,7 @@ def _result(case: CaseRecord) -> str:
     return f"{case.run.relative_error:.0e}" + ("" if case.run.extent == "whole" else " *")
 
 
+OURS, EAGER, COMPILED = "dplc.median_us", "eager.median_us", "torch_compile.median_us"
 REGISTERS: Column = ("registers", over(max, "registers"), "{}")
 SPILLS: Column = ("spills B", over(sum, "spill_bytes"), "{}")
 SHARED: Column = ("smem KB", lambda case: max((kernel.smem / 1024 for kernel in case.kernels), default=None), "{:.1f}")
@@ -252,7 +271,7 @@ ACCESSES: tuple[Column, ...] = (
 )
 TIMES: tuple[Column, ...] = (
     ("predicted us", "predicted_us", "{:.1f}"),
-    ("bound", lambda case: case.main and case.main.predicted_bound, "{}"),
+    ("bound", "main.predicted_bound", "{}"),
     ("x limit", "times_limit", "{:.1f}"),
 )
 COLUMNS: tuple[Column, ...] = (
@@ -268,9 +287,10 @@ COLUMNS: tuple[Column, ...] = (
     *TIMES,
     ("error", _result, "{}"),
 )
-MEASURED: tuple[Column, ...] = tuple(
-    (f"{who} us", median(field), "{:.1f}")
-    for who, field in (("measured", "dplc"), ("eager", "eager"), ("torch.compile", "torch_compile"))
+MEASURED: tuple[Column, ...] = (
+    ("measured us", f"measured.{OURS}", "{:.1f}"),
+    ("eager us", f"measured.{EAGER}", "{:.1f}"),
+    ("torch.compile us", f"measured.{COMPILED}", "{:.1f}"),
 )
 
 LEGEND = (
@@ -297,13 +317,7 @@ class TableLayout:
     def table(self, record: BenchRecord) -> tuple[list[str], list[list[str]]]:
         """Return the titles, and a row of texts for each case; with measured times if there are any."""
         shown = (*self.columns, *MEASURED) if any(case.measured for case in record.cases) else self.columns
-
-        def cell(case: CaseRecord, read: str | Figure, form: str) -> str:
-            value = getattr(case, read) if isinstance(read, str) else read(case)
-            return MISSING if value is None else form.format(value)
-
-        rows = [[cell(case, read, form) for _, read, form in shown] for case in record.cases]
-        return [title for title, _, _ in shown], rows
+        return table(shown, record.cases)
 
 
 def suite_summary(record: BenchRecord) -> str:
@@ -339,6 +353,54 @@ def markdown(record: BenchRecord, layout: TableLayout) -> str:
     ]
     if extents := {case.run.extent for case in record.cases if case.run is not None} - {"whole"}:
         parts.append("\n".join(f"\\* {extent}" for extent in sorted(extents)))
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- the measured cases of packs
+
+
+def ratio(above: str, below: str) -> Figure:
+    """Return a function of two times of a case: the first divided by the second."""
+
+    def read(one: PackedResult) -> float | None:
+        times = figure(one, above), figure(one, below)
+        return None if None in times else times[0] / times[1]
+
+    return read
+
+
+RATIOS = {
+    "eager / dplc": ratio(EAGER, OURS), "torch.compile / dplc": ratio(COMPILED, OURS),
+    "predicted / measured": ratio("predicted_us", OURS),
+}  # fmt: skip
+COMPARED: tuple[Column, ...] = (
+    ("case", "name", "{}"),
+    ("predicted us", "predicted_us", "{:.1f}"),
+    ("measured us", OURS, "{:.1f}"),
+    ("predicted / measured", RATIOS["predicted / measured"], "{:.2f}"),
+    ("eager us", EAGER, "{:.1f}"),
+    ("torch.compile us", COMPILED, "{:.1f}"),
+    ("eager / dplc", RATIOS["eager / dplc"], "{:.2f}"),
+    ("error", lambda one: one.status.upper() if one.status != "ok" or one.error is None else f"{one.error:.0e}", "{}"),
+)
+
+
+def comparison(results: PackResults) -> str:
+    """Return a Markdown table of every measured suite, with the geometric means below it."""
+    about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
+    parts = [f"# {results.gpu}", f"{about}; {results.device.get('l2', '')}."]
+    for suite in results.suites:
+        cases = results.of(suite)
+        means = {title: geomean(map(read, cases)) for title, read in RATIOS.items()}
+        told = [f"{title} {mean:.2f}" for title, mean in means.items() if mean is not None]
+        right = f"{sum(one.status == 'ok' for one in cases)} of {len(cases)} right"
+        below = f"{'; '.join((right, *told))} (geometric means)."
+        parts += [f"## {suite}", markdown_table(*table(COMPARED, cases)), below]
+    if results.faults:
+        parts += ["## Faults", "\n".join(f"- {fault}" for fault in results.faults)]
+    looked = [one for one in results.sanitizer if one["status"] == "ok"]
+    clean = f"compute-sanitizer: {len(looked)} of {len(results.sanitizer)} runs clean"
+    parts.append(f"{clean}; {results.left} items were left undone.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -402,7 +464,7 @@ def _share(title: str, read: Callable[[KernelRecord], float]) -> Column:
     """Return the column of some microseconds of a kernel over its measured time, else over its predicted time."""
 
     def share(case: CaseRecord) -> float | None:
-        kernel, timed = case.main, median("dplc")(case)
+        kernel, timed = case.main, figure(case, f"measured.{OURS}")
         if kernel is None:
             return None
         return read(kernel) / (kernel.predicted_us if timed is None else timed / case.sizes["launches"])

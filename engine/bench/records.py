@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -159,8 +159,8 @@ class BenchRecord(msgspec.Struct, kw_only=True):
 
 def geomean(values: Iterable[float | None]) -> float | None:
     """Return the geometric mean of the values that are known, None without any."""
-    logs = [math.log(value) for value in values if value is not None]
-    return math.exp(sum(logs) / len(logs)) if logs else None
+    known = [value for value in values if value is not None]
+    return statistics.geometric_mean(known) if known else None
 
 
 # ---- the results of a pack
@@ -215,6 +215,15 @@ class PackResults(msgspec.Struct, kw_only=True):
     def gpu(self) -> str:
         return str(self.device.get("name", "a GPU"))
 
+    @property
+    def suites(self) -> Sequence[str]:
+        """Measured suites in order."""
+        return list(dict.fromkeys(one.suite for one in self.cases))
+
+    def of(self, suite: str) -> list[PackedResult]:
+        """Return the cases of a suite, compiled as the rules choose."""
+        return [one for one in self.cases if one.suite == suite and one.candidate is None]
+
 
 def read_results(path: Path) -> PackResults:
     """Read the results in a file. Raises UsageError for an unreadable file, DplcError for one without results."""
@@ -231,14 +240,14 @@ def read_results(path: Path) -> PackResults:
 
 def check_suite(suite: str, results: PackResults) -> None:
     """Raise UsageError if the results have no case of a suite."""
-    if not any(one.suite == suite for one in results.cases):
-        suites = ", ".join(sorted({one.suite for one in results.cases})) or "none"
+    if suite not in results.suites:
+        suites = ", ".join(sorted(results.suites)) or "none"
         raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
 
 
 def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None:
     """Copy the measured times of a suite's cases into a record, by name."""
-    known = {one.name: one for one in results.cases if one.suite == suite and one.candidate is None}
+    known = {one.name: one for one in results.of(suite)}
     for case in record.cases:
         if case.name in known:
             one, device = known[case.name], {name: str(results.device.get(name, "")) for name in ("l2", "float32")}
@@ -246,63 +255,3 @@ def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None
                 device=results.gpu, **device, relative_error=one.error, dplc=one.dplc, eager=one.eager,
                 torch_compile=one.torch_compile, wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
             )  # fmt: skip
-
-
-def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown. The first column is aligned to the left."""
-    line, *lines = (f"| {' | '.join(row)} |" for row in (titles, *rows))
-    return "\n".join((line, "|---|" + "---:|" * (len(titles) - 1), *lines))
-
-
-# The columns of the comparison with the digits after the point, and the figures of which the means are printed.
-DIGITS = {
-    "predicted us": 1, "measured us": 1, "predicted / measured": 2, "eager us": 1, "torch.compile us": 1,
-    "eager / dplc": 2,
-}  # fmt: skip
-MEANS = ("eager / dplc", "torch.compile / dplc", "predicted / measured")
-
-
-def comparison(results: PackResults) -> str:
-    """Return a Markdown table of every measured suite, with the geometric means below it."""
-    about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
-    parts = [f"# {results.gpu}", f"{about}; {results.device.get('l2', '')}."]
-    for suite in dict.fromkeys(one.suite for one in results.cases):
-        cases = [one for one in results.cases if one.suite == suite and one.candidate is None]
-        parts += [f"## {suite}", markdown_table(("case", *DIGITS, "error"), map(_row, cases)), _means(cases)]
-    if results.faults:
-        parts += ["## Faults", "\n".join(f"- {fault}" for fault in results.faults)]
-    looked = [one for one in results.sanitizer if one["status"] == "ok"]
-    clean = f"compute-sanitizer: {len(looked)} of {len(results.sanitizer)} runs clean"
-    parts.append(f"{clean}; {results.left} items were left undone.")
-    return "\n\n".join(parts) + "\n"
-
-
-def _figures(one: PackedResult) -> dict[str, float | None]:
-    """Return the times of a case in microseconds, and their ratios; None for those that are unknown."""
-    ours, eager, torch = (
-        None if timed is None else timed.median_us for timed in (one.dplc, one.eager, one.torch_compile)
-    )
-
-    def ratio(time: float | None) -> float | None:
-        return time / ours if time is not None and ours is not None else None
-
-    return {
-        "predicted us": one.predicted_us, "measured us": ours, "predicted / measured": ratio(one.predicted_us),
-        "eager us": eager, "torch.compile us": torch, "eager / dplc": ratio(eager),
-        "torch.compile / dplc": ratio(torch),
-    }  # fmt: skip
-
-
-def _row(one: PackedResult) -> list[str]:
-    figures = _figures(one)
-    cells = ["-" if figures[title] is None else f"{figures[title]:.{digits}f}" for title, digits in DIGITS.items()]
-    error = f"{one.error:.0e}" if one.status == "ok" and one.error is not None else one.status.upper()
-    return [one.name, *cells, error]
-
-
-def _means(cases: list[PackedResult]) -> str:
-    """Return the geometric means over the cases that have both times."""
-    right, figures = sum(one.status == "ok" for one in cases), [*map(_figures, cases)]
-    means = {title: geomean(found[title] for found in figures) for title in MEANS}
-    told = [f"{title} {mean:.2f}" for title, mean in means.items() if mean is not None]
-    return "; ".join((f"{right} of {len(cases)} right", *told)) + " (geometric means)."

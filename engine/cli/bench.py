@@ -23,6 +23,7 @@ from ..bench.bench import (
     BenchSteps,
     TableLayout,
     ablate,
+    comparison,
     kernel_layout,
     summary,
     variants,
@@ -30,7 +31,7 @@ from ..bench.bench import (
 from ..bench.bench import bench as bench_cases
 from ..bench.bench import markdown as markdown_page
 from ..bench.cases import CudaClock, can_measure, read_suite
-from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
+from ..bench.records import BenchRecord, CaseRecord, check_suite, note_measured, read_results
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact
 from ..models.benching import PickedSuite, pack
