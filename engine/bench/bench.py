@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import platform
+import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,6 +26,7 @@ from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled as Callee
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
 from ..language.rule import RuleSet, read_rules
@@ -557,7 +559,7 @@ class Ablation(msgspec.Struct):
         found = []
         for name, effect in self.effects.items():
             ratios = {case: us / self.predicted_us[case] for case, us in effect.items() if not isinstance(us, str)}
-            mean = math.exp(sum(map(math.log, ratios.values())) / len(self.predicted_us))
+            mean = statistics.geometric_mean(ratios.get(case, 1.0) for case in self.predicted_us)
             slowest = max(ratios, key=ratios.__getitem__, default="")
             failed = len(effect) - len(ratios)
             cells = (name, f"{mean:.4f}", str(len(ratios)), f"{ratios.get(slowest, 1):.2f}", slowest, str(failed))
@@ -592,46 +594,50 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
     return made
 
 
-class Subjects:
-    """Captured programs of a suite. fired: the rules that fire in each, once they are compiled with all rules."""
+class Baseline(NamedTuple):
+    """Predicted microseconds of a program with all rules, and the rules that fired."""
 
-    def __init__(self, path: Path, only: str | None, compiler: Compiler, fired: dict[str, set[str]]):
-        suite = read_suite(path)
-        self.given = path, only, compiler, fired  # for other processes: each captures the suite again
-        self.cases = {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
-        self.compiler, self.fired = compiler, fired
+    us: float
+    fired: frozenset[str]
 
-    def microseconds(self, name: str, compiler: Compiler) -> float:
-        """Return the predicted time of a program. Raises DplcError."""
-        captured, rules = self.cases[name]
-        return with_rules(compiler, rules).compile(captured).predicted_seconds * 1e6
 
-    def baseline(self) -> dict[str, float]:
-        """Compile all programs with all rules. Raises DplcError."""
-        found = {}
-        for name in self.cases:
-            trace = Trace()
-            found[name] = self.microseconds(name, replace(self.compiler, trace=trace))
-            self.fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
-        return found
+@functools.lru_cache(1)
+def _captured(path: Path, only: str | None) -> dict[str, tuple[Capture, Sequence[str]]]:
+    """Return the captured programs of a suite with the rule files of their cases, by name."""
+    suite = read_suite(path)
+    return {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
 
-    def effect(self, variant: Variant, before: dict[str, float]) -> Effect:
-        """Compile the programs that a variant may change, and keep those that it does change."""
-        found: Effect = {}
-        tools = self.compiler.tools
-        files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
-        changed = replace(self.compiler, tools=toolchain(RuleSet(files), tools.settings))
-        for name, us in before.items():
-            if variant.rules and self.fired[name].isdisjoint(variant.rules):
-                continue
-            try:
-                us_changed = self.microseconds(name, changed)
-            except Exception as error:  # the rules that are left may build what none of them expects
-                found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
-            else:
-                if abs(us_changed / us - 1) > NOTICEABLE:
-                    found[name] = us_changed
-        return found
+
+def _predicted_us(program: tuple[Capture, Sequence[str]], compiler: Compiler) -> float:
+    captured, paths = program
+    return with_rules(compiler, paths).compile(captured).predicted_seconds * 1e6
+
+
+def _baseline(program: tuple[Capture, Sequence[str]], compiler: Compiler) -> Baseline:
+    trace = Trace()
+    us = _predicted_us(program, replace(compiler, trace=trace))
+    return Baseline(us, frozenset(rule for event in trace.firings for rule in (event.rule, *event.cleaned)))
+
+
+def _effect(
+    path: Path, only: str | None, compiler: Compiler, before: Mapping[str, Baseline], variant: Variant
+) -> Effect:
+    """Compile the programs of a suite that a variant may change, and keep those that it does change."""
+    found: Effect = {}
+    tools = compiler.tools
+    files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
+    changed = replace(compiler, tools=toolchain(RuleSet(files), tools.settings))
+    for name, program in _captured(path, only).items():
+        if variant.rules and before[name].fired.isdisjoint(variant.rules):
+            continue
+        try:
+            us = _predicted_us(program, changed)
+        except Exception as error:  # the rules that are left may build what none of them expects
+            found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+        else:
+            if abs(us / before[name].us - 1) > NOTICEABLE:
+                found[name] = us
+    return found
 
 
 def ablate(
@@ -641,47 +647,31 @@ def ablate(
 
     Args:
         kept: a file of an earlier run with the same rules, whose effects are not computed again. Each effect is
-            written to the file as soon as it is known.
+            written to the file as soon as it and those of the preceding variants are known.
 
     Raises:
         DplcError: for a program that does not compile with all rules.
         UsageError: if `kept` has other results.
     """
     say(f"compiling {path.stem} with all rules")
-    subjects = Subjects(path, only, compiler, {})
-    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, subjects.baseline())
+    before = {name: _baseline(program, compiler) for name, program in _captured(path, only).items()}
+    predicted = {name: program.us for name, program in before.items()}
+    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, predicted)
     if kept is not None and kept.exists():
-        found = msgspec.json.decode(kept.read_bytes(), type=Ablation)
-        if msgspec.structs.replace(found, effects={}) != record:
+        earlier = msgspec.json.decode(kept.read_bytes(), type=Ablation)
+        if msgspec.structs.replace(earlier, effects={}) != record:
             hint = "name another file with -o, or delete this one"
             raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
-        record.effects = found.effects
+        record.effects = earlier.effects
     left = [variant for variant in asked if variant.name not in record.effects]
-    for variant, effect in _effects(left, subjects, record.predicted_us):
-        record.effects[variant.name] = effect
-        say(f"{len(record.effects)}: {variant.name}")
-        if kept is not None:
-            kept.write_bytes(msgspec.json.encode(record))
+    effect = functools.partial(_effect, path, only, compiler, before)
+    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # fewer cost less than their captures
+    with ProcessPoolExecutor(count, processes()) if count > 1 else nullcontext() as pool:
+        effects = pool.map(here(effect), left) if pool else map(effect, left)
+        for variant, changed in zip(left, effects):
+            record.effects[variant.name] = changed
+            say(f"{len(record.effects)}: {variant.name}")
+            if kept is not None:
+                kept.write_bytes(msgspec.json.encode(record))
     record.effects = {variant.name: record.effects[variant.name] for variant in asked}
     return record
-
-
-def _effects(left: Sequence[Variant], subjects: Subjects, before: dict[str, float]) -> Iterator[tuple[Variant, Effect]]:
-    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # fewer cost less than their captures
-    if count <= 1:
-        yield from ((variant, subjects.effect(variant, before)) for variant in left)
-        return
-    with ProcessPoolExecutor(count, processes(), here(_begin), subjects.given) as pool:
-        made = {pool.submit(_effect, variant, before): variant for variant in left}
-        yield from ((made[one], one.result()) for one in as_completed(made))
-
-
-_OF_PROCESS: list[Subjects] = []
-
-
-def _begin(*given: Any) -> None:
-    _OF_PROCESS.append(Subjects(*given))
-
-
-def _effect(variant: Variant, before: dict[str, float]) -> Effect:
-    return _OF_PROCESS[0].effect(variant, before)
