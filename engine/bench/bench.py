@@ -35,13 +35,13 @@ from ..ruleset import Toolchain, here, processes, toolchain
 from ..run.calls import Preparation
 from .cases import (
     BenchCase,
+    BenchSteps,
     CompiledCase,
     CudaClock,
     Say,
     Suite,
-    assemble_all,
+    assemble_and_run,
     assembler,
-    build_all,
     can_measure,
     compile_all,
     describe,
@@ -50,21 +50,11 @@ from .cases import (
     measured,
     nothing_measured,
     read_suite,
-    run_case,
     subject_of,
     timing,
     with_rules,
 )
 from .records import BenchRecord, CaseRecord, KernelRecord, PackedResult, PackResults, Totals, geomean
-
-
-@dataclass(frozen=True)
-class BenchSteps:
-    """Steps of a benchmark in addition to compiling."""
-
-    run: bool = True
-    assemble: bool = True
-    command: str = ""
 
 
 def bench(
@@ -76,7 +66,7 @@ def bench(
     """
     records, compiled, times = compile_all([subject_of(suite, case) for case in cases], compiler, say)
     made = compiler()
-    _assemble_and_run(compiled, made.target.arch, steps, say)
+    assemble_and_run(compiled, made.target.arch, steps, say)
     for one in compiled if steps.run and can_measure() else ():
         say(f"measuring {one.record.name}")
         one.record.measured = measured(one, Callee(one.compilation, "cuda"), CudaClock())
@@ -84,16 +74,6 @@ def bench(
         suite=str(path), about=suite.about, published=suite.published, totals=totals(records, *times), cases=records,
         **provenance(steps.command, made.target, made.tools),
     )  # fmt: skip
-
-
-def _assemble_and_run(suite: list[CompiledCase], arch: str, steps: BenchSteps, say: Say) -> None:
-    if steps.assemble and assembler():
-        assemble_all(suite, arch, say)
-    if steps.run:
-        build_all(suite, say)
-        for compiled in suite:
-            say(f"running {compiled.record.name} on the emulator")
-            run_case(compiled)
 
 
 def provenance(command: str, target: Target, tools: Toolchain) -> dict[str, Any]:
@@ -167,7 +147,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     )
     compiled = CompiledCase(compilation, record)
     describe(compiled)
-    _assemble_and_run([compiled], target.arch, steps, say)
+    assemble_and_run([compiled], target.arch, steps, say)
     kernels = rows(record.kernels)
     note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
     if measuring and not record.problem:

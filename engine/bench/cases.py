@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import gc
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -52,6 +51,7 @@ from ..run.calls import Judgement, judge, run_eager, run_reference
 from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord
 
 Say = Callable[[str], None]  # shows the current activity
+R = TypeVar("R")
 
 # ---- predicted
 
@@ -204,7 +204,7 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     compilation, record = compiled.compilation, compiled.record
     program, target, once = compilation.program, compilation.target, []
     for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
-        image = images[text.text] if images else None
+        image = (images or {}).get(text.text)
         if isinstance(image, DplcError):
             record.error, image = image.render(), None
         once.append(kernel_record(kernel, text, target, image))
@@ -273,33 +273,24 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
 
 
-def assemble_all(suite: Sequence[CompiledCase], arch: str, say: Say) -> None:
-    """Assemble every distinct kernel, two at a time, and predict again with its registers."""
-    kernels = distinct_kernels(suite)
-    say(f"assembling {len(kernels)} kernels")
-    images = dict(each_assembled(kernels, arch))
-    for compiled in suite:
-        describe(compiled, images)
-
-
 def each_assembled(
     kernels: Mapping[str, CudaKernel], arch: str, build: Build = assembled
 ) -> Iterator[tuple[str, Assembled | DplcError]]:
     """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
+    return zip(kernels, each_tried(lambda kernel: build(kernel, arch), kernels.values()))
 
-    def tried(kernel: CudaKernel) -> Assembled | DplcError:
+
+def each_tried(work: Callable[[Any], R], given: Iterable[Any]) -> Iterator[R | DplcError]:
+    """Yield the results of a function, two computed at a time. An error is a result as well."""
+
+    def tried(value: Any) -> R | DplcError:
         try:
-            return build(kernel, arch)
+            return work(value)
         except DplcError as error:
             return error
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        yield from zip(kernels, pool.map(tried, kernels.values()), strict=True)
-
-
-def distinct_kernels(suite: Iterable[CompiledCase]) -> dict[str, CudaKernel]:
-    """Return {text: kernel} of all compiled kernels."""
-    return {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
+        yield from pool.map(tried, given)
 
 
 # ---- Runs of a case on the emulator, and times on a GPU.
@@ -309,19 +300,31 @@ BLOCKS = 32  # of a kernel that takes longer
 ENDS = ("first", "last")  # blocks whose accesses are counted
 
 
-def build_all(suite: Sequence[CompiledCase], say: Say) -> None:
-    """Build every kernel for both modes of the emulator, two at a time, so that runs find them in the cache."""
-    kernels = distinct_kernels(suite)
-    say(f"building {len(kernels)} kernels for the emulator")
-    build_runtime()
+@dataclass(frozen=True)
+class BenchSteps:
+    """Steps of a benchmark in addition to compiling."""
 
-    def build(task: tuple[CudaKernel, bool]) -> None:
-        kernel, checked = task
-        with contextlib.suppress(BuildError):  # running the kernel will report it
-            build_host(host_text([kernel]), checked)
+    run: bool = True
+    assemble: bool = True
+    command: str = ""
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(build, itertools.product(kernels.values(), (False, True))))
+
+def assemble_and_run(suite: Sequence[CompiledCase], arch: str, steps: BenchSteps, say: Say) -> None:
+    """Assemble every distinct kernel and predict again with its registers. Run every case on the emulator."""
+    kernels = {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
+    if steps.assemble and assembler():
+        say(f"assembling {len(kernels)} kernels")
+        images = dict(each_assembled(kernels, arch))
+        for compiled in suite:
+            describe(compiled, images)
+    if steps.run:
+        say(f"building {len(kernels)} kernels for the emulator")
+        build_runtime()
+        texts = itertools.product([host_text([kernel]) for kernel in kernels.values()], (False, True))
+        list(each_tried(lambda text: build_host(*text), texts))  # a run reports the error of a kernel
+        for compiled in suite:
+            say(f"running {compiled.record.name} on the emulator")
+            run_case(compiled)
 
 
 def run_case(compiled: CompiledCase) -> None:

@@ -20,7 +20,6 @@ from ..bench.bench import (
     ABLATION_HEAD,
     ABLATION_LEGEND,
     SUITE,
-    BenchSteps,
     TableLayout,
     ablate,
     comparison,
@@ -30,7 +29,7 @@ from ..bench.bench import (
 )
 from ..bench.bench import bench as bench_cases
 from ..bench.bench import markdown as markdown_page
-from ..bench.cases import CudaClock, can_measure, read_suite
+from ..bench.cases import BenchSteps, CudaClock, can_measure, read_suite
 from ..bench.records import BenchRecord, CaseRecord, check_suite, note_measured, read_results
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact

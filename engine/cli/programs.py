@@ -35,8 +35,8 @@ from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..api import Compiled, choose_device, target_for
-from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary
-from ..bench.cases import can_measure
+from ..bench.bench import TableLayout, bench_program, kernel_layout, summary
+from ..bench.cases import BenchSteps, can_measure
 from ..bench.records import BenchRecord
 from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
