@@ -50,6 +50,7 @@ from .cases import (
     measured,
     nothing_measured,
     read_suite,
+    sources_of,
     subject_of,
     timing,
     with_rules,
@@ -149,7 +150,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     describe(compiled)
     assemble_and_run([compiled], target.arch, steps, say)
     kernels = rows(record.kernels)
-    note_limits(kernels, compilation.plan.kernels, compilation.kernels, target)
+    note_limits(kernels, sources_of(compilation), target)
     if measuring and not record.problem:
         say("measuring")
         measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
@@ -417,13 +418,14 @@ def sums(kernels: Sequence[CaseRecord]) -> dict[str, Any]:
     }
 
 
-def note_limits(
-    cases: Iterable[CaseRecord], loops: Sequence[Kernel], kernels: Sequence[Kernel], target: Target
-) -> None:
-    """Fill in the distance of each kernel from its limit. If a schedule split a kernel, the last part gets it."""
+def note_limits(cases: Iterable[CaseRecord], sources: Mapping[str, Kernel], target: Target) -> None:
+    """Fill in the distance of each kernel from its limit. If a schedule split a kernel, the last part gets it.
+
+    sources: see `sources_of`.
+    """
     by_name = {case.name: case for case in cases}
-    seconds = [by_name[safe_kernel_name(kernel.name)].kernels[0].predicted_us * 1e-6 for kernel in kernels]
-    for limit in limits(loops, kernels, seconds, target) if loops else ():
+    predicted_us = {name: case.kernels[0].predicted_us for name, case in by_name.items()}
+    for limit in limits(sources, predicted_us, target):
         by_name[safe_kernel_name(limit.name)].times_limit = limit.times
 
 

@@ -44,7 +44,6 @@ from ..cost.instruction_counts import buffer_bytes, instruction_counts
 from ..cost.limits import least_seconds, program_seconds
 from ..cost.memory_model import LANES
 from ..cost.predict import occupancy, predict
-from ..kernels.sharing import share
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
 from ..ruleset import extended
 from ..run.calls import Judgement, judge, run_eager, run_reference
@@ -85,25 +84,19 @@ class Limit(NamedTuple):
         return self.seconds / self.least
 
 
-def limits(
-    loops: Sequence[Kernel], scheduled: Sequence[Kernel], seconds: Sequence[float], target: Target
-) -> list[Limit]:
-    """Return the limit of each kernel of Loop IR.
+def sources_of(compilation: Compilation) -> dict[str, Kernel]:
+    """Return {CUDA kernel: the kernel of Loop IR that it was scheduled from}."""
+    steps = reversed(compilation.steps.steps)  # launches of one structure have the kernel of the first
+    return {compilation.cuda_kernels[step.index].name: compilation.plan.kernels[step.place] for step in steps}
 
-    loops: the launches of a program before scheduling; scheduled: every distinct kernel after it; seconds: the
-    predicted time of each of these.
-    """
-    kernels, later = share(loops).kernels, range(len(scheduled))
-    owners: dict[int, int] = {}  # the last one whose results a kernel stores, else the one of its first consumer
-    for place in reversed(later):
-        outs = {p.name for p in scheduled[place].outs}
-        stored = [number for number, kernel in enumerate(kernels) if not outs.isdisjoint(p.name for p in kernel.outs)]
-        readers = (other for other in later[place + 1 :] if not outs.isdisjoint(p.name for p in scheduled[other].ins))
-        owners[place] = stored[-1] if stored else owners[next(readers)]
-    return [
-        Limit(kernel.name, sum(seconds[place] for place in later if owners[place] == n), least_seconds(kernel, target))
-        for n, kernel in enumerate(kernels)
-    ]
+
+def limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> list[Limit]:
+    """Return the limit of each kernel of Loop IR. sources: see `sources_of`; predicted_us: of each CUDA kernel."""
+    seconds = Counter[str]()
+    for name, loop in sources.items():
+        seconds[loop.name] += predicted_us[name] * 1e-6
+    loops = {loop.name: loop for loop in sources.values()}
+    return [Limit(name, seconds[name], least_seconds(loop, target)) for name, loop in loops.items()]
 
 
 @dataclass
@@ -212,10 +205,9 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
-    loops, seconds = compilation.plan.kernels, [kernel.predicted_us * 1e-6 for kernel in once]
+    loops, each = compilation.plan.kernels, {kernel.name: kernel.predicted_us for kernel in once}
     record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
-    times = (limit.times for limit in limits(loops, compilation.kernels, seconds, target))
-    record.times_limit = max(times, default=None)
+    record.times_limit = max((limit.times for limit in limits(sources_of(compilation), each, target)), default=None)
 
 
 # ---- assembled

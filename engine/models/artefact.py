@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,7 @@ class Artefact:
 
     program: at the hints of its sizes. units, kernels: {name: its Kernel IR}, {name: as it is at the hints}. images:
     {(text of a kernel, arch): its cubin}, of all rows, for the executor. rows: of the plan's table, in its order.
-    loops: Loop IR of a model that was compiled now.
+    sources: {kernel: the kernel of Loop IR that it was scheduled from}, of a model that was compiled now.
     """
 
     folder: Path
@@ -242,7 +242,7 @@ class Artefact:
     images: Mapping[tuple[str, str], bytes]
     figures: Figures
     rows: tuple[Artefact, ...] = ()
-    loops: tuple[Kernel, ...] = ()
+    sources: Mapping[str, Kernel] = field(default_factory=dict)
 
     @property
     def weights(self) -> dict[str, WeightRequest]:
@@ -513,9 +513,9 @@ def _row(whole: PlanFile, when: tuple[Dim, ...], row: PlanFile) -> Iterator[str]
         elif name not in own and condition.low != condition.high:
             yield f"`{name}` is a number in its plan"
     for ends in telling(asked)[:2]:
-        for field in ("inputs", "outputs", "results"):
-            if _at(getattr(whole, field), ends) != _at(getattr(row, field), ends):
-                yield f"`{field}` are others than those of the whole range"
+        for kind in ("inputs", "outputs", "results"):
+            if _at(getattr(whole, kind), ends) != _at(getattr(row, kind), ends):
+                yield f"`{kind}` are others than those of the whole range"
         if [b.name for b in whole.inputs] != [b.name for b in row.inputs]:
             yield "`inputs` have other names than those of the whole range"
         if whole.tokens_at(ends) != row.tokens_at(ends):

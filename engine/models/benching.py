@@ -55,6 +55,7 @@ from ..bench.cases import (
     import_everything,
     kernel_record,
     measured_run,
+    sources_of,
     subject_of,
     with_rules,
 )
@@ -86,7 +87,7 @@ def of_compiled(compiled: CompiledModel) -> Artefact:
     kernels = {safe_kernel_name(kernel.name): kernel for kernel in made.kernels}
     return Artefact(
         Path(), plan_of(compiled), compiled.program, kernels, {}, compiled.constants(), {}, compiled.figures,
-        loops=made.plan.kernels,
+        sources=sources_of(made),
     )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
         if isinstance(made, DplcError):
             case.error = made.render()
         cases.append(case)
-    note_limits(cases, subject.loops, tuple(subject.units.values()), target)
+    note_limits(cases, subject.sources, target)
     return [*cases, CaseRecord(name=WHOLE, operation="model", dtype=dtype, **sums(cases))]
 
 

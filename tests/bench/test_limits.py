@@ -14,7 +14,7 @@ import pytest
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import Limit, limits, read_suite, subject_of
+from dplc.engine.bench.cases import Limit, limits, read_suite, sources_of, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with
@@ -39,7 +39,8 @@ def compiled(text: str) -> Compilation:
 
 def limits_of(captured: Capture) -> list[Limit]:
     made = compiler_with(H200).compile(captured)
-    return limits(made.plan.kernels, made.kernels, seconds(made), H200)
+    names = [kernel.name for kernel in made.cuda_kernels]
+    return limits(sources_of(made), {name: 1e6 * each for name, each in zip(names, seconds(made), strict=True)}, H200)
 
 
 def seconds(made: Compilation) -> list[float]:
