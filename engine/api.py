@@ -412,7 +412,7 @@ def choose_device(device: str | None) -> str:
         UsageError: for any other name.
     """
     if device is None:
-        return "cuda" if _gpu() else "emulator"
+        return "cuda" if has_gpu() else "emulator"
     if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
         raise no_such("device", device, (*DEVICES, "and cuda:N for one of several GPUs"))
     return device
@@ -434,13 +434,14 @@ def target_for(device: str, wanted: str | Target | None = None, ordinal: int | N
     """
     if isinstance(wanted, Target):
         return wanted
-    if wanted is not None or not device.startswith("cuda") or not _gpu():
+    if wanted is not None or not device.startswith("cuda") or not has_gpu():
         return find_target(wanted)
     named = device.partition(":")[2]
     return target_of(torch.cuda.get_device_properties(int(named) if named else ordinal))
 
 
-def _gpu() -> bool:
+def has_gpu() -> bool:
+    """Return whether torch sees a GPU and PyCUDA is there."""
     import importlib.util
 
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None

@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -26,6 +27,7 @@ from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled as Callee
+from ..api import has_gpu
 from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
@@ -42,7 +44,6 @@ from .cases import (
     Suite,
     assemble_and_run,
     assembler,
-    can_measure,
     compile_all,
     describe,
     device_name,
@@ -68,7 +69,7 @@ def bench(
     records, compiled, times = compile_all([subject_of(suite, case) for case in cases], compiler, say)
     made = compiler()
     assemble_and_run(compiled, made.target.arch, steps, say)
-    for one in compiled if steps.run and can_measure() else ():
+    for one in compiled if steps.run and has_gpu() else ():
         say(f"measuring {one.record.name}")
         one.record.measured = measured(one, Callee(one.compilation, "cuda"), CudaClock())
     return BenchRecord(
@@ -117,7 +118,7 @@ def versions(tools: Toolchain) -> dict[str, str]:
         "assembler": assembler(),
         "disassembler": program_identity(disassembler).splitlines()[-1] if disassembler else "",
         "host compiler": program_identity(host).splitlines()[0] if host else "",
-        **(_launching() if can_measure() else {}),
+        **(_launching() if has_gpu() else {}),
     }
 
 
@@ -134,7 +135,7 @@ def _launching() -> dict[str, str]:
 
 def machine() -> str:
     """Describe this machine."""
-    return f"{platform.machine()}, {os.cpu_count()} cores, {device_name() if can_measure() else 'no GPU'}"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {device_name() if has_gpu() else 'no GPU'}"
 
 
 # ---- one program
@@ -142,10 +143,8 @@ def machine() -> str:
 
 def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: Say, measuring: bool) -> BenchRecord:
     """Benchmark a compiled program on the inputs that its text generated. measuring: whether to measure on a GPU."""
-    target, milliseconds = compilation.target, sum(compilation.timings.values())
-    record = CaseRecord(
-        name=WHOLE, operation="expression", sizes={}, dtype="", compile_ms=milliseconds, stages=compilation.timings
-    )
+    target = compilation.target
+    record = CaseRecord(name=WHOLE, operation="expression", sizes={}, dtype="")
     compiled = CompiledCase(compilation, record)
     describe(compiled)
     assemble_and_run([compiled], target.arch, steps, say)
@@ -154,7 +153,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     if measuring and not record.problem:
         say("measuring")
         measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
-    seconds = milliseconds / 1e3
+    seconds = record.compile_ms / 1e3
     last = msgspec.structs.replace(record, kernels=[], hbm_ratio=None, least_us=None, **sums(kernels))
     about = "Every distinct kernel with all its launches, and the whole."
     return BenchRecord(
@@ -246,7 +245,7 @@ def _result(case: CaseRecord) -> str:
 OURS, EAGER, COMPILED = "dplc.median_us", "eager.median_us", "torch_compile.median_us"
 REGISTERS: Column = ("registers", over(max, "registers"), "{}")
 SPILLS: Column = ("spills B", over(sum, "spill_bytes"), "{}")
-SHARED: Column = ("smem KB", lambda case: max((kernel.smem / 1024 for kernel in case.kernels), default=None), "{:.1f}")
+SHARED: Column = ("smem KB", over(lambda sizes: max(sizes) / 1024, "smem"), "{:.1f}")
 FFMA: Column = ("FFMA", lambda case: case.main.ffma_share if case.main and case.main.has_loop else None, "{:.3f}")
 ACCESSES: tuple[Column, ...] = (
     ("sector eff.", over(min, "sector_efficiency"), "{:.2f}"),
@@ -401,12 +400,10 @@ def row(record: KernelRecord, launches: int, dtype: str) -> CaseRecord:
     )  # fmt: skip
 
 
-def rows(records: Iterable[KernelRecord]) -> list[CaseRecord]:
+def rows(records: Sequence[KernelRecord]) -> list[CaseRecord]:
     """Return a row for each distinct kernel. records: one for every launch."""
-    launched: dict[str, list[KernelRecord]] = {}
-    for record in records:
-        launched.setdefault(record.name, []).append(record)
-    return [row(same[-1], len(same), "") for same in launched.values()]
+    launches = Counter(record.name for record in records)
+    return [row(record, launches[name], "") for name, record in {record.name: record for record in records}.items()]
 
 
 def sums(kernels: Sequence[CaseRecord]) -> dict[str, Any]:
@@ -564,9 +561,13 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
             raise UsageError(f"--without {text}: there is no rule `{name}`", hint=did_you_mean(name, every))
         made.append(Variant(text, "".join(f"without {name}\n" for name in names), names))
     if EACH in numbers:  # every number, reduced and increased by half
-        plain = [(name, number.value) for name, number in rules.numbers.items() if type(number.value) in (int, float)]
-        halved = ((name, value, type(value)(value * factor)) for name, value in plain for factor in (0.5, 1.5))
-        numbers = [f"{name}={changed}" for name, value, changed in halved if changed != value]
+        numbers = [
+            f"{name}={changed}"
+            for name, number in rules.numbers.items()
+            if type(value := number.value) in (int, float)
+            for factor in (0.5, 1.5)
+            if (changed := type(value)(value * factor)) != value
+        ]
     for text in numbers:
         name, _, value = text.partition("=")
         if name not in rules.numbers or not value:

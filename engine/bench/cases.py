@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import gc
-import importlib.util
 import itertools
 import keyword
 import math
@@ -25,7 +24,7 @@ import torch
 from ...codegen.arrays import is_written
 from ...codegen.build import HEADERS, assemble, build_host, build_runtime, device_text, host_text
 from ...codegen.cache import cached
-from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_identity
+from ...codegen.compiler import find_nvrtc, find_program, program_identity
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
@@ -169,13 +168,11 @@ def compile_all(
             name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
         )
         records.append(record)
-        start = time.perf_counter()
         try:
             compilation = subject.compile(made)
         except DplcError as error:
             record.error = error.render()
         else:
-            record.compile_ms, record.stages = (time.perf_counter() - start) * 1e3, compilation.timings
             compiled.append(CompiledCase(compilation, record, subject))
     tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled]))
     times = time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3
@@ -195,6 +192,7 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     images: {kernel text: its assembled form, or why the assembler rejects it, which is an error of the case}.
     """
     compilation, record = compiled.compilation, compiled.record
+    record.stages, record.compile_ms = compilation.timings, sum(compilation.timings.values())
     program, target, once = compilation.program, compilation.target, []
     for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
         image = (images or {}).get(text.text)
@@ -245,10 +243,7 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
 
     def build(product: Path) -> None:
         assembly = assemble(text, arch)
-        resources = assembly.kernels.get(kernel.name)
-        if resources is None:
-            what = f"the assembler did not report on kernel `{kernel.name}`"
-            raise BuildError(what, "", "report this defect of dplc", INTERNAL)
+        resources = assembly.kernels[kernel.name]
         spilled = resources.spill_stores + resources.spill_loads
         found = Assembled(cubin=assembly.cubin, registers=resources.registers, spill_bytes=spilled)
         if find_nvdisasm():
@@ -375,12 +370,13 @@ def ratios(checker: CheckingExecutor) -> Iterator[tuple[float | None, float | No
     for finding in checker.findings:
         raise EmulatorError(finding.message, notes=finding.lines)
     for launch in checker.launches:
-        outside = [site for site in launch.sites if site.access.startswith("global")]
-        inside = [site for site in launch.sites if not site.access.startswith("global")]
-        cost, ideal = sum(site.cost for site in outside), sum(site.ideal for site in inside)
-        # lanes that read the same bytes take less than their bytes
-        efficiency = round(sum(min(site.ideal, site.cost) for site in outside) / cost, 4) if cost else None
-        yield efficiency, round(sum(site.cost for site in inside) / ideal, 4) if ideal else None
+        sectors, least, wavefronts, ideal = 0, 0, 0, 0
+        for site in launch.sites:
+            if site.access.startswith("global"):  # lanes that read the same bytes take less than their bytes
+                sectors, least = sectors + site.cost, least + min(site.ideal, site.cost)
+            else:
+                wavefronts, ideal = wavefronts + site.cost, ideal + site.ideal
+        yield round(least / sectors, 4) if sectors else None, round(wavefronts / ideal, 4) if ideal else None
 
 
 # ---- on a GPU
@@ -425,11 +421,6 @@ class CudaClock:
             torch.cuda.synchronize()
             return None
         return recorded.replay  # type: ignore[no-any-return]
-
-
-def can_measure() -> bool:
-    """Return whether there are a GPU and PyCUDA."""
-    return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
 def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRecord:

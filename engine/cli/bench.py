@@ -15,7 +15,7 @@ from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
-from ..api import choose_device
+from ..api import choose_device, has_gpu
 from ..bench.bench import (
     ABLATION_HEAD,
     ABLATION_LEGEND,
@@ -29,7 +29,7 @@ from ..bench.bench import (
 )
 from ..bench.bench import bench as bench_cases
 from ..bench.bench import markdown as markdown_page
-from ..bench.cases import BenchSteps, CudaClock, can_measure, read_suite
+from ..bench.cases import BenchSteps, CudaClock, read_suite
 from ..bench.records import BenchRecord, CaseRecord, check_suite, note_measured, read_results
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact
@@ -133,7 +133,7 @@ def bench_model(flags: Flags, steps: BenchSteps) -> None:
         if cases[-1].measured is not None and cases[-1].measured.wrong:
             raise DplcError(cases[-1].measured.wrong)
 
-    measuring = measure if steps.run and can_measure() else None
+    measuring = measure if steps.run and has_gpu() else None
     for program in _programs(flags):
         with bars() as tell:
             record = benching.bench(program, compiler_for(flags).tools, steps.command, steps.assemble, measuring, tell)

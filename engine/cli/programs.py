@@ -34,9 +34,9 @@ from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
-from ..api import Compiled, choose_device, target_for
+from ..api import Compiled, choose_device, has_gpu, target_for
 from ..bench.bench import TableLayout, bench_program, kernel_layout, summary
-from ..bench.cases import BenchSteps, can_measure
+from ..bench.cases import BenchSteps
 from ..bench.records import BenchRecord
 from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
@@ -524,7 +524,7 @@ def _schedules_record(compilation: Compilation) -> dict[str, Any]:
 
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """Return the record of a benchmark. measuring: whether it measures on a GPU."""
-    return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and can_measure())
+    return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and has_gpu())
 
 
 def print_table(record: BenchRecord, layout: TableLayout) -> None:

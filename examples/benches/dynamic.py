@@ -38,7 +38,8 @@ from torch import nn
 
 import dplc
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.cases import CudaClock, can_measure, timing
+from dplc.engine.api import has_gpu
+from dplc.engine.bench.cases import CudaClock, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.run.calls import judge
@@ -276,7 +277,7 @@ def main() -> None:
         if options.only in case.name and options.dtype in (None, dtype)
     ]
     if options.measured:
-        if not can_measure():
+        if not has_gpu():
             raise SystemExit("no GPU here, or no PyCUDA: `dplc doctor` says which")
         print("| measured, over a compile for each length | dtype | rows: geomean | worst |\n|---|---|---:|---:|")
         for case, dtype in chosen:

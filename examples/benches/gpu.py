@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.api import target_for
+from dplc.engine.api import has_gpu, target_for
 from dplc.engine.bench.bench import machine, versions
-from dplc.engine.bench.cases import can_measure, device_name
+from dplc.engine.bench.cases import device_name
 from dplc.engine.ruleset import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,7 +149,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """The exit code: 0, or 1 if a step failed."""
     given = arguments()
-    if not given.dry_run and not can_measure():
+    if not given.dry_run and not has_gpu():
         print("no GPU here, or no PyCUDA; `dplc doctor` says which, and --dry-run does all the rest", file=sys.stderr)
         return 1
     arch = target("h200").arch if given.dry_run else target_for("cuda").arch

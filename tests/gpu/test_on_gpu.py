@@ -9,10 +9,9 @@ from families import CASES, check
 
 import dplc
 from dplc.codegen.launch import CudaExecutor
-from dplc.engine.api import target_for
-from dplc.engine.bench.cases import can_measure
+from dplc.engine.api import has_gpu, target_for
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="needs a GPU and PyCUDA")]
 
 
 def split_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
