@@ -50,6 +50,7 @@ from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, Timing
 
 Say = Callable[[str], None]  # shows the current activity
 R = TypeVar("R")
+Eager = tuple[Callable[..., Any], Sequence[Any]]  # a function, and the tensors that it takes
 
 # ---- predicted
 
@@ -91,11 +92,11 @@ def sources_of(compilation: Compilation) -> dict[str, Kernel]:
 
 def limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> list[Limit]:
     """Return the limit of each kernel of Loop IR. sources: see `sources_of`; predicted_us: of each CUDA kernel."""
-    seconds = Counter[str]()
-    for name, loop in sources.items():
-        seconds[loop.name] += predicted_us[name] * 1e-6
-    loops = {loop.name: loop for loop in sources.values()}
-    return [Limit(name, seconds[name], least_seconds(loop, target)) for name, loop in loops.items()]
+    found = []
+    for loop in {loop.name: loop for loop in sources.values()}.values():
+        seconds = sum(predicted_us[name] * 1e-6 for name, source in sources.items() if source is loop)
+        found.append(Limit(loop.name, seconds, least_seconds(loop, target)))
+    return found
 
 
 @dataclass
@@ -113,19 +114,20 @@ class CompiledCase:
         """Return {name: tensor} of the inputs and everything else that the program reads, on a device of torch."""
         captured = self.compilation.captured
         drawn = dict(zip(captured.inputs, self.subject.inputs().values())) if self.subject else {}
-        return {name: drawn.get(name, tensor).to(device) for name, tensor in captured.tensors.items()}
+        return {name: tensor.to(device) for name, tensor in {**captured.tensors, **drawn}.items()}
 
-    def eager(self, device: str) -> tuple[Callable[..., Any], Sequence[str]]:
-        """Return the program in eager mode on a device of torch, and the names of the tensors that it takes."""
+    def eager(self, tensors: Tensors) -> Eager:
+        """Return the program in eager mode, with those of the tensors that it takes. Raises DplcError."""
         captured = self.compilation.captured
-        names = captured.inputs if self.subject else (*captured.tensors,)
         program = self.subject.function if self.subject else as_module(captured)
+        taken = [tensors[name] for name in (captured.inputs if self.subject else captured.tensors)]
+        device = taken[0].device if taken else torch.device("cpu")
 
-        def function(*tensors: Any) -> Any:
-            with torch.device(device):  # of the tensors that the program creates, such as masks
-                return program(*tensors)
+        def function(*given: Any) -> Any:
+            with device:  # of the tensors that the program creates, such as masks
+                return program(*given)
 
-        return function, names
+        return function, taken
 
 
 def as_module(captured: Capture) -> torch.fx.GraphModule:
@@ -343,10 +345,10 @@ def run_case(compiled: CompiledCase) -> None:
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Any], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
     captured = compiled.compilation.captured
-    compared = results, run_reference(captured, tensors), run_eager(captured, tensors)
+    compared = [results, run_reference(captured, tensors), run_eager(captured, tensors)]
     if partly:
         stored = [is_written(result) for result in results]
-        compared = tuple([value[where] for value, where in zip(each, stored, strict=True)] for each in compared)
+        compared = [[value[where] for value, where in zip(each, stored, strict=True)] for each in compared]
     return judge(*compared)
 
 
@@ -434,10 +436,9 @@ def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRe
 
 def measured(compiled: CompiledCase, callee: Callee, clock: CudaClock) -> MeasuredRecord:
     """Check the result, then measure the times, with the tensors on the device of the callee."""
-    device = memory_of(callee.device)
-    tensors, (function, names) = compiled.tensors(device), compiled.eager(device)
+    tensors = compiled.tensors(memory_of(callee.device))
     judged = functools.partial(_judged, compiled, compiled.tensors())
-    return measured_run(lambda: callee.run(tensors), judged, function, [tensors[name] for name in names], clock)
+    return measured_run(lambda: callee.run(tensors), judged, lambda: compiled.eager(tensors), clock)
 
 
 def nothing_measured() -> MeasuredRecord:
@@ -446,15 +447,16 @@ def nothing_measured() -> MeasuredRecord:
 
 
 def measured_run(
-    run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], function: Callable[..., Any],
-    inputs: Sequence[Any], clock: CudaClock, wrong: str = "the result is wrong: not timed",
+    run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], eager: Callable[[], Eager],
+    clock: CudaClock, wrong: str = "the result is wrong: not timed",
 ) -> MeasuredRecord:  # fmt: skip
-    """Time a run if its result is right, and then the function in eager mode and by torch.compile.
+    """Time a run if its result is right, and then the program in eager mode and by torch.compile.
 
     wrong: the finding for a wrong result, a format of its relative error.
     """
     record = nothing_measured()
     try:
+        function, inputs = eager()
         found = judged(run())
         record.relative_error = found.relative
         if not found.ok:

@@ -217,7 +217,7 @@ def measure(
         return _judged(subject, results[:1], [of_eager(*given)], times=2)
 
     with torch.no_grad():
-        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, of_eager, given, clock, wrong)
+        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, lambda: (of_eager, given), clock, wrong)
         if cases[-1].measured.dplc is not None:
             runner.run(inputs)
             time_kernels(cases[:-1], runner.session, clock)

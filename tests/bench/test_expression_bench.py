@@ -171,8 +171,8 @@ def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pyte
 )
 def test_eager_is_what_the_text_gave(text: str) -> None:
     one = compiled(text)
-    tensors, (function, names) = one.tensors(), one.eager("cpu")
-    results, captured = function(*(tensors[name] for name in names)), one.compilation.captured
+    function, given = one.eager(one.tensors())
+    results, captured = function(*given), one.compilation.captured
     assert captured.reference is not None
     for result, reference in zip(results, captured.reference, strict=True):
         assert result.dtype is reference.dtype
