@@ -56,7 +56,7 @@ from .cases import (
     timing,
     with_rules,
 )
-from .records import BenchRecord, CaseRecord, KernelRecord, PackedResult, PackResults, Totals, geomean
+from .records import BenchRecord, CaseRecord, KernelRecord, PackedResult, PackResults, Totals, geomean, read_json
 
 
 def bench(
@@ -623,6 +623,13 @@ def _effect(
     return found
 
 
+def _keep(record: Ablation, kept: Path) -> None:
+    try:
+        kept.write_bytes(msgspec.json.encode(record))
+    except OSError as error:
+        raise DplcError(f"cannot write {kept}: {error.strerror}") from None
+
+
 def ablate(
     path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None, say: Say
 ) -> Ablation:
@@ -641,9 +648,9 @@ def ablate(
     predicted = {name: program.us for name, program in before.items()}
     record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, predicted)
     if kept is not None and kept.exists():
-        earlier = msgspec.json.decode(kept.read_bytes(), type=Ablation)
+        hint = "name another file with -o, or delete this one"
+        earlier = read_json(kept, Ablation, hint)
         if msgspec.structs.replace(earlier, effects={}) != record:
-            hint = "name another file with -o, or delete this one"
             raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
         record.effects = earlier.effects
     left = [variant for variant in asked if variant.name not in record.effects]
@@ -655,6 +662,6 @@ def ablate(
             record.effects[variant.name] = changed
             say(f"{len(record.effects)}: {variant.name}")
             if kept is not None:
-                kept.write_bytes(msgspec.json.encode(record))
+                _keep(record, kept)
     record.effects = {variant.name: record.effects[variant.name] for variant in asked}
     return record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -167,6 +167,7 @@ def geomean(values: Iterable[float | None]) -> float | None:
 
 
 FORMAT = "dplc results 1"
+T = TypeVar("T")
 
 
 class PackTiming(TimingRecord, kw_only=True):
@@ -225,14 +226,19 @@ class PackResults(msgspec.Struct, kw_only=True):
         return [one for one in self.cases if one.suite == suite and one.candidate is None]
 
 
-def read_results(path: Path) -> PackResults:
-    """Read the results in a file. Raises UsageError for an unreadable file, DplcError for one without results."""
+def read_json(path: Path, kind: type[T], hint: str) -> T:
+    """Read a record in a file. Raises UsageError for an unreadable file, DplcError with a hint for one without it."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=PackResults)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise UsageError(f"cannot read the results {path}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DplcError(f"{path} holds no results: {error}", hint="`dplc bench --unpack` writes them") from None
+        raise DplcError(f"{path} holds no results: {error}", hint=hint) from None
+
+
+def read_results(path: Path) -> PackResults:
+    """Read the results in a file. Raises UsageError for an unreadable file, DplcError for one without results."""
+    found = read_json(path, PackResults, "`dplc bench --unpack` writes them")
     if found.format != FORMAT:
         raise DplcError(f"{path} is `{found.format}`; this dplc reads `{FORMAT}`", hint="measure again")
     return found

@@ -13,7 +13,7 @@ from dplc.engine.bench.bench import ablate, variants
 from dplc.engine.cli.app import app
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
-from dplc.ir.diagnostic import UsageError
+from dplc.ir.diagnostic import DplcError, UsageError
 
 H200 = target("h200")
 PLAIN = compiler_with(H200)
@@ -44,6 +44,15 @@ def test_a_run_goes_on_with_the_effects_that_a_file_holds(tiny: Path, tmp_path: 
     assert record.effects == {"xor_smem": {"norm.small": "kept"}}
     with pytest.raises(UsageError, match="another suite, other rules or another target"):
         ablate(tiny, "norm.*", compiler_with(target("a100")), asked, kept, print)
+
+
+def test_a_file_that_cannot_keep_effects_is_an_error(tiny: Path, tmp_path: Path) -> None:
+    mine, asked = tmp_path / "mine.json", variants(["xor_smem"], [], toolchain())
+    mine.write_text("mine")
+    for kept, said in ((mine, "mine.json holds no results"), (tmp_path / "absent" / "kept.json", "cannot write")):
+        with pytest.raises(DplcError, match=said):
+            ablate(tiny, "norm.*", PLAIN, asked, kept, print)
+    assert mine.read_text() == "mine"
 
 
 def test_unknown_names_are_errors() -> None:
