@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,6 @@ from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled as Callee
 from ..api import has_gpu
-from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
 from ..language.rule import RuleSet, read_rules
@@ -47,9 +46,9 @@ from .cases import (
     compile_all,
     describe,
     device_name,
-    limits,
     measured,
     nothing_measured,
+    over_limits,
     read_suite,
     sources_of,
     subject_of,
@@ -184,8 +183,8 @@ def summary(record: BenchRecord) -> str:
     last, run = record.cases[-1], record.cases[-1].run
     launches, kernels = last.sizes["launches"], len(record.cases) - 1
     said = [f"{launches} launch{'es' * (launches > 1)} of {kernels} kernel{'s' * (kernels > 1)}", totals_line(record)]
-    if last.measured is not None and last.measured.dplc is not None:
-        said.append(f"{last.measured.dplc.median_us:.1f} us measured on {last.measured.device}")
+    if (timed := figure(last, f"measured.{OURS}")) is not None:
+        said.append(f"{timed:.1f} us measured on {figure(last, 'measured.device')}")
     if run is not None and run.relative_error is not None:
         said.append(
             f"{run.relative_error:.0e} off float64 on the emulator ({run.extent})" + ("" if run.ok else ", WRONG")
@@ -202,9 +201,11 @@ Column = tuple[str, str | Figure, str]  # title; the path of a field, as `figure
 
 def figure(record: Any, read: str | Figure) -> Any:
     """Return what a function computes of a record, or the field at a path of names; None where it is not known."""
-    if isinstance(read, str):
-        return functools.reduce(lambda part, name: getattr(part, name, None), read.split("."), record)
-    return read(record)
+    if not isinstance(read, str):
+        return read(record)
+    for name in read.split("."):
+        record = record.get(name) if isinstance(record, dict) else getattr(record, name, None)
+    return record
 
 
 def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
@@ -422,8 +423,8 @@ def note_limits(cases: Iterable[CaseRecord], sources: Mapping[str, Kernel], targ
     """
     by_name = {case.name: case for case in cases}
     predicted_us = {name: case.kernels[0].predicted_us for name, case in by_name.items()}
-    for limit in limits(sources, predicted_us, target):
-        by_name[safe_kernel_name(limit.name)].times_limit = limit.times
+    for name, times in over_limits(sources, predicted_us, target).items():
+        by_name[safe_kernel_name(name)].times_limit = times
 
 
 def time_kernels(cases: Iterable[CaseRecord], session: Session, clock: CudaClock) -> None:
@@ -441,27 +442,28 @@ def time_kernels(cases: Iterable[CaseRecord], session: Session, clock: CudaClock
 # ---- the table
 
 
-def _share(title: str, read: Callable[[KernelRecord], float]) -> Column:
+def _share(title: str, path: str) -> Column:
     """Return the column of some microseconds of a kernel over its measured time, else over its predicted time."""
 
     def share(case: CaseRecord) -> float | None:
-        kernel, timed = case.main, figure(case, f"measured.{OURS}")
-        if kernel is None:
+        taken, timed = figure(case, path), figure(case, f"measured.{OURS}")
+        if taken is None:
             return None
-        return read(kernel) / (kernel.predicted_us if timed is None else timed / case.sizes["launches"])
+        whole = figure(case, "main.predicted_us") if timed is None else timed / case.sizes["launches"]
+        return float(taken / whole)
 
     return title, share, "{:.1%}"
 
 
-NAMED: tuple[Column, ...] = (("kernel", "name", "{}"), ("launches", lambda case: case.sizes["launches"], "{}"))
+NAMED: tuple[Column, ...] = (("kernel", "name", "{}"), ("launches", "sizes.launches", "{}"))
 MEGABYTES: Column = ("MB", lambda case: case.compulsory_bytes / 1e6, "{:.1f}")
 KERNEL_COLUMNS: tuple[Column, ...] = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, MEGABYTES, *TIMES)
 PROFILE: tuple[Column, ...] = (
     *NAMED,
     MEGABYTES,
-    *(_share(name, lambda kernel, name=name: kernel.busy_us[name]) for name in RESOURCES),  # type: ignore[misc]
-    _share("busiest", lambda kernel: kernel.busiest_us),
-    _share("fixed", lambda kernel: kernel.fixed_us),
+    *(_share(name, f"main.busy_us.{name}") for name in RESOURCES),
+    _share("busiest", "main.busiest_us"),
+    _share("fixed", "main.fixed_us"),
     *ACCESSES,
     REGISTERS,
     ("occupancy", over(max, "occupancy"), "{:.0%}"),
@@ -577,48 +579,39 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
     return made
 
 
-class Baseline(NamedTuple):
-    """Predicted microseconds of a program with all rules, and the rules that fired."""
-
-    us: float
-    fired: frozenset[str]
-
-
 @functools.lru_cache(1)
-def _captured(path: Path, only: str | None) -> dict[str, tuple[Capture, Sequence[str]]]:
-    """Return the captured programs of a suite with the rule files of their cases, by name."""
+def _programs(path: Path, only: str | None) -> dict[str, Callable[[Compiler], float]]:
+    """Capture the cases of a suite. Return {case: the function from a compiler to its predicted microseconds}."""
     suite = read_suite(path)
-    return {case.name: (subject_of(suite, case).capture(), case.rules) for case in suite.select(only)}
 
+    def program(case: BenchCase) -> Callable[[Compiler], float]:
+        captured = subject_of(suite, case).capture()
+        return lambda compiler: with_rules(compiler, case.rules).compile(captured).predicted_seconds * 1e6
 
-def _predicted_us(program: tuple[Capture, Sequence[str]], compiler: Compiler) -> float:
-    captured, paths = program
-    return with_rules(compiler, paths).compile(captured).predicted_seconds * 1e6
-
-
-def _baseline(program: tuple[Capture, Sequence[str]], compiler: Compiler) -> Baseline:
-    trace = Trace()
-    us = _predicted_us(program, replace(compiler, trace=trace))
-    return Baseline(us, frozenset(rule for event in trace.firings for rule in (event.rule, *event.cleaned)))
+    return {case.name: program(case) for case in suite.select(only)}
 
 
 def _effect(
-    path: Path, only: str | None, compiler: Compiler, before: Mapping[str, Baseline], variant: Variant
-) -> Effect:
-    """Compile the programs of a suite that a variant may change, and keep those that it does change."""
+    path: Path, only: str | None, compiler: Compiler, before: Mapping[str, float], fired: Mapping[str, set[str]],
+    variant: Variant,
+) -> Effect:  # fmt: skip
+    """Compile the programs of a suite that a variant may change, and keep those that it does change.
+
+    before: predicted microseconds with all rules; fired: the rules that fired in each program.
+    """
     found: Effect = {}
     tools = compiler.tools
     files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
     changed = replace(compiler, tools=toolchain(RuleSet(files), tools.settings))
-    for name, program in _captured(path, only).items():
-        if variant.rules and before[name].fired.isdisjoint(variant.rules):
+    for name, program in _programs(path, only).items():
+        if variant.rules and fired[name].isdisjoint(variant.rules):
             continue
         try:
-            us = _predicted_us(program, changed)
+            us = program(changed)
         except Exception as error:  # the rules that are left may build what none of them expects
             found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
         else:
-            if abs(us / before[name].us - 1) > NOTICEABLE:
+            if abs(us / before[name] - 1) > NOTICEABLE:
                 found[name] = us
     return found
 
@@ -644,9 +637,12 @@ def ablate(
         UsageError: if `kept` has other results.
     """
     say(f"compiling {path.stem} with all rules")
-    before = {name: _baseline(program, compiler) for name, program in _captured(path, only).items()}
-    predicted = {name: program.us for name, program in before.items()}
-    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, predicted)
+    before, fired = dict[str, float](), dict[str, set[str]]()
+    for name, program in _programs(path, only).items():
+        trace = Trace()
+        before[name] = program(replace(compiler, trace=trace))
+        fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
+    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, before)
     if kept is not None and kept.exists():
         hint = "name another file with -o, or delete this one"
         earlier = read_json(kept, Ablation, hint)
@@ -654,7 +650,7 @@ def ablate(
             raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
         record.effects = earlier.effects
     left = [variant for variant in asked if variant.name not in record.effects]
-    effect = functools.partial(_effect, path, only, compiler, before)
+    effect = functools.partial(_effect, path, only, compiler, before, fired)
     count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # fewer cost less than their captures
     with ProcessPoolExecutor(count, processes()) if count > 1 else nullcontext() as pool:
         effects = pool.map(here(effect), left) if pool else map(effect, left)

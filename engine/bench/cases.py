@@ -11,18 +11,18 @@ import math
 import statistics
 import time
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import torch
 
 from ...codegen.arrays import is_written
-from ...codegen.build import HEADERS, assemble, build_host, build_runtime, device_text, host_text
+from ...codegen.build import assemble, build_host, build_runtime, device_text, emulator_sources, host_text
 from ...codegen.cache import cached
 from ...codegen.compiler import find_nvrtc, find_program, program_identity
 from ...codegen.emulator.executor import CheckingExecutor
@@ -71,32 +71,21 @@ def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, image: Assem
 # ---- limits
 
 
-class Limit(NamedTuple):
-    """Kernel of Loop IR with its limit. seconds: predicted for all kernels scheduled from it; least: the limit."""
-
-    name: str
-    seconds: float
-    least: float
-
-    @property
-    def times(self) -> float:
-        """Predicted time divided by the limit."""
-        return self.seconds / self.least
-
-
 def sources_of(compilation: Compilation) -> dict[str, Kernel]:
     """Return {CUDA kernel: the kernel of Loop IR that it was scheduled from}."""
     steps = reversed(compilation.steps.steps)  # launches of one structure have the kernel of the first
     return {compilation.cuda_kernels[step.index].name: compilation.plan.kernels[step.place] for step in steps}
 
 
-def limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> list[Limit]:
-    """Return the limit of each kernel of Loop IR. sources: see `sources_of`; predicted_us: of each CUDA kernel."""
-    found = []
-    for loop in {loop.name: loop for loop in sources.values()}.values():
-        seconds = sum(predicted_us[name] * 1e-6 for name, source in sources.items() if source is loop)
-        found.append(Limit(loop.name, seconds, least_seconds(loop, target)))
-    return found
+def over_limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> dict[str, float]:
+    """Return {kernel of Loop IR: the predicted time of all kernels that it became, divided by its limit}.
+
+    sources: see `sources_of`; predicted_us: of each CUDA kernel.
+    """
+    seconds = defaultdict[str, float](float)
+    for name, loop in sources.items():
+        seconds[loop.name] += predicted_us[name] * 1e-6
+    return {loop.name: seconds[loop.name] / least_seconds(loop, target) for loop in sources.values()}
 
 
 @dataclass
@@ -207,7 +196,7 @@ def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError]
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
     loops, each = compilation.plan.kernels, {kernel.name: kernel.predicted_us for kernel in once}
     record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
-    record.times_limit = max((limit.times for limit in limits(sources_of(compilation), each, target)), default=None)
+    record.times_limit = max(over_limits(sources_of(compilation), each, target).values(), default=None)
 
 
 # ---- assembled
@@ -256,9 +245,8 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
         product.write_bytes(msgspec.msgpack.encode(found))
 
     text = device_text([kernel])
-    headers = [path.read_text() for path in sorted(HEADERS.glob("*.cuh"))]
     tools = (assembler(), find_nvdisasm() or "")
-    path = cached("assembled", [text, *headers, *tools, kernel.name, arch], ".msgpack", build)
+    path = cached("assembled", [text, *emulator_sources(), *tools, kernel.name, arch], ".msgpack", build)
     return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
 
 
@@ -320,9 +308,9 @@ def run_case(compiled: CompiledCase) -> None:
     """Run a case on random inputs, compare with float64, and count accesses. The record gets the result."""
     compilation, record = compiled.compilation, compiled.record
     start = time.perf_counter()
-    total, blocks, extent = sum(kernel.blocks for kernel in compilation.program.kernels), None, "whole"
+    kernels, blocks, extent = compilation.program.kernels, None, "whole"
     # several kernels depend on each other and so run whole
-    if len(compilation.launched) == 1 and work_of(compilation.kernels[0]) > WHOLE and total > BLOCKS:
+    if len(kernels) == 1 and work_of(compilation.kernels[0]) > WHOLE and (total := kernels[0].blocks) > BLOCKS:
         blocks = sampled(total)
         extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
     run = record.run = RunRecord(extent=extent)
@@ -345,11 +333,13 @@ def run_case(compiled: CompiledCase) -> None:
 def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Any], partly: bool = False) -> Judgement:
     """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
     captured = compiled.compilation.captured
-    compared = [results, run_reference(captured, tensors), run_eager(captured, tensors)]
+    references, eager = run_reference(captured, tensors), run_eager(captured, tensors)
     if partly:
         stored = [is_written(result) for result in results]
-        compared = [[value[where] for value, where in zip(each, stored, strict=True)] for each in compared]
-    return judge(*compared)
+        results, references, eager = (
+            [value[where] for value, where in zip(each, stored, strict=True)] for each in (results, references, eager)
+        )
+    return judge(results, references, eager)
 
 
 def work_of(kernel: Kernel) -> float:
@@ -516,6 +506,11 @@ class BenchOperation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     about: str = ""
     fan_in: dict[str, str] = {}
 
+    @property
+    def dimensions(self) -> set[str]:
+        """Sizes and numbers in the shapes of the inputs."""
+        return {part for text in self.inputs.values() for part in text.split()}
+
 
 class BenchCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Operation at sizes. published: figures of others by name, only for the reader.
@@ -582,12 +577,12 @@ def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
             for part in text.split():
                 if not part.isdigit() and not part.isidentifier():
                     yield f"{where}: `{part}` of input `{given}` is neither a number nor a name of a size", None
-        sizes = {part for text in operation.inputs.values() for part in text.split()}
         for weight, terms in operation.fan_in.items():
             if weight not in operation.inputs:
                 yield f"{where}: `fan_in` names no input: `{weight}`", did_you_mean(weight, operation.inputs)
-            if terms not in sizes or terms == "0":
-                yield f"{where}: `{terms}` of `fan_in` is not a dimension of its inputs", did_you_mean(terms, sizes)
+            if terms not in operation.dimensions - {"0"}:
+                hint = did_you_mean(terms, operation.dimensions)
+                yield f"{where}: `{terms}` of `fan_in` is not a dimension of its inputs", hint
     for name, count in Counter(case.name for case in suite.cases).items():
         if count > 1:
             yield f"two cases are named `{name}`", None
@@ -596,8 +591,7 @@ def _mistakes(suite: Suite) -> Iterator[tuple[str, str | None]]:
         if case.operation not in suite.operations:
             yield f"{where}: there is no operation `{case.operation}`", did_you_mean(case.operation, suite.operations)
             continue
-        inputs = suite.operations[case.operation].inputs.values()
-        needed = {part for text in inputs for part in text.split() if not part.isdigit()}
+        needed = {part for part in suite.operations[case.operation].dimensions if not part.isdigit()}
         if case.emulated and case.emulated.keys() != case.sizes.keys():
             other = ", ".join(sorted(case.emulated.keys() ^ case.sizes.keys()))
             yield f"{where}: `sizes` and `emulated` name other sizes ({other})", "name the same sizes in both"

@@ -187,11 +187,9 @@ class PackedResult(msgspec.Struct, kw_only=True):
 
     suite: str
     name: str
-    dtype: str
     same: str
     candidate: int | None
     predicted_us: float
-    least_us: float
     launches: list[dict[str, Any]]
     status: str = ""
     detail: str = ""

@@ -104,6 +104,14 @@ def test_launches_of_one_kernel_are_one_row(capsys: pytest.CaptureFixture[str]) 
     assert cases[0].compulsory_bytes == 2 * 2 * 8 * 64 * 4
 
 
+def test_two_sizes_of_one_number_have_a_kernel_each(capsys: pytest.CaptureFixture[str]) -> None:
+    sums = (f"torch.randn(dim({name}, 1..9, hint=4), 33).sum(-1)" for name in "st")
+    code, out, err = bench(capsys, "-c", ", ".join(sums), "--target", "h200", "--no-run", "--no-assemble", "--json")
+    assert code == 0, err
+    first, second, _ = json.loads(out)["cases"]
+    assert first["times_limit"] == second["times_limit"] >= 1
+
+
 def test_run_with_a_bench(capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as stop:
