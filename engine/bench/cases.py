@@ -32,7 +32,7 @@ from ...codegen.launch import memory_of
 from ...codegen.pack.contents import function_of
 from ...codegen.sass import disassemble, find_nvdisasm
 from ...codegen.target import Target
-from ...ir.diagnostic import INTERNAL, DplcError, UsageError, did_you_mean, first_line, raise_all
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean, first_line, raise_all
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ..api import Compiled as Callee
