@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.sizes import hints, sizes_in, value_of
+from ...ir.sizes import sizes_in
 from ..api import choose_device
 from ..bench.cases import read_suite
 from ..compiler import Compiler
@@ -43,7 +43,6 @@ from ..tune.tuning import (
     Programmed,
     TunedTimes,
     TuningProgram,
-    Where,
     carry_out,
     choose,
     distinct,
@@ -78,9 +77,8 @@ def tune(flags: Flags) -> None:
     Raises UsageError for an unknown search, executor or pass. Raises KeyboardInterrupt after an interrupt, once the
     results are stored.
     """
-    if flags.executor not in ("processes", "ray"):
-        raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
     name = flags.search or DEFAULT_SEARCH
+    check_known("--executor", flags.executor, ("processes", "ray"), "there is no such executor", "executors")
     check_known("--search", name, SEARCHES, "there is no such search", "searches")
     many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
@@ -250,13 +248,13 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     machine = compiler.target.name
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-    told: list[tuple[Job, JobOutcome]] = []
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
     with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules) as store:
         # jobs on a cluster write to no store, because it is on this machine
         here = store.path if store and flags.executor == "processes" else None
         jobs = distinct(programs, compiler, search, here)
-        interrupted = _carried_out(flags, jobs, told, store)
+        told = _carried_out(flags, jobs, store)
+        interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
         if not interrupted:
             tuned = {one.key.kernel: one.tuned for _, one in told if one.key and one.tuned}
             choices += filter(None, (choose(program, tuned, store) for program in programs))
@@ -281,34 +279,26 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     return interrupted
 
 
-def _carried_out(
-    flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], store: SqliteStore | None
-) -> bool:  # fmt: skip
-    """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it.
-
-    told: receives each job with its outcome.
-    """
-    where: Where = "ray" if flags.executor == "ray" else "processes"
-    with bars() as show, ended_by_signals():
+def _carried_out(flags: Flags, jobs: list[Job], store: SqliteStore | None) -> list[tuple[Job, JobOutcome]]:
+    """Tune the kernels one by one. Store and report each when it is done. Ctrl-C leaves the others out."""
+    told: list[tuple[Job, JobOutcome]] = []
+    with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
         candidates = Candidates(
             flags.verbose, lambda run: show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
         )
         show("tuning", 0, len(jobs))
-        try:
-            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, candidates.observe):
-                told.append((job, outcome))
-                if store and job.db is None and outcome.key is not None:
-                    store.record(outcome.key, outcome.attempts)
-                    if outcome.tuned is not None:
-                        store.put(outcome.key, outcome.tuned)
-                if not flags.as_json:
-                    write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
-                show(f"{_named(job)}: tuned", len(told), len(jobs))
-                if outcome.interrupted:
-                    return True
-        except KeyboardInterrupt:
-            return True
-    return False
+        for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, candidates.observe):
+            told.append((job, outcome))
+            if store and job.db is None and outcome.key is not None:
+                store.record(outcome.key, outcome.attempts)
+                if outcome.tuned is not None:
+                    store.put(outcome.key, outcome.tuned)
+            if not flags.as_json:
+                write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
+            show(f"{_named(job)}: tuned", len(told), len(jobs))
+            if outcome.interrupted:
+                break
+    return told
 
 
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
@@ -324,12 +314,10 @@ def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterat
     sizes = sizes_in(model.captured.graph)
     captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
     tell_lengths(captured)
-    usual = hints(captured.graph)
-    given = (p for p in captured.graph.ins if p.name in captured.inputs)
-    kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
+    inputs = [p for p in captured.graph.ins if p.name in captured.inputs]
     program = program_of(
         source.name, captured, compiler, top,
-        lambda: sources.make(model.weights) | drawn(kinds, source.config),  # random, in the check of the whole model
+        lambda: sources.make(model.weights) | drawn(inputs, source.config),  # random, in the check of the whole model
     )  # fmt: skip
     return iter([program])
 
@@ -364,8 +352,8 @@ def fuse(flags: Flags) -> None:
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
         compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
-        if flags.ir is not None:
-            print_text(compilation.ir(flags.ir), flags.ir)
+        if stage:
+            print_text(compilation.ir(stage), stage)
         if flags.run:
             report_run(compilation, choose_device(flags.device), flags)
     elif flags.as_json:
