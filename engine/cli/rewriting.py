@@ -48,8 +48,13 @@ def rewrite_program(flags: Flags) -> None:
     if flags.trace:
         _explain(flags, compiler, only, about or only)
         return
-    level, units = (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, compiler, only)
+    level, units = rewrite(flags, compiler, only)
     print_text(print_program(units, level), "ir")
+
+
+def rewrite(flags: Flags, compiler: Compiler, only: Sequence[str]) -> Program:
+    """Return the program after the requested passes."""
+    return (rewrite_file if flags.subject.is_dump else rewrite_expression)(flags, compiler, only)
 
 
 def why_rule(flags: Flags) -> None:
@@ -64,9 +69,8 @@ def why_rule(flags: Flags) -> None:
 def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Sequence[str]) -> None:
     """Rewrite, and print the events about the shown rules, passes, files and aliases (all without any), or why none."""
     trace = Trace(asked=frozenset(shown))
-    rewrite = rewrite_file if flags.subject.is_dump else rewrite_expression
     rewrite(flags, replace(compiler, trace=trace), only)
-    events = [event for event in trace.events if not shown or not trace.asked.isdisjoint(_names_in(event))]
+    events = [event for event in trace.events if not shown or not trace.asked.isdisjoint(names_in(event))]
     if flags.as_json:
         print_json([event.record() | ({"held": event.held()} if isinstance(event, Firing) else {}) for event in events])
     elif events:
@@ -76,7 +80,7 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
         print_remark(told or "no rule fired, and none was refused")
 
 
-def _names_in(event: Event) -> tuple[str, ...]:
+def names_in(event: Event) -> tuple[str, ...]:
     return event.rule, event.label, pass_name(event.label), *(event.cleaned if isinstance(event, Firing) else ())
 
 
