@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -308,14 +309,11 @@ def generate(flags: Flags) -> None:
         raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
     tokenizer = None if flags.prompt is None else Tokenizer(model)
     source = source_of(flags)
-    if tokenizer is not None:
-        prompt = tokenizer.tokens(flags.prompt or "")
-    else:
-        prompt = tokens_of(flags.ids or "", int(source.config.get("vocab_size", 0)) or None)
+    words, positions = (source.config.get(field) for field in ("vocab_size", "max_position_embeddings"))
+    prompt = tokenizer.tokens(flags.prompt or "") if tokenizer else tokens_of(flags.ids or "", words)
     maximum = flags.maximum
     if maximum is None:  # enough for prompt and text, at most the number of positions of the model
-        maximum = -(-(len(prompt) + flags.count) // ROUNDING) * ROUNDING
-        positions = source.config.get("max_position_embeddings")
+        maximum = math.ceil((len(prompt) + flags.count) / ROUNDING) * ROUNDING
         maximum = min(maximum, positions) if isinstance(positions, int) else maximum
     check_length(len(prompt), maximum)
     with bars() as tell:
@@ -332,8 +330,8 @@ def generate(flags: Flags) -> None:
         print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
     stops = generation.stops if (own := stops_of(model)) is None else own
     tokens, seconds, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
-    first = seconds[0] if tokens else 0.0
-    rate = (len(tokens) - 1) / (seconds[-1] - first) if tokens and seconds[-1] > first else None  # after the first
+    first, last = (seconds[0], seconds[-1]) if seconds else (0.0, 0.0)
+    rate = (len(tokens) - 1) / (last - first) if last > first else None  # after the first
     memory, chunk = generation.memory, generation.chunk
     if flags.as_json:
         print_json(

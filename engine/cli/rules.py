@@ -446,16 +446,15 @@ def _from_expression(name: str, flags: Flags) -> str:
         what = f"--level {level}: a piece of a program is on {', '.join(PIECE_LEVELS)}"
         raise UsageError(what, hint="for torch say --op OP")
     text = compile_text(flags, values=False).ir(level)
-    first = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("graph ", "kernel ")))
-    inner = first if level == "tensor" else first + 1
-    return reference.rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
+    first = 1 if level == "tensor" else 3  # below the level and the head of the kernel
+    return reference.rule_from_lines(name, Source(f"--ir {level}", text), level, first, len(text.splitlines()))
 
 
 def _from_op(name: str, flags: Flags) -> str:
     from .programs import captured_text
 
     op = flags.subject.name
-    known = {schemas.aten_name(one): one for one in schemas.names()} | {one: one for one in schemas.names()}
+    known = {name: one for one in schemas.names() for name in (schemas.aten_name(one), one)}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
     graph = captured_text(flags, values=False)[0].graph if flags.text else None

@@ -8,7 +8,7 @@ import itertools
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ...ir.sizes import sizes_in
@@ -27,6 +27,7 @@ from ..tune.search import (
     DEFAULT_SEARCH,
     SEARCHES,
     Budget,
+    Observer,
     SearchOptions,
     SearchRun,
     Tried,
@@ -104,9 +105,9 @@ def tune_expression(flags: Flags, search: SearchOptions, compiler: Compiler) -> 
     gc.freeze()  # torch is large, and looked through for garbage again and again
     kept = contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules)
     with evaluator_for(compiler.target, search) as evaluator, kept as store, bars() as show:
-        candidates = Candidates(flags.verbose, lambda run: show(searching(run), run.tries, run.limit or 0))
+        observe = printer(flags.verbose, lambda run: show(searching(run), run.tries, run.limit or 0))
         with ended_by_signals():
-            found = tune_program(fusing, evaluator, search, store, candidates.observe)
+            found = tune_program(fusing, evaluator, search, store, observe)
     _report(flags, found)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
@@ -128,40 +129,36 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@dataclass
-class Candidates:
-    """Printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
+def printer(verbose: int, show: Callable[[SearchRun], None]) -> Observer:
+    """Return a printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
 
     A line has the time of the candidate, and the rules and parameters in which it differs from the best preceding one.
-    show: shows the progress of the search; way, schedules: the fusion of the best candidate, and the schedules of its
-    kernels.
+    show: shows the progress of the search.
     """
+    best_way, schedules = 0, dict[Program, Schedule]()  # of the best candidate, and of its kernels
 
-    verbose: int
-    show: Callable[[SearchRun], None]
-    way: int = 0
-    schedules: dict[Program, Schedule] = field(default_factory=dict)
-
-    def observe(self, run: SearchRun, tried: Tried) -> None:
-        """Print a new candidate if the verbosity selects it, and show the progress of its search."""
+    def observe(run: SearchRun, tried: Tried) -> None:
+        nonlocal best_way
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         made, way = [candidate for candidate, _, _ in tried.parts], tried.candidate.way
-        if self.verbose > 1 - improved:
+        if verbose > 1 - improved:
             score, default = tried.score, run.default.seconds
             told = ": ".join(filter(None, (score.status, score.detail)))
             if score.seconds is not None:
                 faster = f", {default / score.seconds:.2f}x" if default is not None else ""
                 told = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
             print_note(f"try {run.tries}: {told}")
-            if way != self.way:
+            if way != best_way:
                 print_note(f"  fusion: {run.search.space.ways[way]}")
             for one in made:
-                if found := changes(self.schedules.get(one.loops, one.schedule), one.schedule):
+                if found := changes(schedules.get(one.loops, one.schedule), one.schedule):
                     print_note(f"  {one.loops[0].name}: {'; '.join(found)}")
         if improved:
-            self.way = way
-            self.schedules |= {one.loops: one.schedule for one in made}
-        self.show(run)
+            best_way = way
+            schedules.update({one.loops: one.schedule for one in made})
+        show(run)
+
+    return observe
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
@@ -283,11 +280,11 @@ def _carried_out(flags: Flags, jobs: list[Job], store: SqliteStore | None) -> li
     """Tune the kernels one by one. Store and report each when it is done. Ctrl-C leaves the others out."""
     told: list[tuple[Job, JobOutcome]] = []
     with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
-        candidates = Candidates(
+        observe = printer(
             flags.verbose, lambda run: show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
         )
         show("tuning", 0, len(jobs))
-        for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, candidates.observe):
+        for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
             told.append((job, outcome))
             if store and job.db is None and outcome.key is not None:
                 store.record(outcome.key, outcome.attempts)
