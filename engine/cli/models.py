@@ -207,7 +207,7 @@ def run_artefact(flags: Flags) -> None:
         tell("reading the artefact", 0, 1)
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
-        constants, whose = {}, "its weights are its own"
+        constants, whose = dict[str, Any](), "its weights are its own"
         if found.weights:
             folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
             constants, whose = _weights(found.weights, folder, flags.seed, tell)
