@@ -52,7 +52,7 @@ def bench(flags: Flags) -> None:
         what = f"`dplc bench` takes one program, and {len(flags.subject.names)} were given"
         raise UsageError(what, hint="--pack takes several")
     elif flags.without or flags.number:
-        bench_without(flags.subject.path, flags)
+        bench_without(flags)
     elif flags.subject.kind == "compare":
         write(comparison(read_results(flags.subject.path)))  # every suite that was measured
     else:
@@ -72,14 +72,14 @@ def bench_suite(flags: Flags, steps: BenchSteps) -> None:
     show_bench(record, SUITE, flags)
 
 
-def bench_without(path: Path, flags: Flags) -> None:
+def bench_without(flags: Flags) -> None:
     """Run `dplc bench SUITE --without .. --number ..`.
 
     `-o` names a results file, from which an interrupted run resumes.
     """
     compiler = compiler_for(flags)
     asked = variants(flags.without or (), flags.number or (), compiler.tools)
-    record = ablate(path, flags.only, compiler, asked, flags.results, teller())
+    record = ablate(flags.subject.path, flags.only, compiler, asked, flags.results, teller())
     if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return

@@ -207,10 +207,8 @@ def run_artefact(flags: Flags) -> None:
         tell("reading the artefact", 0, 1)
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
-        constants, whose = dict[str, Any](), "its weights are its own"
-        if found.weights:
-            folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
-            constants, whose = _weights(found.weights, folder, flags.seed, tell)
+        folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
+        constants, whose = _weights(found.weights, folder, flags.seed, tell)
     model = Model(found, device)
     if device != "reference":
         model.place(constants)
@@ -288,6 +286,8 @@ def _weights(
     wanted: Mapping[str, WeightRequest], folder: Path | None, seed: int, tell: Tell
 ) -> tuple[dict[str, Any], str]:  # fmt: skip
     """Return the weights in a folder, random ones without a folder, and a text that names their source."""
+    if not wanted:
+        return {}, "its weights are its own"
     if folder is not None:
         return sources.load(folder, wanted, tell), f"weights of {folder}"
     print_remark(f"no weights were given (--weights DIR): they are made up, seed {seed}")
@@ -317,8 +317,10 @@ def generate(flags: Flags) -> None:
         maximum = min(maximum, positions) if isinstance(positions, int) else maximum
     check_length(len(prompt), maximum)
     with bars() as tell:
-        shape, every, compiler = shape_of(flags), all_lengths(maximum), compile_options(flags, device)
-        generation = compile_generation(source, every, maximum, shape, compiler, chunk=flags.chunk, tell=tell)
+        generation = compile_generation(
+            source, all_lengths(maximum), maximum, shape_of(flags), compile_options(flags, device), chunk=flags.chunk,
+            tell=tell,
+        )  # fmt: skip
         calls = {"prompt": generation.prompt, "token": generation.token}
         for call in calls.values():
             print_schedules(call.compilation)

@@ -38,7 +38,6 @@ from ..tune.search import (
 )
 from ..tune.tuning import (
     CANDIDATE,
-    ChosenWay,
     Job,
     JobOutcome,
     Programmed,
@@ -245,16 +244,15 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     machine = compiler.target.name
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-    choices: list[ChosenWay] = []  # of every program that has several fusion variants
     with contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules) as store:
         # jobs on a cluster write to no store, because it is on this machine
         here = store.path if store and flags.executor == "processes" else None
         jobs = distinct(programs, compiler, search, here)
         told = _carried_out(flags, jobs, store)
         interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
-        if not interrupted:
-            tuned = {one.key.kernel: one.tuned for _, one in told if one.key and one.tuned}
-            choices += filter(None, (choose(program, tuned, store) for program in programs))
+        tuned = {one.key.kernel: one.tuned for _, one in told if one.key and one.tuned}
+        found = (choose(program, tuned, store) for program in programs if not interrupted)
+        choices = [choice for choice in found if choice]  # of programs that have several fusion variants
     for choice in choices:
         for way, why in choice.wrong.items():
             label = f"candidate {way}" if way else "what the rules decide"
@@ -301,22 +299,22 @@ def _carried_out(flags: Flags, jobs: list[Job], store: SqliteStore | None) -> li
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        return of_grid(
+        yield from of_grid(
             flags.text, flags.grid or [], compiler, top, lambda text: captured_row(replace(flags, text=text))
         )
-    if flags.subject.kind == "suite":
+    elif flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
-        return of_suite(suite, suite.select(flags.only), compiler, top)
-    source, model = captured_model(flags)
-    sizes = sizes_in(model.captured.graph)
-    captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
-    tell_lengths(captured)
-    inputs = [p for p in captured.graph.ins if p.name in captured.inputs]
-    program = program_of(
-        source.name, captured, compiler, top,
-        lambda: sources.make(model.weights) | drawn(inputs, source.config),  # random, in the check of the whole model
-    )  # fmt: skip
-    return iter([program])
+        yield from of_suite(suite, suite.select(flags.only), compiler, top)
+    else:
+        source, model = captured_model(flags)
+        sizes = sizes_in(model.captured.graph)
+        captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
+        tell_lengths(captured)
+        inputs = [p for p in captured.graph.ins if p.name in captured.inputs]
+        yield program_of(
+            source.name, captured, compiler, top,
+            lambda: sources.make(model.weights) | drawn(inputs, source.config),  # random, in a check of the whole
+        )  # fmt: skip
 
 
 def _named(job: Job) -> str:
