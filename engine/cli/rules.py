@@ -21,7 +21,7 @@ from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
-from ..language.check import check, errors, for_every_device, lint_rule, load_facts
+from ..language.check import check, errors, for_every_device, lint_rule, load_facts, require
 from ..language.core import walk, words_in
 from ..language.definitions import line_of
 from ..language.format import format_file, format_rule, formatted
@@ -249,8 +249,8 @@ def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     rules, names = loaded(flags.files or ())
-    if names and (wrong := errors(check(rules, names))):
-        raise wrong[0]
+    if names:
+        require(rules, names)
     once: dict[object, Finding] = {}  # members of a family share theirs
     for each in for_every_device(rules):
         for rule in each.rules.values():

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import itertools
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -116,11 +115,7 @@ def tune_expression(flags: Flags, search: SearchOptions, compiler: Compiler) -> 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Let signals that end the process end a search like Ctrl-C: the best schedules are checked and stored."""
-    if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
-        yield
-        return
-    ends = signal.SIGTERM, signal.SIGHUP
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
