@@ -242,20 +242,17 @@ def read_results(path: Path) -> PackResults:
     return found
 
 
-def check_suite(suite: str, results: PackResults) -> None:
-    """Raise UsageError if the results have no case of a suite."""
+def measured_cases(path: Path, suite: str) -> dict[str, MeasuredRecord]:
+    """Return the measured times of a suite's cases in a file of results, by name. Raises UsageError if it has none."""
+    results = read_results(path)
     if suite not in results.suites:
         suites = ", ".join(sorted(results.suites)) or "none"
         raise UsageError(f"the results have no case of the suite `{suite}`", hint=f"suites there: {suites}")
-
-
-def note_measured(record: BenchRecord, suite: str, results: PackResults) -> None:
-    """Copy the measured times of a suite's cases into a record, by name."""
-    known = {one.name: one for one in results.of(suite)}
-    for case in record.cases:
-        if case.name in known:
-            one, device = known[case.name], {name: str(results.device.get(name, "")) for name in ("l2", "float32")}
-            case.measured = MeasuredRecord(
-                device=results.gpu, **device, relative_error=one.error, dplc=one.dplc, eager=one.eager,
-                torch_compile=one.torch_compile, wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
-            )  # fmt: skip
+    device = {name: str(results.device.get(name, "")) for name in ("l2", "float32")}
+    return {
+        one.name: MeasuredRecord(
+            device=results.gpu, **device, relative_error=one.error, dplc=one.dplc, eager=one.eager,
+            torch_compile=one.torch_compile, wrong="" if one.status == "ok" else f"{one.status}: {one.detail}",
+        )
+        for one in results.of(suite)
+    }  # fmt: skip

@@ -8,27 +8,27 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..language.check import for_every_device, require
-from ..language.rule import BUILT_IN, Rule, RuleSet, load
-from ..ruleset import all_rule_files
+from ..language.rule import Rule, RuleSet
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
 from .options import Flags
 from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file, write_lines
-from .rules import rules_of
+from .programs import read_text
+from .rules import loaded, rules_of
 
 
 def check(flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
     paths, options = flags.files or [], CheckOptions(flags.examples, flags.seed)
-    rules, files = load([path for path in paths if not is_built_in(path)]), named_files(paths)
+    rules, files = loaded(paths)
     for warning in require(rules, files):
         print_note(warning.render())
     every = [(each, choose(each, files, flags)) for each in for_every_device(rules)]
@@ -55,7 +55,9 @@ def check(flags: Flags) -> None:
             if some:
                 verdicts += check_rules(each, some, options, lambda verdict: show(verdict.rule, next(done), count))
     wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
-    saved = {verdict.rule: save(verdict, flags.out or Path()) for verdict in wrong}
+    saved = {verdict.rule: (flags.out or Path()) / f"{verdict.rule}.ir" for verdict in wrong}
+    for verdict in wrong:
+        write_file(saved[verdict.rule], counterexample_text(verdict), COUNTEREXAMPLE)
     seconds = time.monotonic() - started
     if flags.as_json:
         print_json(
@@ -104,26 +106,12 @@ def part_of(chosen: list[Rule], part: str) -> list[Rule]:
     return chosen[int(found[1]) - 1 :: int(found[2])]
 
 
-def is_built_in(path: Path) -> bool:
-    """Return whether a file or folder is a built-in one, whose rules are loaded already."""
-    return path.resolve().is_relative_to(BUILT_IN)
-
-
-def named_files(paths: Iterable[Path]) -> set[str]:
-    """Return the names of the rule files in some files and folders, as the spans of rules name them."""
-    files = all_rule_files(paths)
-    return {str(path.resolve().relative_to(BUILT_IN.parent) if is_built_in(path) else path) for path in files}
-
-
 def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
     """Check one rule on the program in a file. Raises DplcError if the rule is wrong."""
     if len(chosen) != 1:
         raise UsageError("--subject needs one rule: --rule NAME")
     (rule,) = chosen
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from None
+    text = read_text(path)
     try:
         outcome = check_subject(rules, rule, text, str(path), pinned_in(text))
     except Wrong as wrong:
@@ -132,14 +120,3 @@ def check_file(rules: RuleSet, chosen: Sequence[Rule], path: Path) -> None:
     if not outcome.valid:
         raise DplcError(f"{path}: the program has no single meaning to compare with")
     write(f"rule {rule.name}: {outcome.firings} firings compared, nothing wrong\n")
-
-
-def save(verdict: RuleVerdict, folder: Path) -> Path:
-    """Write the counterexample of a rule to a file in the folder. Return its path."""
-    path = folder / f"{verdict.rule}.ir"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DplcError(f"cannot write {path}: {error.strerror}") from None
-    write_file(path, counterexample_text(verdict), COUNTEREXAMPLE)
-    return path

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +33,7 @@ from ..models.compiling import (
     capture_results,
     compile_model,
     drawn,
-    extents,
+    inputs_of,
     vocabulary,
     with_rows,
 )
@@ -44,7 +46,7 @@ from ..models.generating import (
     compile_generation,
     stops_of,
 )
-from ..models.sources import ModelSource, Tell, build, find
+from ..models.sources import ModelSource, Tell, WeightRequest, build, find
 from ..run.calls import Judgement
 from .options import Flags
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_lines
@@ -93,8 +95,7 @@ def extent(option: str, text: str, name: str) -> int | Dim:
         raise UsageError(f"{option} {text}: write 32, or 1..4096, or 1..4096:512 for 512 as a rule")
     if high is None:
         return low
-    dim = Dim(name, low, high, hint=hint)
-    return replace(dim, hint=dim.size().hint)
+    return Dim(name, low, high, hint=hint or high)
 
 
 def rows_of(flags: Flags, size: Any) -> Any:
@@ -206,7 +207,8 @@ def run_artefact(flags: Flags) -> None:
         tell("reading the artefact", 0, 1)
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
-        constants, whose = _weights(found, flags, tell)
+        folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
+        constants, whose = _weights(found.weights, folder, flags.seed, tell)
     model = Model(found, device)
     if device != "reference":
         model.place(constants)
@@ -271,8 +273,7 @@ def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
     if flags.ids is None and plan.examples:
         return artefact.drawn(plan.examples, binding, flags.seed)
     if flags.ids is None:
-        ins = found.torch_graph(binding).ins
-        return drawn({p.name: (p.dtype, p.shape) for p in ins if p.name in inputs}, plan.config, flags.seed)
+        return drawn((p for p in found.torch_graph(binding).ins if p.name in inputs), plan.config, flags.seed)
     if inputs != {TOKENS}:
         raise UsageError(f"--ids: {folder} takes {', '.join(sorted(inputs))}", hint="without --ids they are drawn")
     tokens, (batch, length) = tokens_of(flags.ids, vocabulary(plan.config)), plan.tokens_at(binding)
@@ -281,15 +282,16 @@ def _inputs(found: Artefact, flags: Flags, binding: dict[str, int]) -> dict[str,
     return {TOKENS: torch.tensor(tokens).reshape(batch, length)}
 
 
-def _weights(found: Artefact, flags: Flags, tell: Tell) -> tuple[dict[str, Any], str]:
-    """Return the weights of the program, and a text that names their source."""
-    if not found.weights:
+def _weights(
+    wanted: Mapping[str, WeightRequest], folder: Path | None, seed: int, tell: Tell
+) -> tuple[dict[str, Any], str]:  # fmt: skip
+    """Return the weights in a folder, random ones without a folder, and a text that names their source."""
+    if not wanted:
         return {}, "its weights are its own"
-    folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
-    if folder is None:
-        print_remark("no weights were given (--weights DIR): they are made up")
-        return sources.make(found.weights, flags.seed), f"made-up weights, seed {flags.seed}"
-    return sources.load(folder, found.weights, tell), f"weights of {folder}"
+    if folder is not None:
+        return sources.load(folder, wanted, tell), f"weights of {folder}"
+    print_remark(f"no weights were given (--weights DIR): they are made up, seed {seed}")
+    return sources.make(wanted, seed), f"made-up weights, seed {seed}"
 
 
 # ---- generate
@@ -307,41 +309,37 @@ def generate(flags: Flags) -> None:
         raise UsageError("a prompt is needed: --prompt TEXT, or --ids 1,2,3")
     tokenizer = None if flags.prompt is None else Tokenizer(model)
     source = source_of(flags)
-    if tokenizer is not None:
-        prompt = tokenizer.tokens(flags.prompt or "")
-    else:
-        prompt = tokens_of(flags.ids or "", int(source.config.get("vocab_size", 0)) or None)
+    words, positions = (source.config.get(field) for field in ("vocab_size", "max_position_embeddings"))
+    prompt = tokenizer.tokens(flags.prompt or "") if tokenizer else tokens_of(flags.ids or "", words)
     maximum = flags.maximum
     if maximum is None:  # enough for prompt and text, at most the number of positions of the model
-        maximum = -(-(len(prompt) + flags.count) // ROUNDING) * ROUNDING
-        positions = source.config.get("max_position_embeddings")
+        maximum = math.ceil((len(prompt) + flags.count) / ROUNDING) * ROUNDING
         maximum = min(maximum, positions) if isinstance(positions, int) else maximum
     check_length(len(prompt), maximum)
     with bars() as tell:
-        shape, every, compiler = shape_of(flags), all_lengths(maximum), compile_options(flags, device)
-        generation = compile_generation(source, every, maximum, shape, compiler, chunk=flags.chunk, tell=tell)
+        generation = compile_generation(
+            source, all_lengths(maximum), maximum, shape_of(flags), compile_options(flags, device), chunk=flags.chunk,
+            tell=tell,
+        )  # fmt: skip
         calls = {"prompt": generation.prompt, "token": generation.token}
         for call in calls.values():
             print_schedules(call.compilation)
-        asked = generation.weights
-        values = sources.load(flags.weights, asked, tell) if flags.weights else sources.make(asked, flags.seed)
+        values, _ = _weights(generation.weights, flags.weights, flags.seed, tell)
         runner = emulator() if device == "emulator" else executor(device)
         tell(f"placing weights on {device}", 0, 1)
         generator = Generator(generation, runner, values, memory_of(device), len(prompt))
-    if not flags.weights:
-        print_remark(f"no weights were given (--weights DIR): they are made up, seed {flags.seed}")
     if flags.count > maximum - len(prompt):
         print_remark(f"there is room for {maximum - len(prompt)} new tokens (--max-length {maximum})")
     stops = generation.stops if (own := stops_of(model)) is None else own
-    tokens, seconds, text, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
-    first = seconds[0] if tokens else 0.0
-    rate = (len(tokens) - 1) / (seconds[-1] - first) if tokens and seconds[-1] > first else None  # after the first
+    tokens, seconds, interrupted = _generated(generator, prompt, flags, stops, tokenizer)
+    first, last = (seconds[0], seconds[-1]) if seconds else (0.0, 0.0)
+    rate = (len(tokens) - 1) / (last - first) if last > first else None  # after the first
     memory, chunk = generation.memory, generation.chunk
     if flags.as_json:
         print_json(
             {
                 "model": source.name, "device": device, "prompt": prompt, "tokens": tokens,
-                "text": None if tokenizer is None else text, "max_length": generation.maximum, "chunk": chunk,
+                "text": tokenizer and tokenizer.text(tokens), "max_length": generation.maximum, "chunk": chunk,
                 "first_seconds": first, "tokens_per_second": rate, "interrupted": interrupted,
                 "launches": {name: call.figures.launches for name, call in calls.items()},
                 "bytes": {**asdict(memory), "peak": memory.peak},
@@ -363,28 +361,25 @@ def generate(flags: Flags) -> None:
 
 def _generated(
     generator: Generator, prompt: list[int], flags: Flags, stops: frozenset[int], tokenizer: Tokenizer | None
-) -> tuple[list[int], list[float], str, bool]:
+) -> tuple[list[int], list[float], bool]:
     """Generate tokens, and print each as soon as it is known unless the result is JSON.
 
-    Returns the tokens, the seconds until each, their text, and whether the user interrupted it, which ends the text.
+    Returns the tokens, the seconds until each, and whether the user interrupted it, which ends the text.
     """
-    tokens, seconds, text, interrupted = list[int](), list[float](), "", False
-    aloud, stream = not flags.as_json, tokenizer and Stream(tokenizer)
+    tokens, seconds, stream, interrupted = list[int](), list[float](), tokenizer and Stream(tokenizer), False
     start = time.perf_counter()
     try:
         for token in generator.tokens(prompt, flags.count, stops):
             seconds.append(time.perf_counter() - start)
             tokens.append(token)
-            last = token in stops or len(tokens) == flags.count
-            new = stream.more(token, last) if stream else f"{' ' * (len(tokens) > 1)}{token}"
-            text += new
-            if aloud:
-                write(new)
+            if not flags.as_json:
+                last = token in stops or len(tokens) == flags.count
+                write(stream.more(token, last) if stream else f"{' ' * (len(tokens) > 1)}{token}")
     except KeyboardInterrupt:
         interrupted = True
-    if aloud:
+    if not flags.as_json:
         write("\n")
-    return tokens, seconds, text, interrupted
+    return tokens, seconds, interrupted
 
 
 # ---- doctor --model
@@ -414,18 +409,15 @@ def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares
     """
     from ..torch_backend import Shares, backend
 
-    model, (length, batch) = build(source, shape.dtype, shape.layers), shape.numbers
-    kinds = {
-        name: ("i64" if name == TOKENS else shape.dtype, tuple(map(int, numbers)))  # type: ignore[arg-type]
-        for name, numbers in extents(model, length, batch).items()
-    }
+    model = build(source, shape.dtype, shape.layers)
+    given = drawn(inputs_of(model, *shape.numbers), source.config)
     allocate(model)
     shares = Shares(runs=False)
     torch._dynamo.reset()
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is in the report
         chosen = {"target": machine.arch, "shares": shares}
-        torch.compile(called(model), backend=backend, options=chosen)(**drawn(kinds, source.config))
+        torch.compile(called(model), backend=backend, options=chosen)(**given)
     return shares
 
 

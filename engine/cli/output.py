@@ -141,7 +141,8 @@ def write_file(path: Path, text: str, make: re.Pattern[bytes]) -> None:
 def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
     """Open a file for writing, and move it to its path once everything is written. Links are followed.
 
-    A pipe is written directly. Raises DplcError if the path cannot be written, or if its file does not match `make`.
+    Missing folders are created. A pipe is written directly. Raises DplcError if the path cannot be written, or if its
+    file does not match `make`.
     """
     try:
         place = Path(os.path.realpath(path))
@@ -156,6 +157,7 @@ def writing(path: Path, make: re.Pattern[bytes]) -> Iterator[IO[bytes]]:
             if start and not make.search(start):
                 what = f"{path} is there, and dplc did not write it: it is not overwritten"
                 raise DplcError(what, hint="name another file, or remove this one")
+        place.parent.mkdir(parents=True, exist_ok=True)
         unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         try:
             with unfinished.open("xb") as file:

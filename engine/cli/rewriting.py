@@ -24,7 +24,7 @@ from ..kernels.index_maps import push_renamings
 from ..kernels.tracing import trace_lowering
 from ..language.pipeline import PIPELINES
 from ..language.rule import Rule, pass_name
-from ..rewrite.statements.driver import Shaped, names_of
+from ..rewrite.statements.driver import names_of
 from ..rewrite.statements.driver import only as only_steps
 from ..rewrite.terms.rewriter import TermRules, mentions_mat
 from ..rewrite.torch_rules.lower import TorchRule, lower_graph
@@ -105,22 +105,23 @@ def rules_named(tools: Toolchain, name: str) -> tuple[Rule, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def pipelines_with(tools: Toolchain, name: str) -> list[str]:
-    """Return the pipelines that have a step of this name, in order."""
-    return [pipeline for pipeline, steps in tools.pipelines.items() if any(name in names_of(step) for step in steps)]
+def homes(tools: Toolchain) -> dict[str, str]:
+    """Return {name of a step: the first pipeline that has it}."""
+    steps = [(step, pipeline) for pipeline in reversed(PIPELINES) for step in tools.pipelines[pipeline]]
+    return {name: pipeline for step, pipeline in steps for name in names_of(step)}
 
 
 def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
     """Return the pipeline of a rule, pass, file or alias. Raises UsageError for an unknown name."""
-    for pipeline in pipelines_with(tools, name):
-        return pipeline
+    found = homes(tools)
+    if name in found:
+        return found[name]
     rule = tools.rules.rules.get(name)
     if rule is not None and rule in tools.rules.canonical:
         return "kernel" if rule.level == "kernel" else "tile"  # after every firing there
     what = f"{asked} {name}: "
     if rule is None and name not in tools.rules.passes:
-        known = {known for steps in tools.pipelines.values() for step in steps for known in names_of(step)}
-        raise UsageError(f"{what}there is no such rule or pass", hint=did_you_mean(name, known))
+        raise UsageError(f"{what}there is no such rule or pass", hint=did_you_mean(name, found))
     removed = next((line.span for file in tools.rules.files for line in file.without if line.name == name), None)
     if removed is None:
         hint = "give a dump of its level: `dplc rewrite FILE.ir --only` fires any rule"
@@ -136,7 +137,7 @@ def pipeline_of(tools: Toolchain, name: str, asked: str = "--only") -> str:
 
 def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) -> Program:
     """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
-    tools, order, shaped = compiler.tools, [*PIPELINES], Shaped()
+    tools, order = compiler.tools, [*PIPELINES]
     last = max((pipeline_of(tools, name) for name in only), key=order.index, default="tile")
     captured, _ = captured_text(flags, values=False)
     with progress("rewriting"):
@@ -150,7 +151,7 @@ def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) ->
             steps = tools.pipelines[pipeline]
             ends = [end for end, step in enumerate(steps, 1) if not names_of(step).isdisjoint(only)]
             end = ends[-1] if ends and pipeline == last else None  # a canonical rule has no position of its own
-            units = compiler.passes(pipeline, units, shaped, steps=steps[:end])
+            units = compiler.passes(pipeline, units, steps=steps[:end])
     return level_of(units), units
 
 
@@ -170,14 +171,11 @@ def rewrite_file(flags: Flags, compiler: Compiler, only: Sequence[str]) -> Progr
         check_level(tools, name, level, file)
     if level in GRAPHS:
         return "tensor", tuple(rewrite_values(unit, compiler, only) for unit in units)
-    homes = {name: pipelines_with(tools, name) for name in only}
     for pipeline in RUN[level]:
         steps = tools.pipelines[pipeline]
-        if only:
-            mine = [name for name in only if pipeline in homes[name]]
-            homeless = [name for name in only if not homes[name] and pipeline != "loop"]
-            steps = (*only_steps(steps, mine), *(tools.engine.step(pass_name(name)) for name in homeless))
-        units = compiler.passes(pipeline, units, steps=steps)
+        units = compiler.passes(pipeline, units, steps=only_steps(steps, only) if only else steps)
+    beside = [tools.engine.step(pass_name(name)) for name in only if name not in homes(tools)]  # of no pipeline
+    units = compiler.passes(RUN[level][-1], units, steps=beside)
     return level_of(units), units
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import itertools
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from ...codegen.target import load_device
@@ -22,7 +21,7 @@ from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
-from ..language.check import check, errors, for_every_device, lint_rule, load_facts
+from ..language.check import check, errors, for_every_device, lint_rule, load_facts, require
 from ..language.core import walk, words_in
 from ..language.definitions import line_of
 from ..language.format import format_file, format_rule, formatted
@@ -133,39 +132,47 @@ def test_rules(flags: Flags) -> None:
     paths = [*(flags.files or ()), *(flags.rules or ())]
     if flags.accept:
         accept_examples(paths)
-    rules = load(paths, copies=True)
+    rules, sources = loaded(paths)
     pipelines(rules)  # a line that names no pass is an error of the file
     kept = {file.source.name for file in rules.files}
     for file in built_in_files():
         if file.source.name not in kept:
             print_remark(f"tested in the place of {file.source.name}")
-    sources = set(map(str, all_rule_files(paths)))
     found = check(rules, sources or None)
     wrong = errors(found)
     for told in sorted(found, key=lambda told: told in wrong):  # errors last: they are right above the prompt
         print_note(told.render())
     broken = {told.rule for told in wrong}  # what they do with an example says nothing
-    counts, examples, unmet = zip(*_examples(rules, sources, broken), strict=True)
-    failures = [*itertools.chain.from_iterable(unmet)]
+    count, examples, failures = run_all(rules, sources, broken)
     for failure in failures:
         print_note(failure.render())
     failed = f"{len(failures)} failed, {len(wrong)} errors, {len(found) - len(wrong)} warnings"
-    write(f"{sum(counts)} rules, {sum(examples)} examples, {failed}\n")
+    write(f"{count} rules, {examples} examples, {failed}\n")
     if wrong or failures:
         raise DplcError("the rules do not pass")
 
 
-def _examples(rules: RuleSet, sources: set[str], broken: set[str]) -> Iterator[tuple[int, int, list[Failure]]]:
-    """Yield (rules, examples that ran, failures) of the files with these names, or of all files without names.
+def loaded(paths: Iterable[Path], edit: Callable[[Source], Source] = lambda source: source) -> tuple[RuleSet, set[str]]:
+    """Load the built-in rules with some files and folders laid over them. Return the rules and the names of the files.
 
-    The first triple is for the rules for every device, the others for the rules of one device, on that device. broken:
-    rules whose examples do not run.
+    A file may be an edited copy of a built-in one, which it then replaces. edit: a change of the given files.
     """
+    return load(paths, copies=True, edit=edit), set(map(str, all_rule_files(paths)))
+
+
+def run_all(rules: RuleSet, sources: set[str], broken: Collection[str] = ()) -> tuple[int, int, list[Failure]]:
+    """Return (rules, examples that ran, failures) of the files with these names, or of all files without names.
+
+    The rules for one device run on that device. broken: rules whose examples do not run.
+    """
+    count, ran, failures = 0, 0, list[Failure]()
     for each in for_every_device(rules):
         chosen = rules_of(each, sources)
         sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
         device = next((load_device(rule.device.text) for rule in chosen if rule.device is not None), None)
-        yield len(chosen), *run_examples(Engine(each, check=True), sound, device)
+        examples, unmet = run_examples(Engine(each, check=True), sound, device)
+        count, ran, failures = count + len(chosen), ran + examples, failures + unmet
+    return count, ran, failures
 
 
 def rules_of(rules: RuleSet, files: Collection[str]) -> list[Rule]:
@@ -197,9 +204,8 @@ def show_nodes(flags: Flags) -> None:
 
     Ops of Torch IR are listed only with `--level torch`. One op is printed by its name.
     """
-    names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level else ()
-    ops = map(reference.op, names if flags.level in (None, "torch") else ())
-    _show([*reference.nodes(), *filter(None, ops)], flags, "node")
+    names = [flags.name] if flags.name else sorted(schemas.names()) if flags.level == "torch" else ()
+    _show([*reference.nodes(), *filter(None, map(reference.op, names))], flags, "node")
 
 
 def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
@@ -242,18 +248,15 @@ def _whole(entry: reference.Word) -> str:
 def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
-    paths = flags.files or []
-    rules, names = load(paths, copies=True), set(map(str, all_rule_files(paths)))
-    chosen = rules_of(rules, names)
-    if names and (wrong := errors(check(rules, names))):
-        raise wrong[0]
-    once: dict[object, Finding] = {}  # in the order of the texts; members of a family share theirs
+    rules, names = loaded(flags.files or ())
+    if names:
+        require(rules, names)
+    once: dict[object, Finding] = {}  # members of a family share theirs
     for each in for_every_device(rules):
-        for declared in (one for file in each.files if not names or file.source.name in names for one in file.rules):
-            rule = each.rules.get(declared.name)
-            for finding in lint_rule(rule, each) if rule and rule.span == declared.span else ():
+        for rule in each.rules.values():
+            for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():
                 once.setdefault((finding.check, finding.span), finding)
-    found = [*once.values()]
+    found, chosen = [*once.values()], rules_of(rules, names)
     if flags.subjects:
         from ..verify.mutants import unviolated
 
@@ -327,15 +330,11 @@ def format_files(flags: Flags) -> None:
 # ---- test --accept
 
 
-AWAITED = f"{INDENT}pass"
-_EXAMPLE = re.compile(  # an example whose program is followed by no `gives`, or by one without a program
-    r'^example "[^"]*" *(?:\([^)]*\))? *\n(?P<program>(?: *\n)* +\S.*\n(?: .*\n|\n)*?)'
-    r"(?:gives *\n(?: *\n)*)?(?!gives)(?=\S|\Z)",
+_AWAITING = re.compile(  # an example whose program is followed by no `gives`, or by one without a program
+    r'^(?P<example>example "[^"]*" *(?:\([^)]*\))? *\n(?:(?: *\n)* +\S.*\n)+)'
+    r"(?: *\n)*?(?:gives *\n)?(?P<space>(?: *\n)*)(?!gives)(?=\S|\Z)",
     re.MULTILINE,
 )
-
-
-Place = tuple[str, int]  # a file, and the line of an example in it
 
 
 def accept_examples(paths: list[Path]) -> None:
@@ -348,64 +347,58 @@ def accept_examples(paths: list[Path]) -> None:
     if not paths:
         raise UsageError("--accept rewrites examples: say which files", hint="dplc rules test --accept FILE")
     load_facts()
-    missing: dict[Place, Span] = {}
-    rules = load(paths, copies=True, edit=partial(awaiting, missing=missing))
-    found: dict[Place, tuple[s.Example, set[str]]] = {}
-    for _, _, failures in _examples(rules, set(map(str, all_rule_files(paths))), set()):
-        for failure in failures:
-            example, place = failure.example, (failure.example.span.source.name, failure.example.span.line)
-            if failure.got:
-                found.setdefault(place, (example, set()))[1].add(failure.got)
-            elif place in missing:
-                raise DplcError(failure.error().what, missing[place], failure.details)
-    for place, (example, texts) in [*found.items()]:
+    rules, sources = loaded(paths, awaiting)
+    found: dict[Span, tuple[s.Example, set[str]]] = {}
+    for failure in run_all(rules, sources)[2]:
+        example = failure.example
+        if failure.got:
+            found.setdefault(example.span, (example, set()))[1].add(failure.got)
+        elif awaits(example):
+            raise DplcError(failure.error().what, place_of(example), failure.details)
+    for span, (example, texts) in [*found.items()]:
         what = f'example "{example.title}" is of several rules, which give different programs'
-        if next(walk(example.gives)).span == example.span:
+        if next(walk(example.gives)).span == span:
             what = f'example "{example.title}" is written as edits of another one: edit what it gives'
         elif len(texts) == 1:
             continue
-        elif place in missing:
-            raise DplcError(what, missing[place])
+        elif awaits(example):
+            raise DplcError(what, place_of(example))
         print_remark(what)
-        del found[place]
+        del found[span]
     changed: dict[str, list[str]] = {}
-    for (name, _), (example, texts) in sorted(found.items(), reverse=True):  # from the end, so that line numbers stay
-        lines = changed.get(name) or example.span.source.text.splitlines()
-        changed[name] = _replaced(lines, example, *texts)
+    for example, (text,) in sorted(found.values(), key=lambda one: -one[0].span.line):  # so that line numbers stay
+        source = example.span.source
+        lines = changed.setdefault(source.name, source.text.splitlines())
+        spans = [node.span for node in walk(example.gives)]
+        last = max(span.end_line - (span.end_column == 0) for span in spans)
+        lines[spans[0].line - 1 : last] = indent(text, INDENT).splitlines()
     laid_out = {name: formatted(Source(name, "\n".join(lines) + "\n")) for name, lines in changed.items()}
     for name, text in laid_out.items():
         write_file(Path(name), text, ANY_FILE)
     print_remark(f"{len(found)} examples rewritten: read what they say now")
 
 
-def awaiting(source: Source, missing: dict[Place, Span]) -> Source:
-    """Return a source with `pass` where an example has no program in its `gives`.
-
-    The original places of these examples are added to `missing`, under their places in the result.
-    """
-    added = 0
-
-    def filled(found: re.Match[str]) -> str:
-        nonlocal added
-        line = source.text.count("\n", 0, found.start()) + 1
-        missing[source.name, line + added] = Span(source, line, 0, line, len(source.line(line)))
-        example = found[0][: found.end("program") - found.start()].rstrip()
-        space = found[0][len(found[0].rstrip()) + 1 :]
-        text = f"{example}\ngives\n{AWAITED}\n{space}"
-        added += text.count("\n") - found[0].count("\n")
-        return text
-
-    text, count = _EXAMPLE.subn(filled, source.text.rstrip() + "\n")
-    return Source(source.name, text) if count else source
+def awaiting(source: Source) -> Source:
+    """Return a source with `pass` where an example has no program in its `gives`."""
+    text = _AWAITING.sub(rf"\g<example>gives\n{INDENT}pass\n\g<space>", source.text.rstrip() + "\n")
+    return Source(source.name, text)
 
 
-def _replaced(lines: list[str], example: s.Example, text: str) -> list[str]:
-    """Return the lines of a file with another block as the `gives` of an example."""
-    first = next(n for n, line in enumerate(lines, 1) if n > example.span.line and line.startswith("gives"))
-    spans = [node.span for node in walk(example.gives)]
-    last = max(span.end_line if span.end_column else span.end_line - 1 for span in spans)
-    block = [f"{INDENT}{line}" for line in text.rstrip().splitlines()]
-    return [*lines[:first], *block, *lines[last:]]
+def awaits(example: s.Example) -> bool:
+    """Return whether an example has no program in its `gives`."""
+    return any(isinstance(node, s.PassStatement) for node in example.gives)
+
+
+def place_of(example: s.Example) -> Span:
+    """Return the place of an example in its file, as it is without `awaiting`: the examples are in the same order."""
+    edited = example.span.source
+    source = rule_source(Path(edited.name))
+    here, there = (
+        [n for n, line in enumerate(text.splitlines(), 1) if line.startswith("example ")]
+        for text in (edited.text, source.text)
+    )
+    line = there[here.index(example.span.line)]
+    return Span(source, line, 0, line, len(source.line(line)))
 
 
 # ---- new
@@ -441,8 +434,6 @@ def _from_file(name: str, flags: Flags) -> str:
     last = int(found[3] or found[2] or len(text.splitlines()))
     if not 0 < first <= last:
         raise UsageError(f"--from {flags.subject.name}: lines count from 1, the first one first")
-    if found[2] is None and level not in ("tensor", "torch"):
-        first = next((n for n, line in enumerate(text.splitlines(), 1) if line.startswith("kernel ")), 1)
     return reference.rule_from_lines(name, Source(str(path), text), level, first, last)
 
 
@@ -454,16 +445,15 @@ def _from_expression(name: str, flags: Flags) -> str:
         what = f"--level {level}: a piece of a program is on {', '.join(PIECE_LEVELS)}"
         raise UsageError(what, hint="for torch say --op OP")
     text = compile_text(flags, values=False).ir(level)
-    first = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith(("graph ", "kernel ")))
-    inner = first if level == "tensor" else first + 1
-    return reference.rule_from_lines(name, Source(f"--ir {level}", text), level, inner, len(text.splitlines()))
+    first = 1 if level == "tensor" else 3  # below the level and the head of the kernel
+    return reference.rule_from_lines(name, Source(f"--ir {level}", text), level, first, len(text.splitlines()))
 
 
 def _from_op(name: str, flags: Flags) -> str:
     from .programs import captured_text
 
     op = flags.subject.name
-    known = {schemas.aten_name(one): one for one in schemas.names()} | {one: one for one in schemas.names()}
+    known = {name: one for one in schemas.names() for name in (schemas.aten_name(one), one)}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
     graph = captured_text(flags, values=False)[0].graph if flags.text else None
@@ -484,10 +474,6 @@ def write_pages(flags: Flags) -> None:
         with bars() as tell:
             fired = fired_in(suite, compiler, tell, priced=True)
     made = reference.pages(compiler.tools.rules, fired, suite.name if suite else "")
-    try:
-        (folder / "groups").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DplcError(f"cannot write {folder}: {error.strerror}") from None
     for name, text in made.items():
         write_file(folder / name, text, re.compile(rf"\A{reference.MARK}".encode()))
     print_remark(f"{len(made)} files in {folder}: begin with {folder / 'index.md'}")

@@ -6,13 +6,12 @@ import contextlib
 import gc
 import itertools
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.sizes import hints, sizes_in, value_of
+from ...ir.sizes import sizes_in
 from ..api import choose_device
 from ..bench.cases import read_suite
 from ..compiler import Compiler
@@ -28,6 +27,7 @@ from ..tune.search import (
     DEFAULT_SEARCH,
     SEARCHES,
     Budget,
+    Observer,
     SearchOptions,
     SearchRun,
     Tried,
@@ -38,13 +38,11 @@ from ..tune.search import (
 )
 from ..tune.tuning import (
     CANDIDATE,
-    ChosenWay,
     Job,
     JobOutcome,
     Programmed,
     TunedTimes,
     TuningProgram,
-    Where,
     carry_out,
     choose,
     distinct,
@@ -79,9 +77,8 @@ def tune(flags: Flags) -> None:
     Raises UsageError for an unknown search, executor or pass. Raises KeyboardInterrupt after an interrupt, once the
     results are stored.
     """
-    if flags.executor not in ("processes", "ray"):
-        raise UsageError(f"--executor {flags.executor}: executors are processes and ray")
     name = flags.search or DEFAULT_SEARCH
+    check_known("--executor", flags.executor, ("processes", "ray"), "there is no such executor", "executors")
     check_known("--search", name, SEARCHES, "there is no such search", "searches")
     many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
@@ -107,9 +104,9 @@ def tune_expression(flags: Flags, search: SearchOptions, compiler: Compiler) -> 
     gc.freeze()  # torch is large, and looked through for garbage again and again
     kept = contextlib.nullcontext() if flags.no_db else SqliteStore(flags.db, compiler.tools.rules)
     with evaluator_for(compiler.target, search) as evaluator, kept as store, bars() as show:
-        candidates = Candidates(flags.verbose, lambda run: show(searching(run), run.tries, run.limit or 0))
+        observe = printer(flags.verbose, lambda run: show(searching(run), run.tries, run.limit or 0))
         with ended_by_signals():
-            found = tune_program(fusing, evaluator, search, store, candidates.observe)
+            found = tune_program(fusing, evaluator, search, store, observe)
     _report(flags, found)
     if why := found.wrong.get(found.way):
         raise DplcError(f"the program is wrong in every way of computing it that was compared: {why}", hint=CHECK)
@@ -119,11 +116,7 @@ def tune_expression(flags: Flags, search: SearchOptions, compiler: Compiler) -> 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
     """Let signals that end the process end a search like Ctrl-C: the best schedules are checked and stored."""
-    if threading.current_thread() is not threading.main_thread():  # only there does Python hear of them
-        yield
-        return
-    ends = signal.SIGTERM, signal.SIGHUP
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ends}
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
@@ -131,40 +124,36 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@dataclass
-class Candidates:
-    """Printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
+def printer(verbose: int, show: Callable[[SearchRun], None]) -> Observer:
+    """Return a printer of search candidates on standard error: each improvement with `-v`, each candidate with `-vv`.
 
     A line has the time of the candidate, and the rules and parameters in which it differs from the best preceding one.
-    show: shows the progress of the search; way, schedules: the fusion of the best candidate, and the schedules of its
-    kernels.
+    show: shows the progress of the search.
     """
+    best_way, schedules = 0, dict[Program, Schedule]()  # of the best candidate, and of its kernels
 
-    verbose: int
-    show: Callable[[SearchRun], None]
-    way: int = 0
-    schedules: dict[Program, Schedule] = field(default_factory=dict)
-
-    def observe(self, run: SearchRun, tried: Tried) -> None:
-        """Print a new candidate if the verbosity selects it, and show the progress of its search."""
+    def observe(run: SearchRun, tried: Tried) -> None:
+        nonlocal best_way
         improved = bool(run.curve) and run.curve[-1][0] == run.tries
         made, way = [candidate for candidate, _, _ in tried.parts], tried.candidate.way
-        if self.verbose > 1 - improved:
+        if verbose > 1 - improved:
             score, default = tried.score, run.default.seconds
             told = ": ".join(filter(None, (score.status, score.detail)))
             if score.seconds is not None:
                 faster = f", {default / score.seconds:.2f}x" if default is not None else ""
                 told = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
             print_note(f"try {run.tries}: {told}")
-            if way != self.way:
+            if way != best_way:
                 print_note(f"  fusion: {run.search.space.ways[way]}")
             for one in made:
-                if found := changes(self.schedules.get(one.loops, one.schedule), one.schedule):
+                if found := changes(schedules.get(one.loops, one.schedule), one.schedule):
                     print_note(f"  {one.loops[0].name}: {'; '.join(found)}")
         if improved:
-            self.way = way
-            self.schedules |= {one.loops: one.schedule for one in made}
-        self.show(run)
+            best_way = way
+            schedules.update({one.loops: one.schedule for one in made})
+        show(run)
+
+    return observe
 
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
@@ -250,15 +239,14 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     machine = compiler.target.name
     with progress("capturing"):
         programs = list(_programs(flags, search, compiler))
-    told: list[tuple[Job, JobOutcome]] = []
-    choices: list[ChosenWay] = []  # of every program that has several fusion variants
     db = None if flags.no_db else flags.db or default_path()
     # jobs on a cluster write to no store, because it is on this machine
     jobs = distinct(programs, search, db if flags.executor == "processes" else None)
-    interrupted = _carried_out(flags, jobs, told, db)
-    if not interrupted:
-        tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
-        choices += filter(None, (choose(program, tuned, db) for program in programs))
+    told = _carried_out(flags, jobs, db)
+    interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
+    tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
+    found = (choose(program, tuned, db) for program in programs if not interrupted)
+    choices = [choice for choice in found if choice]  # of programs that have several fusion variants
     for choice in choices:
         for way, why in choice.wrong.items():
             label = f"candidate {way}" if way else "what the rules decide"
@@ -280,56 +268,48 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], told: list[tuple[Job, JobOutcome]], db: Path | None) -> bool:
-    """Tune the kernels one by one. Store and report each when it is done. Return whether the user interrupted it.
-
-    told: receives each job with its outcome.
-    """
-    where: Where = "ray" if flags.executor == "ray" else "processes"
-    with bars() as show, ended_by_signals():
-        candidates = Candidates(
+def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[Job, JobOutcome]]:
+    """Tune the kernels one by one. Store and report each when it is done. Ctrl-C leaves the others out."""
+    told: list[tuple[Job, JobOutcome]] = []
+    with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
+        observe = printer(
             flags.verbose, lambda run: show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
         )
         show("tuning", 0, len(jobs))
-        try:
-            for job, outcome in carry_out(jobs, tune_job, flags.jobs, where, candidates.observe):
-                told.append((job, outcome))
-                if db and job.db is None and outcome.key is not None:
-                    with SqliteStore(db, job.compiler.tools.rules) as store:
-                        store.record(outcome.key, outcome.attempts)
-                        if outcome.tuned is not None:
-                            store.put(outcome.key, outcome.tuned)
-                if not flags.as_json:
-                    write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
-                show(f"{_named(job)}: tuned", len(told), len(jobs))
-                if outcome.interrupted:
-                    return True
-        except KeyboardInterrupt:
-            return True
-    return False
+        for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
+            told.append((job, outcome))
+            if db and job.db is None and outcome.key is not None:
+                with SqliteStore(db, job.compiler.tools.rules) as store:
+                    store.record(outcome.key, outcome.attempts)
+                    if outcome.tuned is not None:
+                        store.put(outcome.key, outcome.tuned)
+            if not flags.as_json:
+                write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
+            show(f"{_named(job)}: tuned", len(told), len(jobs))
+            if outcome.interrupted:
+                break
+    return told
 
 
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        return of_grid(
+        yield from of_grid(
             flags.text, flags.grid or [], compiler, top, lambda text: captured_row(replace(flags, text=text))
         )
-    if flags.subject.kind == "suite":
+    elif flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
-        return of_suite(suite, suite.select(flags.only), compiler, top)
-    source, model = captured_model(flags)
-    sizes = sizes_in(model.captured.graph)
-    captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
-    tell_lengths(captured)
-    usual = hints(captured.graph)
-    given = (p for p in captured.graph.ins if p.name in captured.inputs)
-    kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}
-    program = program_of(
-        source.name, captured, compiler, top,
-        lambda: sources.make(model.weights) | drawn(kinds, source.config),  # random, in the check of the whole model
-    )  # fmt: skip
-    return iter([program])
+        yield from of_suite(suite, suite.select(flags.only), compiler, top)
+    else:
+        source, model = captured_model(flags)
+        sizes = sizes_in(model.captured.graph)
+        captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
+        tell_lengths(captured)
+        inputs = [p for p in captured.graph.ins if p.name in captured.inputs]
+        yield program_of(
+            source.name, captured, compiler, top,
+            lambda: sources.make(model.weights) | drawn(inputs, source.config),  # random, in a check of the whole
+        )  # fmt: skip
 
 
 def _named(job: Job) -> str:
@@ -362,8 +342,8 @@ def fuse(flags: Flags) -> None:
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
         compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
-        if flags.ir is not None:
-            print_text(compilation.ir(flags.ir), flags.ir)
+        if stage:
+            print_text(compilation.ir(stage), stage)
         if flags.run:
             report_run(compilation, choose_device(flags.device), flags)
     elif flags.as_json:

@@ -70,7 +70,7 @@ from ..ruleset import Toolchain
 from ..run.calls import Judgement, judge
 from ..schedule.space import FusionVariant, ProgramSpace
 from .artefact import Artefact, plan_of
-from .compiling import TOKENS, CompiledModel, DynamicModelRunner, Figures, called, drawn, extents, plain
+from .compiling import CompiledModel, DynamicModelRunner, Figures, called, drawn, inputs_of, plain
 from .sources import ModelSource, Tell, build
 
 
@@ -205,19 +205,18 @@ def measure(
     plan = subject.plan
     runner = DynamicModelRunner(subject, executor, weights, device).runner({})
     eager = eager_model(subject, weights, device)
-    part, shapes = called(eager), extents(eager, plan.length, plan.batch)  # type: ignore[arg-type]
-    flags, kinds = plain(part), {name: ("i64" if name == TOKENS else plan.dtype, shapes[name]) for name in shapes}
-    inputs = {name: tensor.to(device) for name, tensor in drawn(kinds, plan.config).items()}  # type: ignore[arg-type]
-    given, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
+    part, given = called(eager), inputs_of(eager, plan.length, plan.batch)  # type: ignore[arg-type]
+    flags, inputs = plain(part), {name: tensor.to(device) for name, tensor in drawn(given, plan.config).items()}
+    tensors, wrong = tuple(inputs.values()), "off by {:.1e} from eager: not timed"
 
     def of_eager(*tensors: Any) -> Any:
         return part(**dict(zip(inputs, tensors, strict=True)), **flags)[0]
 
     def judged(results: list[Any]) -> Judgement:
-        return _judged(subject, results[:1], [of_eager(*given)], times=2)
+        return _judged(subject, results[:1], [of_eager(*tensors)], times=2)
 
     with torch.no_grad():
-        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, lambda: (of_eager, given), clock, wrong)
+        cases[-1].measured = measured_run(lambda: runner.run(inputs), judged, lambda: (of_eager, tensors), clock, wrong)
         if cases[-1].measured.dplc is not None:
             runner.run(inputs)
             time_kernels(cases[:-1], runner.session, clock)

@@ -11,13 +11,13 @@ import re
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from ...codegen.arrays import torch_dtype
+from ...codegen.arrays import torch_dtype, torch_dtype_name
 from ...codegen.cache import forget_oldest
 from ...codegen.kernel import Buffer, Program
 from ...codegen.launch import Executor, Session
@@ -25,7 +25,8 @@ from ...ir import schemas
 from ...ir.diagnostic import DplcError
 from ...ir.dtypes import DTYPES
 from ...ir.expr import Size, free_names
-from ...ir.sizes import Binding, highest
+from ...ir.program import Param
+from ...ir.sizes import Binding, at_hint, highest
 from ...ir.text.print_statements import print_expr
 from ...ir.torch import TorchGraph
 from ..api import rows_of
@@ -134,7 +135,6 @@ class DynamicModelRunner:
 # ---- The inputs of a model, by the modalities that transformers declares: tokens, an image, a spectrum.
 
 
-Extents = tuple[int | Dim, ...]
 TOKENS, IMAGES = "input_ids", "pixel_values"
 
 
@@ -146,32 +146,28 @@ def called(model: Any) -> Any:
     return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
 
 
-def extents(model: Any, length: int | Dim, batch: int | Dim) -> dict[str, Extents]:
-    """Return {input: its extents} of a call of `called(model)`: tokens i64, all else floats.
+def inputs_of(model: Any, length: int, batch: int) -> list[Param]:
+    """Return the inputs of a call of `called(model)`: tokens i64, all else floats of the model's dtype.
 
     Raises DplcError for a model with any other input, and for a configuration that leaves an extent open.
     """
-    part = called(model)
+    part, floats = called(model), torch_dtype_name(next(model.parameters()))
     kinds = part.input_modalities  # one of them, or several
     images = "image" in kinds and IMAGES in inspect.signature(part.forward).parameters  # a class may say its parent's
-    tokens: dict[str, Extents] = {TOKENS: (batch, length)}
+    tokens = [Param(TOKENS, "i64", (batch, length))]
     if part.main_input_name == TOKENS and not images:
         return tokens
-    found = tokens if "text" in kinds else {}
+    found = tokens if "text" in kinds else []
     if images:
         side = _said(model, "image_size")
-        found[IMAGES] = (
-            batch,
-            _said(model, "num_channels"),
-            *(side if isinstance(side, (list, tuple)) else (side,) * 2),
-        )
+        sides = side if isinstance(side, (list, tuple)) else (side,) * 2
+        found.append(Param(IMAGES, floats, (batch, _said(model, "num_channels"), *sides)))
     elif part.main_input_name == "input_features":
         # two frames a position: such encoders begin with a convolution that takes every second one
-        found["input_features"] = (batch, _said(model, "num_mel_bins"), 2 * _said(model, "max_source_positions"))
+        frames = _said(model, "num_mel_bins"), 2 * _said(model, "max_source_positions")
+        found.append(Param("input_features", floats, (batch, *frames)))
     else:
         raise DplcError(f"this model takes `{part.main_input_name}`: only tokens, images and spectra are known here")
-    if TOKENS not in found and isinstance(length, Dim):
-        raise DplcError("--seq-len is a range, and this model takes no tokens", hint="--batch takes a range, too")
     return found
 
 
@@ -184,13 +180,13 @@ def _said(model: Any, field: str) -> Any:
     raise DplcError(f"the configuration does not say `{field}`, which the input's shape depends on")
 
 
-def drawn(kinds: Mapping[str, tuple[str, Sequence[int]]], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+def drawn(inputs: Iterable[Param], config: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
     """Return {input: tensor}, the same for the same seed: tokens of the model, floats of a normal distribution.
 
-    kinds: {input: (dtype by our name, shape as torch has it)}.
+    A size has its example value.
     """
     generator, words = torch.Generator().manual_seed(seed), vocabulary(config)
-    return {name: random_tensor(kind, shape, generator, words) for name, (kind, shape) in kinds.items()}
+    return {p.name: random_tensor(p.dtype, [*map(at_hint, p.shape)], generator, words) for p in inputs}
 
 
 def vocabulary(config: Mapping[str, Any]) -> int:
@@ -224,10 +220,12 @@ def capture_results(model: Any, length: int | Dim, batch: int | Dim = 1) -> Capt
         raise DplcError(f"a sequence of {length} tokens is nothing to compile for")
     parameter, part = next(model.parameters()), called(model)
     arguments, dynamic = dict[str, Any](plain(part)), dict[str, dict[int, Dim]]()
-    for name, shape in extents(model, length, batch).items():
-        dynamic[name] = {place: n for place, n in enumerate(shape) if isinstance(n, Dim)}
-        hints = [n.size().hint if isinstance(n, Dim) else n for n in shape]
-        arguments[name] = parameter.new_empty(hints, dtype=torch.long if name == TOKENS else None)
+    for param in inputs_of(model, *(n.size().hint if isinstance(n, Dim) else n for n in (length, batch))):
+        places = (batch, length) if param.name == TOKENS else (batch,)
+        dynamic[param.name] = {place: n for place, n in enumerate(places) if isinstance(n, Dim)}
+        arguments[param.name] = parameter.new_empty(param.shape, dtype=torch_dtype(param.dtype))
+    if isinstance(length, Dim) and TOKENS not in arguments:
+        raise DplcError("--seq-len is a range, and this model takes no tokens", hint="--batch takes a range, too")
     return capture_call(model, arguments, part, dynamic)
 
 

@@ -15,7 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -305,7 +305,6 @@ def store_variant(
 
 
 LARGEST_GRID = 10_000
-Where = Literal["processes", "ray"]
 
 
 @dataclass(frozen=True)
@@ -427,13 +426,14 @@ def distinct(programs: Iterable[TuningProgram], options: SearchOptions, db: Path
 
 
 def carry_out(
-    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: Where = "processes", observe: Observer | None = None
+    jobs: Sequence[Job], tune_one: TuneOne, count: int = 1, where: str = "processes", observe: Observer | None = None
 ) -> Iterator[tuple[Job, JobOutcome]]:
     """Yield outcomes in the order of completion. Raises UsageError without Ray.
 
     Args:
         tune_one: a function of a module, which other processes can import.
         count: jobs at a time.
+        where: `processes` of this machine, or `ray`.
 
     The last argument is called after every try of a job in this process.
     """

@@ -15,11 +15,12 @@ OURS = re.compile(rb"by dplc")
 
 
 def test_a_file_of_the_same_make_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "page"
+    """The folder is created with the first one."""
+    path = tmp_path / "new" / "page"
     for text in ("by dplc 1", "by dplc 2"):
         write_file(path, text, OURS)
         assert path.read_text() == text
-    assert [path.name for path in tmp_path.iterdir()] == ["page"]
+    assert [path.name for path in path.parent.iterdir()] == ["page"]
 
 
 def test_a_file_of_somebody_else_stays(tmp_path: Path) -> None:

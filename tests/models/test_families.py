@@ -11,7 +11,7 @@ from transformer_families import LENGTH, MAXIMUM, base_model, call_of, is_causal
 
 import dplc
 from dplc.engine.models import sources
-from dplc.engine.models.compiling import ModelShape, compile_model, extents
+from dplc.engine.models.compiling import ModelShape, compile_model, inputs_of
 from dplc.engine.models.generating import all_lengths, compile_generation
 from dplc.engine.models.sources import ModelSource, build
 from dplc.ir.diagnostic import DplcError
@@ -80,9 +80,9 @@ def test_what_cannot_be_called_is_told(tmp_path: Path) -> None:
     with pytest.raises(DplcError, match="this model takes no tokens"):
         compile_model(source, ModelShape(length=dplc.Dim("s", 1, 8)), options())
     with pytest.raises(DplcError, match="the configuration does not say `image_size`"):
-        extents(base_model("resnet"), 1, 1)
+        inputs_of(base_model("resnet"), 1, 1)
     with pytest.raises(DplcError, match="takes `input_values`: only tokens, images and spectra"):
-        extents(base_model("wav2vec2"), 1, 1)
+        inputs_of(base_model("wav2vec2"), 1, 1)
 
 
 @pytest.mark.parametrize("name", FEW)

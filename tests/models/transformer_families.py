@@ -81,8 +81,7 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
     """Every result of a call, with the weights that the folder has. Fails where a shape is another."""
     made = compile_model(sources.find(str(folder)), ModelShape(length=LENGTH), options(device))
     captured = made.compilation.captured
-    kinds = {p.name: (p.dtype, tuple(map(int, p.shape))) for p in captured.graph.ins if p.name in captured.inputs}
-    inputs = drawn(kinds, made.source.config, seed=2)
+    inputs = drawn((p for p in captured.graph.ins if p.name in captured.inputs), made.source.config, seed=2)
     got = DynamicModelRunner(made, emulator(), sources.load(folder, made.weights)).run(inputs)
     part = called(model)
     with torch.no_grad():

@@ -353,12 +353,11 @@ def _note_shaped(shaped: Shaped, label: str, before: Program, after: Program) ->
 
 
 def only(steps: Sequence[PassStep], names: Iterable[str]) -> tuple[PassStep, ...]:
-    """Return the steps that `--only` names: by label, pass, file or rule. A rule alone runs without its neighbours."""
+    """Return the steps that `--only` names: by label, pass, file or rule. A rule alone runs without its neighbours.
+
+    Names of other steps are ignored.
+    """
     wanted = tuple(names)
-    known = set[str]().union(*map(names_of, steps))
-    for name in wanted:
-        if name not in known:
-            raise DplcError(f"--only: there is no pass or rule `{name}` here", hint=did_you_mean(name, known))
     out: list[PassStep] = []
     for step in steps:
         whole = {step.label, step.name, step.numbered, *(rule.file for rule in step.rules)}.intersection(wanted)
