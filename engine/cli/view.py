@@ -152,5 +152,5 @@ def _program(flags: Flags, shown: LivePage) -> LiveProgram:
 def _await_the_end(server: PageServer, news: News) -> None:
     """Wait until an open page has received the last news, at most LAST_LOOK seconds."""
     end = time.monotonic() + LAST_LOOK
-    while server.seen.is_set() and server.sent < news.number and time.monotonic() < end:
+    while server.seen.is_set() and server.received < news.number and time.monotonic() < end:
         time.sleep(0.02)

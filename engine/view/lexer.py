@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from pygments.lexer import RegexLexer, words
@@ -16,14 +17,15 @@ CLAUSES = (
 FLOW = ("for", "in", "if", "else", "and", "or", "not", "load", "mat", "by", "drop")
 VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA")
 
+_whole = partial(words, prefix=r"\b", suffix=r"\b")
+
 
 class RuleLexer(RegexLexer):  # type: ignore[misc]
     """Rules (`.rw`) and dumps of every IR but CUDA."""
 
     name = "dplc rules"
-    aliases: ClassVar[list[str]] = ["dplc", "rw"]
-    filenames: ClassVar[list[str]] = ["*.rw", "*.ir"]
-    url = ""
+    aliases = ("dplc", "rw")
+    filenames = ("*.rw", "*.ir")
     tokens: ClassVar = {
         "root": [
             (r"\s+", Whitespace),
@@ -31,16 +33,15 @@ class RuleLexer(RegexLexer):  # type: ignore[misc]
             (r"#.*$", Comment.Single),
             (r'"(?:[^"\\\n]|\\.)*"', String),
             (r"@\w+", Name.Decorator),
-            (words(CLAUSES, prefix=r"\b", suffix=r"\b"), Keyword),
-            (words(FLOW, prefix=r"\b", suffix=r"\b"), Keyword.Reserved),
-            (words(VALUES, prefix=r"\b", suffix=r"\b"), Keyword.Constant),
+            (_whole(CLAUSES), Keyword),
+            (_whole(FLOW), Keyword.Reserved),
+            (_whole(VALUES), Keyword.Constant),
             (r"\b(?:f64|f32|f16|bf16|i64|i32|u8|b8)\b", Keyword.Type),
             (r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", Number),
             (r"\b[A-Z]\w*(?=\()", Name.Class),
             (r"\b[a-z_]\w*(?=\()", Name.Function),
             (r"\w+", Name),
             (r"=>|<-|->|\.\.|[-+*/%^<>=!|&~]+", Operator),
-            (r"[()\[\]{},.:;]", Punctuation),
             (r".", Punctuation),
         ]
     }

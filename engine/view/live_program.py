@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...codegen.compiler import BuildError
 from ...codegen.target import Target
@@ -27,7 +29,7 @@ from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
 from ..language.check import require
 from ..language.rule import RuleFile, RuleSet, load, read_rules
-from ..rewrite.trace import Firing, Skip, Trace, difference, show
+from ..rewrite.trace import Firing, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, source_and_torch
 from .records import (
@@ -40,7 +42,7 @@ from .records import (
     search_record,
     tuning_so_far,
 )
-from .server import NO_SEARCH, LivePage, News, Record, SearchRequest, Switches
+from .server import LivePage, News, Record, SearchRequest, Switches
 
 if TYPE_CHECKING:
     from ..tune.search import SearchLog, SearchRun
@@ -62,41 +64,36 @@ class LiveProgram:
     settings: Sequence[str]
     target: Target
     exact: bool = False
-    searches: SearchRequest = NO_SEARCH
+    searches: SearchRequest = field(default_factory=SearchRequest)
     check: bool = False
     switches = Switches()
-    _last: Compilation | None = None
+    _jobs: BackgroundJobs | None = None
 
     def __post_init__(self) -> None:
-        self._busy = threading.Lock()
+        self._compiling = threading.Lock()
         self._seen = self.files()  # state of the rule files at the last compile
-        self._jobs = Turns()  # without a thread until the first compile
 
     # ---- compiling
     def compile(self, why: str, switches: Switches | None = None) -> News:
         """Compile again and report it. A failed compile leaves the page unchanged, and the news hold the error."""
-        with self._busy:
+        with self._compiling:
             wanted = switches or self.switches
-            self._jobs.rest()
             start = time.perf_counter()
             self._seen = self.files()
             try:
                 made = self._compiled(wanted)
             except DplcError as error:
-                self._jobs.go_on()
                 return self.shown.report({"stages": None}, error=error.render(), why=why)
             parts = compile_record(made, self.shown.record["title"])
-            parts["switches"] = {"without": sorted(wanted.without), "settings": list(wanted.settings)}
-            diff = "" if self._last is None else "\n".join(difference(self._last.cuda, made.cuda, 3))
-            self.switches, self._last = wanted, made
-            self._jobs.end()
+            parts["switches"] = msgspec.to_builtins(wanted, order="sorted")
             parts |= dict.fromkeys(("tuning", "egraph", "counted", "stages"))
-            news = self.shown.report(parts, diff=diff, ms=(time.perf_counter() - start) * 1e3, why=why)
-            self._start_jobs()
-            return news
+            diff = "" if self._jobs is None else "\n".join(difference(self._jobs.made.cuda, made.cuda, 3))
+            self.switches = wanted
+            self._start_jobs(made)
+            return self.shown.report(parts, diff=diff, ms=(time.perf_counter() - start) * 1e3, why=why)
 
     def _compiled(self, switches: Switches) -> Compilation:
-        if self._last is not None:
+        if self._jobs is not None:
             return self.compiler(switches).compile(self.captured)
         shown = list[Column]()  # the page shows each text of the first compile when it exists
         self.shown.begin("rules")
@@ -111,30 +108,30 @@ class LiveProgram:
                 shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
             self.shown.show(columns=[column_record(column) for column in shown])
 
-        watch = Stopwatch(self.shown.begin, add)
-        made = compiler.compile(self.captured, watch=watch)
+        made = compiler.compile(self.captured, watch=Stopwatch(self.shown.begin, add))
         self.shown.begin("links")
         return made
 
-    def _start_jobs(self) -> None:
-        if self._last is not None:
-            self._jobs = jobs = BackgroundJobs(self._last, self.shown, self.searches, self.check)
-            jobs.start(jobs.work)
+    def _start_jobs(self, made: Compilation) -> None:
+        """Replace the background jobs by those of a compile."""
+        self.close()
+        self._jobs = BackgroundJobs(made, self.shown, self.searches, self.check, self._compiling)
+        threading.Thread(target=self._jobs.run, daemon=True).start()
 
     def search(self, wanted: SearchRequest) -> None:
         """Replace the running search, and search so after each further compile."""
-        with self._busy:
+        with self._compiling:
             self.searches = wanted
-            self._jobs.end()
             found = self.shown.record.get("tuning")
-            if wanted != NO_SEARCH:
-                self._start_jobs()
-            elif found is not None:
-                self.shown.show(tuning={**found, "running": False})
+            if found is not None and not wanted.tries:
+                self.shown.show(tuning=found | {"running": False})
+            if self._jobs is not None:
+                self._start_jobs(self._jobs.made)
 
     def close(self) -> None:
         """End the background jobs."""
-        self._jobs.end()
+        if self._jobs is not None:
+            self._jobs.obsolete = True
 
     # ---- parameters
     def parameters(self, rule: str) -> list[Record]:
@@ -142,24 +139,26 @@ class LiveProgram:
 
         A fusion rule decides at no single site. It has a value alone.
         """
-        last = self._last
-        firings = [event for event in (last.events if last else ()) if isinstance(event, Firing) and event.rule == rule]
-        if last is None or not firings:
+        if self._jobs is None:
             return []
-        for fired in firings:
-            if fired.parameters:
-                return [_values(fired, name, last.compiler) for name in fired.parameters]
-        bound = firings[0].record()["bound"]
-        names = (parameter.name for parameter in last.compiler.tools.rules.rule(rule).parameters)
-        return [{"name": name, "now": bound[name], "values": []} for name in names if name in bound]
+        made = self._jobs.made
+        firings = [event for event in made.events if isinstance(event, Firing) and event.rule == rule]
+        if not firings:
+            return []
+        fired = max(firings, key=lambda event: bool(event.parameters))
+        known = {**fired.bound, **fired.parameters}
+        return [
+            {"name": one.name, "now": show(known[one.name]), "values": _values(fired, one.name, made.compiler)}
+            for one in made.compiler.tools.rules.rule(rule).parameters
+            if one.name in known
+        ]
 
     # ---- rules and their files
     def compiler(self, switches: Switches) -> Compiler:
         """Return a compiler with a trace: it reads the rule files, without the rules that are off, and the settings."""
         rules = toolchain(self.paths).rules
-        without = [rules.rule(name).name for name in sorted(switches.without)]
-        if without:
-            text = "".join(f"without {name}\n" for name in without)
+        text = "".join(f"without {rules.rule(name).name}\n" for name in sorted(switches.without))
+        if text:
             rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
         return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
@@ -180,20 +179,20 @@ class LiveProgram:
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 
 
-def _values(fired: Firing, name: str, compiler: Compiler) -> Record:
+def _values(fired: Firing, name: str, compiler: Compiler) -> list[str]:
+    """Return the values of a parameter with which a rule may fire at a site, none if a firing decided without it."""
+    if name not in fired.parameters:
+        return []
     others = {key: value for key, value in fired.parameters.items() if key != name}
     sites = compiler.tools.engine.sites(fired.rule, fired.before, compiler.target, others, search=True)
-    now = fired.parameters[name]
     bound = (match.env.get(name) for match in itertools.islice(sites, MOST))
-    values = sorted({value for value in bound if isinstance(value, int)})
-    return {"name": name, "now": show(now), "values": [*map(show, values)]}
+    return [*map(show, sorted({value for value in bound if isinstance(value, int)}))]
 
 
 # ---- background jobs
 
 
 WAYS = 4  # candidates of fusion among which a search chooses that explores, as `dplc tune` does
-PATIENCE = 0.5  # seconds that a compile waits for a step to end
 LOOK = 0.1  # seconds between two looks at the rule files
 EVERY = 0.4  # seconds between two updates of the page
 
@@ -203,106 +202,52 @@ class Ended(Exception):
 
 
 @dataclass
-class Turns:
-    """Cancellable thread of steps that pauses while a compile runs."""
+class BackgroundJobs:
+    """Predict the effects of one compile and search from it. check: also count its accesses in checked mode.
 
-    def __post_init__(self) -> None:
-        self._changed = threading.Condition()
-        self._resting = self._over = False
-        self._idle = True
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Start `work` in a daemon thread."""
-
-        def run() -> None:
-            try:
-                with contextlib.suppress(Ended):
-                    self.turn()
-                    work()
-            finally:
-                with self._changed:
-                    self._idle = True
-                    self._changed.notify_all()
-
-        threading.Thread(target=run, daemon=True).start()
-
-    def turn(self) -> None:
-        """Wait between two steps until no compile runs. Raises Ended after `end`."""
-        with self._changed:
-            self._idle = True
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._over or not self._resting)
-            self._idle = False
-            if self._over:
-                raise Ended
-
-    def do(self, step: Callable[[], object]) -> None:
-        """Run a step that must not run after `end`. Raises Ended."""
-        with self._changed:
-            if self._over:
-                raise Ended
-            step()
-
-    def rest(self) -> None:
-        """Pause the steps. Waits at most PATIENCE seconds for the running step."""
-        with self._changed:
-            self._resting = True
-            self._changed.wait_for(lambda: self._idle, PATIENCE)
-
-    def go_on(self) -> None:
-        """Resume the steps."""
-        with self._changed:
-            self._resting = False
-            self._changed.notify_all()
-
-    def end(self) -> None:
-        """Let no further step begin."""
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
-
-
-@dataclass
-class BackgroundJobs(Turns):
-    """Predict the effects of one compile and search from it. check: also count its accesses in checked mode."""
+    compiling: locked while the program is compiled again. obsolete: a later compile or search has replaced these jobs.
+    """
 
     made: Compilation
     shown: LivePage
     search: SearchRequest
     check: bool
+    compiling: threading.Lock = field(default_factory=threading.Lock)
+    obsolete: bool = False
     updated: float = 0.0
 
-    def work(self) -> None:
+    def step(self, **parts: Any) -> None:
+        """Wait between two steps until no compile runs, then show parts. Raises Ended if the jobs are obsolete."""
+        with self.compiling:
+            if self.obsolete:
+                raise Ended
+            if parts:
+                self.shown.show(**parts)
+
+    def run(self) -> None:
         """Predict each firing, and show the effects so far every EVERY seconds. Then measure and search."""
         found: Record = {}
-        self.updated = time.monotonic()
-        for number, effect in Effects(self.made).of_all(self.made.events):
-            self.turn()
-            found[str(number)] = effect
-            if self._due():
-                self._show(effects=dict(found))
-        self._show(effects=found)
-        self.measure_and_search()
+        with contextlib.suppress(Ended):
+            for number, effect in Effects(self.made).of_all(self.made.events):
+                found[str(number)] = effect
+                self.step(**({"effects": dict(found)} if self._due() else {}))
+            self.step(effects=found)
+            self.measure_and_search()
 
     def measure_and_search(self) -> None:
         """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
         kernels = list(self.shown.record["kernels"])
         for number, found in enumerate(measured_registers(self.made)):
-            self.turn()
             kernels[number] = kernels[number] | {"assembled": found}
-            self._show(kernels=list(kernels))
+            self.step(kernels=list(kernels))
         if self.check and "counted" not in self.shown.record:
-            self.turn()
             with contextlib.suppress(BuildError):
-                self._show(counted=access_counts(self.made))
+                self.step(counted=access_counts(self.made))
         if self.search.tries:
-            self._show(tuning=self._searched(self._tune))
+            self.step(tuning=self._searched(self._tune))
         if self.search.explore:
             compiler = self.made.compiler.untraced
-            self._show(egraph=self._searched(lambda: egraph_record(self.made.captured, compiler)))
-
-    def _show(self, **parts: Any) -> None:
-        self.do(lambda: self.shown.show(**parts))
+            self.step(egraph=self._searched(lambda: egraph_record(self.made.captured, compiler)))
 
     def _due(self) -> bool:
         if due := time.monotonic() - self.updated > EVERY:
@@ -321,9 +266,9 @@ class BackgroundJobs(Turns):
         began, tries = time.monotonic(), self.search.tries
 
         def report(run: SearchRun, log: SearchLog) -> None:
-            self.turn()
+            self.step()
             if run.tries == 1 or self._due():
-                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
+                self.step(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
 
         compiler = self.made.compiler.untraced
         fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)
@@ -378,15 +323,14 @@ def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     fired = [event for event in events if isinstance(event, Firing)]
     times = f"fired {len(fired)} time{'s' * (len(fired) > 1)}" if fired else "did not fire"
     pieces = [html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}")]
-    pieces += [html.folded(event.line(), html.difference("\n".join(event.diff())), True) for event in fired[:SHOWN]]
+    pieces += [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
     if not fired:
-        refusals = [event.line() for event in events if isinstance(event, Skip)]
         unasked = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
-        pieces += map(html.line, refusals[:SHOWN] or [unasked])
+        pieces += [html.line(event.line()) for event in events[:SHOWN]] or [html.line(unasked)]
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     pieces.append(html.line(f"{change} for {after.target.name}"))
-    if diff := "\n".join(difference(before.cuda, after.cuda, 3)):
+    if diff := list(difference(before.cuda, after.cuda, 3)):
         pieces.append(html.folded("what it changes in the CUDA", html.difference(diff)))
     else:
         pieces.append(html.line("The CUDA is the same."))

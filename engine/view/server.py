@@ -12,19 +12,19 @@ import functools
 import hashlib
 import hmac
 import secrets
+import sys
 import threading
 import time
-import urllib.parse
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 import msgspec
-
-from ...ir.diagnostic import DplcError
 
 Record = dict[str, Any]  # data of a page, which becomes JSON
 MOST_TRIES = 100_000
@@ -56,27 +56,30 @@ class LivePage:
 
     def __init__(self, title: str) -> None:
         self._changed = threading.Condition()
-        self._parts: Record = {"title": title}
-        self._numbers = {"title": 0}
+        self._parts: dict[str, tuple[int, Any]] = {"title": (0, title)}  # each with the number of its last change
         self.news = News()
         self._stage, self._began = "", 0.0  # no stage runs before the first
-        self._took: dict[str, float] = {}
+        self._took = defaultdict[str, float](float)
 
     @property
     def record(self) -> Record:
         """Return all parts in their present state."""
         with self._changed:
-            return {name: part for name, part in self._parts.items() if part is not None}
+            return {name: part for name, (_, part) in self._parts.items() if part is not None}
 
     def show(self, **parts: Any) -> News:
         """Replace the parts of these names. None removes a part."""
-        return self._put(parts)
+        with self._changed:
+            self.news = replace(self.news, number=self.news.number + 1)
+            self._parts |= {name: (self.news.number, part) for name, part in parts.items()}
+            self._changed.notify_all()
+            return self.news
 
     def report(self, parts: Mapping[str, Any], **fields: Any) -> News:
         """Replace parts and report the compile that computed them. fields: error, diff, ms and why of `News`."""
         with self._changed:
             self.news = News(self.news.number, self.news.compiles + 1, **fields)
-            return self._put(parts)
+            return self.show(**parts)
 
     def begin(self, stage: str) -> None:
         """End the running stage of the first compile and begin this one.
@@ -84,19 +87,11 @@ class LivePage:
         The part `stages` holds the text, the milliseconds (None until done) and whether it runs, of each stage.
         """
         now = time.perf_counter()
-        self._took[self._stage] = self._took.get(self._stage, 0.0) + (now - self._began) * 1e3
+        self._took[self._stage] += (now - self._began) * 1e3
         self._stage, self._began = stage, now
         self.show(
             stages=[{"text": text, "ms": self._took.get(name), "now": name == stage} for name, text in STAGES.items()]
         )
-
-    def _put(self, parts: Mapping[str, Any]) -> News:
-        with self._changed:
-            self.news = replace(self.news, number=self.news.number + 1)
-            self._parts.update(parts)
-            self._numbers.update(dict.fromkeys(parts, self.news.number))
-            self._changed.notify_all()
-            return self.news
 
     def wait(self, number: int, seconds: float) -> bool:
         """Wait for a change after change `number`. Returns False after `seconds`."""
@@ -106,7 +101,7 @@ class LivePage:
     def since(self, number: int) -> Record:
         """Return the news, with all parts that changed after change `number` under `data`."""
         with self._changed:
-            newer = {name: self._parts[name] for name, known in self._numbers.items() if known > number}
+            newer = {name: part for name, (changed, part) in self._parts.items() if changed > number}
             return {**vars(self.news), "data": newer}
 
 
@@ -127,8 +122,6 @@ class SearchRequest(msgspec.Struct, frozen=True):
     explore: bool = False
 
 
-NO_SEARCH = SearchRequest()
-
 # ---- rendering
 
 
@@ -140,10 +133,9 @@ def page(record: Record, live: bool = False) -> str:
     """Render a record (`view_record`). live: the page polls its server for changes."""
     import jinja2
 
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *(["live"] if live else ()), "start"))
     style = _part("page.css")
-    return environment.from_string(_part("page.html")).render(
+    return jinja2.Environment(autoescape=True).from_string(_part("page.html")).render(
         title=record["title"], style=style, script=script, data=embedded(record), style_hash=_digest(style),
         script_hash=_digest(script), connect="'self'" if live else "'none'",
     )  # fmt: skip
@@ -176,7 +168,6 @@ def _digest(text: str) -> str:
 
 ADDRESS = "127.0.0.1"
 LONGEST = 1 << 16  # bytes of a request's body
-PATHS = {"GET": ("/", "/news", "/parameters"), "POST": ("/change", "/search")}
 WAIT = 20.0  # seconds that a request for news may last
 HEADERS = {
     "Cache-Control": "no-store",
@@ -191,29 +182,30 @@ HEADERS = {
 class PageServer(ThreadingHTTPServer):
     """Serve a live page at `url`. port: 0 selects a free port.
 
-    program: the `LiveProgram`, after its capture. seen: set by the first request for the page. The server also
-    keeps the number of the last news that it sent.
+    program: the `LiveProgram`, after its capture. seen: set by the first request for the page. received: number of
+    the last news that a page has, as its next request says.
     """
-
-    daemon_threads = True
-    allow_reuse_address = True
 
     def __init__(self, shown: LivePage, port: int = 0):
         super().__init__((ADDRESS, port), PageHandler)
         self.shown, self.token = shown, secrets.token_urlsafe(24)
         self.program: Any = None
-        self.seen, self.sent = threading.Event(), 0
-
-    @property
-    def hosts(self) -> tuple[str, str]:
-        return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.hosts[0]}/?token={self.token}"
+        self.seen, self.received = threading.Event(), 0
+        self.hosts = [f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")]
+        self.url = f"http://{self.hosts[0]}/?token={self.token}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that closed its connection."""
+        """Print an error, except that a browser closed its connection."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+class Query(msgspec.Struct):
+    """Query of a URL. since: number of the last change that the page has; rule: whose parameters it asks for."""
+
+    token: str = ""
+    since: int = 0
+    rule: str = ""
 
 
 class Refused(Exception):
@@ -228,80 +220,85 @@ class PageHandler(BaseHTTPRequestHandler):
     server_version = "dplc"
     sys_version = ""
     timeout = 30
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(message)s\n"
 
     def do_GET(self) -> None:
+        path, _, text = self.path.partition("?")
         try:
-            self._answer(*self._allowed())
+            query = msgspec.convert(dict(parse_qsl(text)), Query, strict=False)
+            self._check_origin(query.token)
+            self._send(self._answer(path, query))
         except Refused as refused:
-            self.close_connection = True
-            (status,) = refused.args
-            self._send(f"{status.phrase}\n", "text/plain", status)
+            self.send_error(*refused.args)
+        except (msgspec.DecodeError, RecursionError):
+            self.send_error(HTTPStatus.BAD_REQUEST)
+        except Exception:
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
 
     do_POST = do_GET
 
-    def _answer(self, path: str, query: dict[str, str]) -> None:
-        shown, program, since = self.server.shown, self.server.program, _number(query.get("since", "0"))
-        if path == "/":
-            live = shown.since(-1)
-            self._send(page({**live.pop("data"), "live": live}, live=True), "text/html")
-            self.server.seen.set()
-        elif path == "/news":
-            news = shown.since(since) if shown.wait(since, WAIT) else None
-            self._send(as_json(news))
-            if news is not None:
-                self.server.sent = max(self.server.sent, news["number"])
-        else:
-            wanted = self._body() if self.command == "POST" else b""
-            if program is None:
+    def _answer(self, path: str, query: Query) -> Any:
+        """Return the text of the page, or data."""
+        server, shown, program = self.server, self.server.shown, self.server.program
+        given = self._body() if self.command == "POST" else b""
+        match self.command, path:
+            case "GET", "/":
+                live = shown.since(-1)
+                text = page({**live.pop("data"), "live": live}, live=True)
+                server.seen.set()
+                return text
+            case "GET", "/news":
+                server.received = query.since
+                return shown.since(query.since) if shown.wait(query.since, WAIT) else None
+            case _, "/parameters" | "/search" | "/change" if program is None:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE)
-            if path == "/parameters":
-                self._send(as_json(program.parameters(query.get("rule", ""))))
-                return
-            try:
-                if path == "/search":
-                    program.search(msgspec.json.decode(wanted, type=SearchRequest))
-                else:
-                    program.compile("changed on the page", msgspec.json.decode(wanted, type=Switches))
-            except (ValueError, RecursionError, DplcError):
-                raise Refused(HTTPStatus.BAD_REQUEST) from None
-            self._send(as_json(shown.since(since)))
+            case "GET", "/parameters":
+                return program.parameters(query.rule)
+            case "POST", "/search":
+                program.search(msgspec.json.decode(given, type=SearchRequest))
+            case "POST", "/change":
+                program.compile("changed on the page", msgspec.json.decode(given, type=Switches))
+            case _:
+                raise Refused(HTTPStatus.NOT_FOUND)
+        return shown.since(query.since)
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > LONGEST:
+        if not length.isdecimal() or int(length) > LONGEST:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self.headers.get_content_type() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         return self.rfile.read(int(length))
 
-    def _allowed(self) -> tuple[str, dict[str, str]]:
-        """Return path and query of a request. Raises Refused for a request that does not come from the page."""
-        parts = urllib.parse.urlsplit(self.path)
-        query = dict(urllib.parse.parse_qsl(parts.query, max_num_fields=8))
-        mine = [f"http://{host}" for host in self.server.hosts]
-        ours = self.headers.get("Host") in self.server.hosts
-        ours &= self.headers.get("Origin", mine[0]) in mine
-        ours &= self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
-        given = query.get("token", "").encode()
-        if not ours or not hmac.compare_digest(given, self.server.token.encode()):
+    def _check_origin(self, token: str) -> None:
+        """Raise Refused for a request that does not come from the page."""
+        host = self.headers.get("Host")
+        origin = f"http://{host}"
+        ours = (
+            host in self.server.hosts
+            and self.headers.get("Origin", origin) == origin
+            and self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
+            and hmac.compare_digest(token.encode(), self.server.token.encode())
+        )
+        if not ours:
             raise Refused(HTTPStatus.FORBIDDEN)
-        if parts.path not in PATHS[self.command]:
-            raise Refused(HTTPStatus.NOT_FOUND)
-        return parts.path, query
 
-    def _send(self, text: str, kind: str = "application/json", status: HTTPStatus = HTTPStatus.OK) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+    def _send(self, answer: Any) -> None:
+        is_page = isinstance(answer, str)
+        body = (answer if is_page else as_json(answer)).encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", f"{'text/html' if is_page else 'application/json'}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
+    def end_headers(self) -> None:
+        """End the headers of an answer or an error with those of every answer."""
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Keep requests out of the terminal."""
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 12 else 0

@@ -527,7 +527,7 @@ def path_of(name: str) -> Path:
 # else it is a built-in one.
 
 Tell = Callable[[str, int, int], None]
-Counts = dict[str, tuple[int, int]]  # of each rule: its firings, and the cases of a suite in which it fires
+Counts = dict[str, dict[str, int]]  # of each rule: its firings in each case of a suite in which it fires
 
 
 @dataclass(frozen=True)
@@ -578,7 +578,7 @@ class Request:
 
         assert self.suite is not None
         found = fired_in(self.suite, compiler_with(target(), document.rules), tell)
-        counts = {name: (sum(count for _, count, _ in cases), len(cases)) for name, cases in found.items()}
+        counts = {name: {case: count for case, count, _ in cases} for name, cases in found.items()}
         return Answer(f"{len(counts)} rules fire in {self.suite.name}", counts=counts)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import re
+import traceback
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcInvalidParams, PyglsError
+from pygls.capabilities import get_capability
+from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
+from pygls.uris import to_fs_path
 
 from ...ir.diagnostic import DplcError, Source, Span
 from ...version import __version__
@@ -25,7 +27,7 @@ from ..language.rule_files import FURTHER
 from ..language.sorts import WARNING
 from ..language.spelling import block
 from . import document as queries
-from .document import Counts, Document, Request, ask, chunk_at, chunks, path_of
+from .document import Answer, Counts, Document, Request, ask, chunk_at, chunks
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
@@ -37,49 +39,59 @@ COMMANDS = {"examples": "dplc.runExamples", "check": "dplc.checkRule", "firings"
 
 @dataclass
 class OpenFile:
-    """Open document. problems: its own diagnostics.
+    """Open document. uri: its name in the editor; problems: the errors of its text.
 
-    The other fields hold the results of runs on its text: a label for each lens, diagnostics by URI, and the firings,
-    which stay when the text changes (`stale`).
+    The other fields belong to runs: the answer of each with the text that it ran on, the last count of firings with its
+    text, and the runs in progress.
     """
 
+    uri: str
     document: Document
-    problems: list[lsp.Diagnostic] = field(default_factory=list)
-    labels: dict[Key, str] = field(default_factory=dict)
-    wrong: dict[Key, list[tuple[str, lsp.Diagnostic]]] = field(default_factory=dict)
-    counts: Counts | None = None
-    stale: bool = False
+    problems: list[DplcError] = field(default_factory=list)
+    answers: dict[Key, tuple[str, Answer]] = field(default_factory=dict)
+    counted: tuple[str, Counts] | None = None
+    running: set[Key] = field(default_factory=set)
 
-    def lenses(self, suite: Path | None) -> Iterator[tuple[int, str, Key]]:
-        """Yield the code lenses: line from 0, title, key. suite: where firings are counted."""
+    def lenses(self, suite: Path) -> Iterator[lsp.CodeLens]:
+        """Yield the code lenses. suite: where firings are counted, if it exists."""
         rules = self.document.file.rules if self.document.file is not None else ()
         for declared in self.document.declarations:
             if isinstance(declared, s.Rule):
                 line, name = declared.span.line - 1, declared.name
                 members = [rule for rule in rules if name in (rule.name, rule.family)]
                 count = len(declared.examples)
-                with contextlib.suppress(DplcError):  # an error in the file of further examples is reported there
-                    count = len(members[0].examples) if members else count
+                # an error in the file of further examples is reported there
+                with contextlib.suppress(DplcError, IndexError):
+                    count = len(members[0].examples)
                 if count:
-                    yield line, f"run {_count(count, 'example')}", ("examples", name, None)
-                yield line, "check this rule", ("check", name, None)
-                if suite is not None:
-                    yield line, self._firings([rule.name for rule in members], suite.name), ("firings", name, None)
-            elif isinstance(declared, s.ExamplesOf):
+                    yield self._lens(line, f"run {_count(count, 'example')}", "examples", name)
+                yield self._lens(line, "check this rule", "check", name)
+                if suite.is_file():
+                    fires = self._firings([rule.name for rule in members], suite.name)
+                    yield self._lens(line, fires, "firings", name)
+            elif isinstance(declared, s.ExamplesOf) and rules_file(self.document.path).is_file():
                 name = declared.rule
             else:
                 continue
             for example in declared.examples:
-                yield example.span.line - 1, "run this example", ("examples", name, example.title)
+                yield self._lens(example.span.line - 1, "run this example", "examples", name, example.title)
+
+    def _lens(self, line: int, title: str, kind: str, rule: str, example: str | None = None) -> lsp.CodeLens:
+        """Return a lens on a line, from 0. Its title begins with the label of its last run on this text."""
+        text, answer = self.answers.get((kind, rule, example), ("", None))
+        if answer is not None and answer.label and text == self.document.text:
+            title = f"{answer.label}: {title} again"
+        command = lsp.Command(title, COMMANDS[kind], arguments=[self.uri, kind, rule, example])
+        return lsp.CodeLens(text_range(line, 0, 0), command)
 
     def _firings(self, rules: list[str], suite: str) -> str:
-        if self.counts is None:
+        if self.counted is None:
             return f"count its firings in {suite}"
-        known = [self.counts.get(rule, (0, 0)) for rule in rules]
-        times, cases = sum(n for n, _ in known), max((cases for _, cases in known), default=0)
-        least = "at least " if len(known) > 1 else ""  # members of a family may share cases
-        fired = f"fired {_count(times, 'time')} in {least}{_count(cases, 'case')} of {suite}"
-        return (fired if times else f"never fires in {suite}") + (", before this edit" if self.stale else "")
+        text, counts = self.counted
+        fired = [counts.get(rule, {}) for rule in rules]
+        times, cases = sum(sum(one.values()) for one in fired), len(set().union(*fired))
+        told = f"fired {_count(times, 'time')} in {_count(cases, 'case')} of" if times else "never fires in"
+        return f"{told} {suite}" + (", before this edit" if text != self.document.text else "")
 
 
 def _count(number: int, word: str) -> str:
@@ -88,47 +100,61 @@ def _count(number: int, word: str) -> str:
 
 def rules_file(path: Path) -> Path:
     """Return the rule file of a file of examples, or any other file itself."""
-    return path.with_name(path.name.removesuffix(FURTHER) + ".rw") if path.name.endswith(FURTHER) else path
+    return path.with_name(path.name.replace(FURTHER, ".rw"))
+
+
+def path_at(uri: str) -> Path:
+    """Return the path of a document. A document that was never saved has its URI as a name in this folder."""
+    return Path(to_fs_path(uri) or uri).absolute()
 
 
 class Server(LanguageServer):
-    """Language server with its open files. suite: where firings are counted, None for nowhere."""
+    """Language server with its open files. suite: where firings are counted, if it exists."""
 
     def __init__(self) -> None:
         super().__init__("dplc", __version__)
-        self.files: dict[str, OpenFile] = {}
-        self.suite: Path | None = SUITE if SUITE.is_file() else None
-        self.running: set[tuple[str, Key]] = set()
+        self.files: dict[Path, OpenFile] = {}
+        self.suite = SUITE
 
-    def document(self, given: Any) -> Document:
-        """Return the document of a request."""
+    def file(self, given: Any) -> OpenFile:
+        """Return the file of a request."""
         uri = given.text_document.uri
-        if uri not in self.files:
-            self.check(uri)
-        return self.files[uri].document
+        return self.files.get(path_at(uri)) or self.check(uri)
 
     def here(self, given: Any) -> tuple[Document, int, int]:
         """Return the document and the position of a request."""
-        return self.document(given), given.position.line, given.position.character
+        return self.file(given).document, given.position.line, given.position.character
 
-    def check(self, uri: str) -> None:
+    def check(self, uri: str) -> OpenFile:
         """Check the text of a document, and publish its diagnostics."""
-        text = self.workspace.get_text_document(uri).source
-        if uri not in self.files:
-            path = unquote(urlparse(uri).path) if uri.startswith("file:") else uri
-            self.files[uri] = OpenFile(Document(Path(path), self.text_of))
-        file = self.files[uri]
-        if text != file.document.text:
-            file.labels, file.wrong, file.stale = {}, {}, True
-        file.problems = [diagnostic(one, file.document.name) for one in self._problems(file.document, text)]
-        self.publish(uri)
+        path = path_at(uri)
+        if path not in self.files:
+            self.files[path] = OpenFile(uri, Document(path, self.text_of))
+        file = self.files[path]
+        try:
+            file.problems = self._problems(file.document, self.workspace.get_text_document(uri).source)
+        except Exception as error:  # nobody waits for an answer to a text, so that its diagnostics must tell
+            traceback.print_exc()
+            what = f"internal error: {type(error).__name__}: {error}"
+            file.problems = [DplcError(what, hint="this is a defect of dplc; report it with the log of the server")]
+        self.publish(file)
+        return file
 
-    def publish(self, uri: str) -> None:
+    def publish(self, file: OpenFile) -> None:
         """Send the diagnostics of a document to the editor: its own, and those of runs in it or beside it."""
-        ran = (one for file in self.files.values() for found in file.wrong.values() for one in found)
-        shown = {one.message: one for where, one in ran if where == uri}
-        diagnostics = [*self.files[uri].problems, *shown.values()]
-        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
+        name = file.document.name
+        wrong = (
+            error
+            for other in self.files.values()
+            for text, answer in other.answers.values()
+            if text == other.document.text
+            for error in answer.wrong
+            if error.span is not None and error.span.source.name == name
+        )
+        ran = (diagnostic(error, name, "", "dplc run") for error in wrong)
+        unique = {one.message: one for one in ran}
+        diagnostics = [*(diagnostic(one, name) for one in file.problems), *unique.values()]
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(file.uri, diagnostics))
 
     def _problems(self, document: Document, text: str) -> list[DplcError]:
         """Return the errors of a document. Examples are checked with their rules."""
@@ -141,45 +167,52 @@ class Server(LanguageServer):
 
     def text_of(self, path: Path) -> str | None:
         """Return the text of a file if it is open in the editor, else None."""
-        return next((file.document.text for file in self.files.values() if file.document.path == path), None)
+        return self.files[path].document.text if path in self.files else None
 
     def _read(self, path: Path) -> str:
         return self.text_of(path) or path.read_text(encoding="utf-8", errors="replace")
 
-    async def run(self, uri: str, key: Key, aloud: bool = True) -> None:
+    async def run(self, file: OpenFile, key: Key, aloud: bool = True) -> None:
         """Run something for a document with progress, then show a message, the diagnostics and new lenses.
 
         Nothing happens if the same run is in progress.
         """
-        if (uri, key) in self.running:
+        if key in file.running:
             return
-        file, text = self.files[uri], self.files[uri].document.text
-        rules = rules_file(file.document.path)
+        text, rules = file.document.text, rules_file(file.document.path)
         examples = self.text_of(rules.with_name(rules.stem + FURTHER))
-        request = Request(*key, rules, self._read(rules), examples, self.suite)
-        self.running.add((uri, key))
+        file.running.add(key)
         try:
-            async with _progress(f"dplc: {key[0]}{f' of {key[1]}' if key[1] else ''}") as tell:
-                answer = await ask(request, tell)
+            answer = await self._ask(Request(*key, rules, self._read(rules), examples, self.suite))
         finally:
-            self.running.discard((uri, key))
-        same = file.document.text == text
-        if same:
-            file.labels[key] = answer.label
-            file.wrong[key] = [
-                (path_of(span.source.name).as_uri(), diagnostic(one, span.source.name, "", "dplc run"))
-                for one in answer.wrong
-                if (span := one.span) is not None
-            ]
+            file.running.discard(key)
+        file.answers[key] = text, answer
         if answer.counts is not None:
-            file.counts, file.stale = answer.counts, not same
-        for known in self.files:
+            file.counted = text, answer.counts
+        for known in self.files.values():
             self.publish(known)
         if aloud:
             self.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, answer.message))
-        asked = self.client_capabilities.workspace
-        if asked is not None and asked.code_lens is not None and asked.code_lens.refresh_support:
+        if get_capability(self.client_capabilities, "workspace.code_lens.refresh_support"):
             await self.workspace_code_lens_refresh_async(None)
+
+    async def _ask(self, request: Request) -> Answer:
+        """Return the answer to a request. Show its progress if the editor supports that."""
+        if not get_capability(self.client_capabilities, "window.work_done_progress"):
+            return await ask(request, lambda what, number, of: None)
+        token, shown = str(uuid.uuid4()), self.work_done_progress
+        title = f"dplc: {request.kind}{f' of {request.rule}' if request.rule else ''}"
+        await shown.create_async(token)
+        shown.begin(token, lsp.WorkDoneProgressBegin(title, percentage=0))
+        try:
+            return await ask(
+                request,
+                lambda what, number, of: shown.report(
+                    token, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of)
+                ),
+            )
+        finally:
+            shown.end(token, lsp.WorkDoneProgressEnd())
 
 
 def diagnostic(error: DplcError, name: str, lead: str = "note: ", source: str = "dplc") -> lsp.Diagnostic:
@@ -192,8 +225,7 @@ def diagnostic(error: DplcError, name: str, lead: str = "note: ", source: str = 
     elsewhere = f"{span.location}: " if span is not None and span.source.name != name else ""
     lines = [elsewhere + error.what, *(lead + note for note in error.notes)]
     lines += [f"help: {error.hint}"] if error.hint else []
-    warns = getattr(error, "severity", "") == WARNING
-    severity = lsp.DiagnosticSeverity.Warning if warns else lsp.DiagnosticSeverity.Error
+    severity = lsp.DiagnosticSeverity[error.severity.title()]
     where = text_range(0, 0, 1) if span is None or elsewhere else _range_of(span)
     return lsp.Diagnostic(where, "\n".join(lines), severity, getattr(error, "check", None) or None, source=source)
 
@@ -215,55 +247,26 @@ SERVER = Server()
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
 def shown(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-    uri, listed = given.text_document.uri, []
-    file = SERVER.files[uri]
-    for line, title, key in file.lenses(SERVER.suite):
-        title = f"{file.labels[key]}: {title} again" if file.labels.get(key) else title
-        command = lsp.Command(title, COMMANDS[key[0]], arguments=[uri, *key[1:]])
-        listed.append(lsp.CodeLens(text_range(line, 0, 0), command))
-    return listed
+    return list(SERVER.file(given).lenses(SERVER.suite))
 
 
-def _answer_clicks(kind: str) -> None:
-    async def clicked(uri: str, rule: str | None = None, example: str | None = None) -> None:
-        await SERVER.run(uri, (kind, rule, example))
-
-    SERVER.command(COMMANDS[kind])(clicked)
+async def clicked(uri: str, kind: str, rule: str | None, example: str | None) -> None:
+    """Run what a lens is about."""
+    await SERVER.run(SERVER.files[path_at(uri)], (kind, rule, example))
 
 
-for kind in COMMANDS:
-    _answer_clicks(kind)
+for command in COMMANDS.values():
+    SERVER.command(command)(clicked)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
 async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
     """Check the whole document again and run its examples."""
-    uri = given.text_document.uri
-    document = SERVER.document(given)
-    document.forget()
-    SERVER.check(uri)
-    right = all(problem.severity != lsp.DiagnosticSeverity.Error for problem in SERVER.files[uri].problems)
-    if right and document.file is not None and any(rule.examples for rule in document.file.rules):
-        await SERVER.run(uri, ("examples", None, None), aloud=False)
-
-
-@contextlib.asynccontextmanager
-async def _progress(title: str) -> Any:
-    """Show progress in the editor if it supports that."""
-    window, shown = SERVER.client_capabilities.window, SERVER.work_done_progress
-    if window is None or not window.work_done_progress:
-        yield lambda what, number, of: None
-        return
-    name = f"dplc-{uuid.uuid4()}"
-    with contextlib.suppress(PyglsError):
-        await shown.create_async(name)
-    shown.begin(name, lsp.WorkDoneProgressBegin(title, percentage=0))
-    try:
-        yield lambda what, number, of: shown.report(
-            name, lsp.WorkDoneProgressReport(message=what, percentage=100 * number // of)
-        )
-    finally:
-        shown.end(name, lsp.WorkDoneProgressEnd())
+    SERVER.file(given).document.forget()
+    file = SERVER.check(given.text_document.uri)
+    right = all(problem.severity == WARNING for problem in file.problems)
+    if right and file.document.file is not None and any(rule.examples for rule in file.document.file.rules):
+        await SERVER.run(file, ("examples", None, None), aloud=False)
 
 
 # ---- Code actions: the help line of a diagnostic as an edit.
@@ -275,23 +278,16 @@ Fix = tuple[str, lsp.TextEdit]  # what it does, and the edit
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
     """Yield the edits that fix a finding with this message at this position."""
     text = "".join(document.text.splitlines()[line : line + 1])
-    meant = re.search(r"did you mean `([^`]+)`\?", message)
-    wrong = re.search(r"`([^`]+)`[^`]*$", message.split("\n")[0])
-    if meant and wrong and (at := text.find(wrong[1], column)) >= 0:
-        yield f"Change it to `{meant[1]}`", _edit(line, at, at + len(wrong[1]), meant[1])
-    unused = re.search(r"`(\w+)` is bound but never used; write `_`", message)
-    if unused and text.startswith(unused[1], column):
-        yield "Change it to `_`", _edit(line, column, column + len(unused[1]), "_")
+    if meant := re.search(r"(?:never used; write|did you mean) `([^`]+)`", message):
+        for word in re.findall(r"`([^`]+)`", message[: meant.start()].split("\n")[0])[-1:]:
+            if found := re.compile(rf"(?<!\w){re.escape(word)}(?!\w)").search(text, column):
+                yield f"Change it to `{meant[1]}`", lsp.TextEdit(text_range(line, *found.span()), meant[1])
     if "a guard without a reason" in message and text:
         end = len(text.rstrip())
-        yield "Say what is wrong when it fails", _edit(line, end, end, ' else ""')
+        yield "Say what is wrong when it fails", lsp.TextEdit(text_range(line, end, end), ' else ""')
     refusal = re.search(r"help: add an example that `gives no \"(.*)\"`", message)
     if refusal or "no example shows it fire" in message:
         yield from _example(document, line, refusal[1] if refusal else None)
-
-
-def _edit(line: int, column: int, end: int, text: str) -> lsp.TextEdit:
-    return lsp.TextEdit(text_range(line, column, end), text)
 
 
 def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]:
@@ -304,14 +300,14 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     end = chunk.start + len(re.sub(r"(?:\n(?:#.*|[^\S\n]*))*\Z", "", chunk.text).splitlines())
     programs = [one.before for one in rule.examples if isinstance(one, s.Example)]
     programs += [clause.body for clause in rule.clauses if isinstance(clause, s.Match)]
-    program = "".join(f"{line}\n" for line in block(programs[0]))
+    program = "\n".join(block(programs[0]))
     if reason is None:
         title = "Add an example: `dplc rules test --accept` writes what it gives"
-        text = f'example "it fires"\n{program}gives\n    pass\n'
+        text = f'example "it fires"\n{program}\ngives\n    pass\n'
     else:
         title = "Add a refusal example: edit it until the guard fails"
-        text = f'example "{reason}"\n{program}gives no "{reason}"\n'
-    yield title, _edit(end, 0, 0, text)
+        text = f'example "{reason}"\n{program}\ngives no "{reason}"\n'
+    yield title, lsp.TextEdit(text_range(end, 0, 0), text)
 
 
 # ---- Answers.
@@ -337,10 +333,9 @@ def server() -> Server:
 
 @SERVER.feature(lsp.INITIALIZE)
 def initialize(given: lsp.InitializeParams) -> None:
-    options = given.initialization_options
-    suite = options.get("suite") if isinstance(options, dict) else None
-    if isinstance(suite, str) and suite:
-        SERVER.suite = Path(suite) if Path(suite).is_file() else None
+    match given.initialization_options:
+        case {"suite": str(suite)} if suite:
+            SERVER.suite = Path(suite)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
@@ -351,16 +346,18 @@ def changed(given: lsp.DidOpenTextDocumentParams | lsp.DidChangeTextDocumentPara
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def closed(given: lsp.DidCloseTextDocumentParams) -> None:
-    SERVER.files.pop(given.text_document.uri, None)
+    SERVER.files.pop(path_at(given.text_document.uri), None)
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
 def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-    unique = {(choice.name, choice.kind): choice for choice in queries.completions(*SERVER.here(given))}
-    return [
-        lsp.CompletionItem(name, kind=ICONS.get(kind), detail=one.signature or None, documentation=one.says or None)
-        for (name, kind), one in unique.items()
-    ]
+    items = {
+        (one.name, one.kind): lsp.CompletionItem(
+            one.name, kind=ICONS.get(one.kind), detail=one.signature or None, documentation=one.says or None
+        )
+        for one in queries.completions(*SERVER.here(given))
+    }
+    return [*items.values()]
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_HOVER)
@@ -392,20 +389,22 @@ def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
 @SERVER.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
 def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
     listed = []
-    for node in SERVER.document(given).declarations:
-        if name := str(getattr(node, "name", None) or ""):
+    for node in SERVER.file(given).document.declarations:
+        if name := getattr(node, "name", ""):
             where = _range_of(node.span)
             listed.append(lsp.DocumentSymbol(name, lsp.SymbolKind.Function, where, where, type(node).__name__))
     return listed
 
 
 def _location(place: queries.FilePlace) -> lsp.Location:
-    return lsp.Location(place.path.as_uri(), text_range(place.line, place.column, place.end))
+    file = SERVER.files.get(place.path)
+    uri = file.uri if file is not None else place.path.as_uri()
+    return lsp.Location(uri, text_range(place.line, place.column, place.end))
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_FORMATTING)
 def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
-    document = SERVER.document(given)
+    document = SERVER.file(given).document
     try:
         text = formatted(Source(document.name, document.text))
     except DplcError:
@@ -427,7 +426,7 @@ def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_CODE_ACTION)
 def actions_of(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-    document, listed = SERVER.document(given), []
+    document, listed = SERVER.file(given).document, []
     for found in given.context.diagnostics:
         start = found.range.start
         for title, change in fixes(document, found.message, start.line, start.character):

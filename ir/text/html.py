@@ -50,11 +50,11 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Html:
     return Html(f"<table style='border-collapse: collapse'><tr>{head}</tr>{body}</table>")
 
 
-def difference(text: str) -> Html:
+def difference(diff: Iterable[str]) -> Html:
     """Return the lines of a diff, with added and removed lines on different backgrounds."""
     colours = {"+": "rgba(40, 160, 80, .18)", "-": "rgba(220, 70, 60, .18)", "@": "rgba(120, 100, 220, .15)"}
     lines = (
         f"<span style='display: block; background: {colours.get(one[:1], 'none')}'>{escape(one) or ' '}</span>"
-        for one in text.splitlines()
+        for one in diff
     )
     return Html(f"<pre style='{_PRE}'>{''.join(lines)}</pre>")

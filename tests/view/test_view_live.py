@@ -25,7 +25,7 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import compiler_with
 from dplc.engine.rewrite.trace import Trace
-from dplc.engine.view.live_program import Ended, LiveProgram, Turns
+from dplc.engine.view.live_program import BackgroundJobs, Ended, LiveProgram
 from dplc.engine.view.records import access_counts, view_record
 from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest
 
@@ -87,7 +87,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Calla
     shown = Watched()
     assert not live(shown=shown).compile("started").error
     last = {column["name"]: column["lines"] for column in shown.record["columns"]}
-    grown = [parts["columns"] for parts in shown.seen if "columns" in parts]
+    grown = [parts["columns"] for parts in shown.seen if parts.keys() == {"columns"}]  # before the whole compile
     names = ["source", "torch", "tensor", "loop", "tile", "kernel"]
     assert [[column["name"] for column in columns] for columns in grown] == [names[:n] for n in range(2, 7)]
     assert all(column["lines"] == last[column["name"]] for columns in grown for column in columns)
@@ -119,7 +119,7 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
         found = until(lambda: shown.record.get("counted"))
         assert found == access_counts(compiler_with(target()).compile(capture_text(TEXT)))
         assert found["lines"] and found["ended"] and not found["findings"]
-    assert sum("counted" in parts for parts in shown.seen) == 2  # once for each compile
+    assert sum(parts.get("counted") is not None for parts in shown.seen) == 2  # once for each compile
 
 
 def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
@@ -145,31 +145,45 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
     assert shown.record["tuning"] == stopped
 
 
-def test_a_step_waits_for_a_compile_and_ends_with_its_subject() -> None:
-    turns, steps, ended = Turns(), [0], threading.Event()
+def test_a_step_waits_for_a_compile_and_ends_with_its_subject(live: Callable[..., LiveProgram]) -> None:
+    program, steps, ended = live(), [0], threading.Event()
+    program.compile("started")
+    compiling = program._compiling
+    assert program._jobs is not None
+    jobs = BackgroundJobs(program._jobs.made, program.shown, SearchRequest(), False, compiling)
 
     def work() -> None:
         try:
             while True:
-                turns.turn()
+                jobs.step()
                 steps[0] += 1
                 time.sleep(0.001)
         except Ended:
             ended.set()
-            raise
 
-    turns.start(work)
+    threading.Thread(target=work, daemon=True).start()
     until(lambda: steps[0] > 3)
-    turns.rest()
-    before = steps[0]
-    time.sleep(0.1)
-    assert steps[0] == before
-    turns.go_on()
+    with compiling:
+        before = steps[0]
+        time.sleep(0.1)
+        assert steps[0] == before
     until(lambda: steps[0] > before)
-    turns.end()
+    jobs.obsolete = True
     assert ended.wait(10)
     with pytest.raises(Ended):
-        turns.do(lambda: None)
+        jobs.step(effects={"0": []})
+    assert program.shown.record["effects"] != {"0": []}
+
+
+def test_jobs_go_on_after_an_error_of_ours(live: Callable[..., LiveProgram], monkeypatch: pytest.MonkeyPatch) -> None:
+    program = live(searches=SearchRequest(tries=100_000))
+    program.compile("started")
+    until(lambda: program.shown.record.get("tuning"))
+    monkeypatch.setattr(LiveProgram, "compiler", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        program.compile("again")
+    tries = program.shown.record["tuning"]["tries"]
+    until(lambda: program.shown.record["tuning"]["tries"] > tries)
 
 
 @pytest.mark.parametrize(

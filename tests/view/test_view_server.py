@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,21 @@ def test_other_paths_and_other_bodies_are_refused(server: PageServer) -> None:
         ask(server, f"/change{token}", "POST", '{"without": [], "settings": ["a.b=__import__(1)"]}', **kind)[0] == 200
     )
     assert "there is no rule `a`" in server.shown.news.error
+
+
+def test_a_wrong_query_is_refused_and_an_error_of_ours_is_told(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = f"?token={server.token}"
+    assert ask(server, f"/parameters{token}&since=soon")[0] == 400
+    assert capfd.readouterr().err == ""
+    monkeypatch.setattr(LiveProgram, "parameters", lambda *_: 1 // 0)
+    assert ask(server, f"/parameters{token}&rule=inline") == (500, "Internal Server Error\n")
+    deadline = time.monotonic() + 10
+    said = ""
+    while "ZeroDivisionError" not in said and time.monotonic() < deadline:
+        said += capfd.readouterr().err
+    assert "ZeroDivisionError" in said
 
 
 def test_a_rule_that_is_off_does_not_fire(server: PageServer) -> None:

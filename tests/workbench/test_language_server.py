@@ -13,6 +13,7 @@ from counting import at_most_calls
 from editor import document, opened, place
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
+from pygls.workspace import Workspace
 from pytest_lsp import LanguageClient
 
 MINE = """\
@@ -210,6 +211,42 @@ async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_pat
     given = lsp.RenameParams(document(uri), place(MINE, "third"), "fourth")
     edits = (await client.text_document_rename_async(given)).changes
     assert [(one, len(found)) for one, found in edits.items()] == [(uri, 1)]
+
+
+@pytest.mark.asyncio
+async def test_a_document_without_a_file_has_answers(client: LanguageClient) -> None:
+    uri = "untitled:Untitled-1"
+    client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "dplc-rule", 1, MINE)))
+    await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+    assert any("exten" in one.message for one in client.diagnostics[uri])
+    at = place(MINE, "N: int in")
+    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), at))
+    assert (found.uri, found.range.start.line) == (uri, 16)
+    edits = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "M"))).changes
+    assert {name: len(found) for name, found in edits.items()} == {uri: 2}
+
+
+def test_an_error_of_ours_is_a_diagnostic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits for an answer to a text that is opened: without diagnostics, an editor would show old ones."""
+    from dplc.engine.workbench.document import Document
+    from dplc.engine.workbench.language_server import Server
+
+    server, told = Server(), list[lsp.PublishDiagnosticsParams]()
+    server.protocol._workspace = Workspace(None)
+    monkeypatch.setattr(server, "text_document_publish_diagnostics", told.append)
+    uri = (tmp_path / "mine.rw").as_uri()
+    server.workspace.put_text_document(lsp.TextDocumentItem(uri, "dplc-rule", 1, MINE))
+    with monkeypatch.context() as broken:
+        broken.setattr(Document, "problems", lambda *_: 1 // 0)
+        server.check(uri)
+    assert [one.message.split("\n")[0] for one in told[0].diagnostics] == [
+        "internal error: ZeroDivisionError: integer division or modulo by zero"
+    ]
+    assert "Traceback" in capsys.readouterr().err
+    server.check(uri)
+    assert any("exten" in one.message for one in told[1].diagnostics)
 
 
 @pytest.mark.asyncio

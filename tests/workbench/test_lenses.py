@@ -125,6 +125,18 @@ async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(
 
 
 @pytest.mark.asyncio
+async def test_examples_without_a_rule_file_have_no_lens(client: LanguageClient, tmp_path: Path) -> None:
+    more = (
+        'examples twice\nexample "beside" as "one value"\n    "i:8" => "i:9"\ngives no "the pattern matches nowhere"\n'
+    )
+    uri = await opened(client, tmp_path / "mine.examples.rw", more)
+    assert await lenses(client, uri) == {}
+    await opened(client, tmp_path / "mine.rw", RULES)
+    (tmp_path / "mine.rw").write_text(RULES)
+    assert list(await lenses(client, uri)) == [(1, "dplc.runExamples")]
+
+
+@pytest.mark.asyncio
 async def test_what_is_wrong_with_a_rule_is_not_told_of_its_examples(client: LanguageClient, tmp_path: Path) -> None:
     rules = RULES.split('example "another')[0].replace("multiply(x, 2.0)", "multiplied(x, 2.0)")
     (tmp_path / "mine.rw").write_text(rules)
