@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,14 +10,16 @@ from dplc.engine import torch_backend
 
 
 @pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What `dynamic=` was at every compile."""
-    asked: list[Any] = []
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of every compile, and what it made."""
+    every: list[dict[str, Any]] = []
     plain = torch_backend.compile_function
 
-    def counting(*args: Any, **options: Any) -> Any:
-        asked.append(options.get("dynamic"))
-        return plain(*args, **options)
+    def noting(*args: Any, **options: Any) -> Any:
+        every.append(options)
+        made = plain(*args, **options)
+        options["made"] = made
+        return made
 
-    monkeypatch.setattr(torch_backend, "compile_function", counting)
-    yield asked
+    monkeypatch.setattr(torch_backend, "compile_function", noting)
+    return every
