@@ -10,12 +10,12 @@ from dplc.engine.cli.app import main
 
 @pytest.fixture
 def dplc(capsys: pytest.CaptureFixture[str]) -> Command:
-    """`dplc("run", "-c", "...")`"""
+    """`dplc("run -c", "torch.ones(3) * 2")`: words, and further arguments as they are."""
 
-    def call(*arguments: str) -> Done:
+    def call(line: str, *arguments: object) -> Done:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
+            main([*line.split(), *map(str, arguments)])
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         return Done(int(stop.value.code or 0), printed.out, printed.err)
@@ -27,7 +27,7 @@ def dplc(capsys: pytest.CaptureFixture[str]) -> Command:
 def ok(dplc: Command) -> Command:
     """The same for a command that must succeed."""
 
-    def call(*arguments: str) -> Done:
+    def call(*arguments: object) -> Done:
         done = dplc(*arguments)
         assert done.code == 0, done.err
         return done

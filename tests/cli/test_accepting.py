@@ -29,12 +29,12 @@ def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: 
     """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
     path = tmp_path / "mine.rw"
     path.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     assert (done.code, "2 examples rewritten" in done.err) == (0, True), done.err
     text = path.read_text()
     assert text.count("\ngives\n") == 2 and "pass" not in text
     assert "y[i:3] = Reduce(add, j:2, a[j, i])" in text and "y[i:2] = Reduce(add, j:3, a[i, j])" in text
-    assert "0 examples rewritten" in dplc("rules", "test", "--accept", str(path)).err and path.read_text() == text
+    assert "0 examples rewritten" in dplc(f"rules test --accept {path}").err and path.read_text() == text
 
 
 @pytest.mark.parametrize("gives", ["", "gives\n"])
@@ -43,7 +43,7 @@ def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, tmp_pa
     path = tmp_path / "mine.rw"
     before = ("\ufeff" + TOTAL.format(op="Sum", said="Mean", gives=gives)).replace("\n", "\r\n").encode()
     path.write_bytes(before)
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     line = before.decode().split("\r\n").index('example "of rows"') + 1
     assert done.code == 1 and path.read_bytes() == before
     assert f'{path}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
@@ -57,7 +57,7 @@ def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command
     ]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
-    done = dplc("rules", "test", "--accept", *map(str, files))
+    done = dplc("rules test --accept", *map(str, files))
     assert done.code == 1 and "other.rw:" in done.err
     assert [file.read_text() for file in files] == texts
 
@@ -85,7 +85,7 @@ def test_accept_with_comment_after_gives_keeps_other_examples(dplc: Command, tmp
         "gives\n    graph f(x: f32[8])", "gives  # all\n    graph f(x: f32[8])"
     )
     path.write_text(text)
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     assert done.code == 0 and path.read_text() == text.replace("3.0", "2.0"), done.err
 
 
@@ -104,7 +104,7 @@ def test_an_example_that_edits_another_one_stays_as_it_is(dplc: Command, tmp_pat
     path, further = tmp_path / "mine.rw", tmp_path / "mine.examples.rw"
     path.write_text(DOUBLE)
     further.write_text(NINE)
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     assert done.code == 0 and path.read_text() == DOUBLE.replace("3.0", "2.0"), done.err
     assert 'example "nine" is written as edits of another one: edit what it gives' in done.err
     assert further.read_text() == NINE
