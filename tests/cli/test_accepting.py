@@ -79,6 +79,28 @@ gives
 SEVEN = DOUBLE[DOUBLE.index("example") :].replace("eight", "seven").replace("8", "7").replace("3.0", "2.0")
 
 
+REFUSED = """\
+example "refused"
+    graph f(x: f32[8]) -> y: f32[8]:
+        y[i:8] = add(x[i], 1.0)
+gives no "expected"
+
+"""
+
+
+@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
+def test_an_example_that_says_nothing_yet_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
+    """And nothing else changes."""
+    path, (head, _, given) = tmp_path / "mine.rw", DOUBLE.partition("gives\n")
+    text = REFUSED + DOUBLE.replace("twice", "again").replace("3.0", "2.0")
+    path.write_text(head + gives + text)
+    assert "1 examples rewritten" in dplc(f"rules test --accept {path}").err
+    wanted = f"{head}gives\n{given.replace('3.0', '2.0')}{text}"
+    assert path.read_text() == wanted
+    again = dplc(f"rules test --accept {path}").err
+    assert "0 examples rewritten" in again and path.read_text() == wanted
+
+
 def test_accept_with_comment_after_gives_keeps_other_examples(dplc: Command, tmp_path: Path) -> None:
     path, (head, example) = tmp_path / "mine.rw", DOUBLE.split("example")
     text = f"{head}{SEVEN}example{example}".replace(

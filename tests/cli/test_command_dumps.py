@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -59,22 +58,7 @@ def test_a_dump_goes_on_to_the_same_cuda(ok: Command, tmp_path: Path, text: str,
     assert ": ok" in ok(f"run {path}").out
 
 
-def test_a_program_written_by_hand(ok: Command, tmp_path: Path) -> None:
-    """Tensor IR is a front end of its own."""
-    path = tmp_path / "scaled.ir"
-    path.write_text(BY_HAND)
-    assert "tanh" in ok(f"compile {path}").out
-    assert ok(f"compile {path} --ir loop").out.startswith("## level: loop\n")
-    done = ok(f"run {path}")
-    assert "out0: float32[6]" in done.out and ": ok" in done.out
-    record = json.loads(ok(f"run {path} --json").out)
-    assert record["ok"] and len(record["kernels"]) == 1
-
-
 def test_an_edit_shows(ok: Command, tmp_path: Path) -> None:
-    path = tmp_path / "edited.ir"
-    path.write_text(BY_HAND.replace("tanh", "exp"))
-    assert "tanh" not in ok(f"compile {path}").out
     tile = tmp_path / "tile.ir"
     text = ok("compile --ir tile -c", "torch.randn(1024) + 1.0").out
     assert "1.0" in text
@@ -107,7 +91,7 @@ def test_what_is_wrong_is_said(dplc: Command, tmp_path: Path, text: str, said: s
         assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("text", [LOOKED_UP, TWO_KERNELS], ids=["torch", "loop"])
+@pytest.mark.parametrize("text", [LOOKED_UP, BY_HAND, TWO_KERNELS], ids=["torch", "tensor", "loop"])
 def test_they_are_right_as_they_stand(ok: Command, tmp_path: Path, text: str) -> None:
     path = tmp_path / "good.ir"
     path.write_text(text)
@@ -131,11 +115,3 @@ def test_what_fits_no_memory_compiles_and_does_not_run(dplc: Command, tmp_path: 
     assert dplc(f"compile {path}").code == 0
     done = dplc(f"run {path}")
     assert done.code == 1 and "this machine has" in done.err, done.err
-
-
-def test_an_earlier_stage_is_not_there(dplc: Command, tmp_path: Path) -> None:
-    path = tmp_path / "scaled.ir"
-    path.write_text(BY_HAND)
-    done = dplc(f"compile {path} --ir torch")
-    assert done.code == 2 and "the program is given in tensor IR: there is no torch IR of it" in done.err
-    assert dplc(f"compile {tmp_path / 'none.ir'}").code == 1

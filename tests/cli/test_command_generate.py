@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from command_line import Command
 from safetensors.torch import save_file
+from small_configs import TINY
 from tokenizers import Tokenizer as Words
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -18,18 +19,13 @@ from dplc.engine.cli import models
 from dplc.engine.models.generating import Generator
 from dplc.engine.models.sources import WeightRequest, build, find, make
 
-CONFIG: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model's folder, with weights that do not say one word for ever; without a tokenizer."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", **TINY}))
     shapes = {name: tuple(value.shape) for name, value in build(find(str(folder))).state_dict().items()}
     wanted = {name: WeightRequest((name,), "f32", shape) for name, shape in shapes.items()}
     save_file(make(wanted, seed=1, scale=0.5), folder / "model.safetensors")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,14 +11,12 @@ import pytest
 import torch
 from command_line import Command
 from safetensors.torch import save_file
+from small_configs import SMALL
 
 from dplc.engine.models import artefact
 from dplc.engine.models.sources import make
 
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
-}  # fmt: skip
+CONFIG = {"model_type": "qwen2", **SMALL}
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +79,7 @@ def test_weights_of_ones_own(ok: Command, dplc: Command, config: Path, tmp_path:
 def test_stages_and_records(ok: Command, config: Path) -> None:
     out = ok(f"compile {config} --layers 1 --seq-len 4 --ir loop").out
     assert out.startswith("## level: loop\n") and "j <= " in out
+    assert "f16" in ok(f"compile {config} --layers 1 --seq-len 4 --dtype float16").out
     record = json.loads(ok(f"compile {config} --layers 1 --seq-len 4 --json").out)
     assert 5 <= record["figures"]["per_block"] <= 10 and record["figures"]["seconds"].keys() == {
         "build",

@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from command_line import Command
 
 from dplc.engine.language.rule import BUILT_IN
@@ -126,44 +125,6 @@ def test_doctor(ok: Command) -> None:
         assert any(line.startswith(what) for line in out.splitlines()), what
     record = json.loads(ok("doctor --json").out)
     assert {finding["state"] for finding in record} <= {"ok", "missing", "broken"}
-
-
-EMPTY = """\
-{halves}
-example "a tensor"
-    graph f(x: f32[8]) -> y: f32[8]:
-        y[i:8] = divide(x[i], 2.0)
-{gives}
-example "refused"
-    graph f(x: f32[8]) -> y: f32[8]:
-        y[i:8] = divide(x[i], 4.0)
-gives no "expected"
-
-## Another.
-{other}
-"""
-
-
-@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
-def test_accept_writes_what_an_example_gives_that_says_nothing_yet(dplc: Command, tmp_path: Path, gives: str) -> None:
-    path = tmp_path / "mine.rw"
-    other = HALVES.replace("halves", "quarters").replace("2.0", "4.0").replace("0.5", "0.25")
-    path.write_text(EMPTY.format(halves=HALVES, gives=gives, other=other))
-    assert "1 examples rewritten" in dplc(f"rules test --accept {path}").err
-    text = path.read_text()
-    head, _, tail = text.partition("\ngives\n")
-    assert "multiply(x[i], 0.5)" in tail.partition('example "refused"')[0] and "0.5)" in head
-    assert text.count("\ngives\n") == 1 and text.count('gives no "expected"') == 1 and "## Another." in text
-    again = dplc(f"rules test --accept {path}").err
-    assert "0 examples rewritten" in again and path.read_text() == text
-
-
-def test_accept_leaves_a_file_that_is_wrong_as_it_is(dplc: Command, tmp_path: Path) -> None:
-    path = tmp_path / "mine.rw"
-    path.write_text(EMPTY.format(halves=HALVES.replace("0.5)", "0.5"), gives="gives", other=""))
-    before = path.read_text()
-    dplc(f"rules test --accept {path}")
-    assert path.read_text() == before
 
 
 def test_show_prints_a_number_for_each_device(ok: Command, tmp_path: Path) -> None:

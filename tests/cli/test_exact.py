@@ -21,9 +21,13 @@ PROGRAMS = [
 ]
 
 
+def approximate() -> set[str]:
+    return {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_nothing_approximate_fires(ok: Command, program: str) -> None:
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
 
     def fired(*options: str) -> set[str]:
         trace = json.loads(ok("compile --json -v", *options, "-c", program).out)["trace"]
@@ -47,7 +51,7 @@ def test_the_exact_rules_are_made_once() -> None:
 
 def test_python_takes_it() -> None:
     x = torch.randint(-8, 8, (4, 4096)).float()  # whose sums are exact in any order
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
     fired = {
         exact: {event.rule for event in package.compile(total, (x,), device="emulator", exact=exact).trace.firings}
         for exact in (False, True)
@@ -63,7 +67,7 @@ def total(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_model_that_is_exact_has_none_of_their_rules() -> None:
     config = Path(__file__).resolve().parents[2] / "examples" / "models" / "tinyllama-1.1b.json"
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
     words = {
         exact: set(re.findall(r"\w+", package.compile_model(config, layers=1, seq_len=4, exact=exact).cuda))
         for exact in (False, True)

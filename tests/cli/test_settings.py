@@ -75,8 +75,6 @@ def test_what_is_heard_is_not_mentioned(dplc: Command) -> None:
 
 def test_from_python() -> None:
     x = torch.randn(16, 64)
-    with pytest.raises(UsageError, match="not in the domain"):
-        package.compile(torch.relu, (x,), device="emulator", settings={"blockify_flat": {"T": 9}})
     with pytest.warns(SettingWarning, match="`chunk_matmul_k` fires nowhere"):
         package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": 32}})
 

@@ -188,19 +188,3 @@ def test_a_dump_may_have_any_name_where_only_dumps_are_taken(ok: Command, dplc: 
     (tmp_path / "scaled.txt").write_text(DUMP.read_text())
     assert "graph scaled" in ok(f"rewrite {tmp_path / 'scaled.txt'}").out
     assert "`--seed` does not apply to a dump" in dplc(f"rewrite {tmp_path / 'scaled.txt'} --seed 1").err
-
-
-def test_a_dump_is_checked_and_benched(ok: Command, dplc: Command) -> None:
-    out = ok(f"run {DUMP} --check --blocks 0,5").out
-    assert "blocks 0, 5 of 6" in out and ": ok\nno findings" in out
-    assert "DRAM" in ok(f"run {DUMP} --bench --profile").out
-    assert "it cannot on `reference`" in dplc(f"run {DUMP} --check --device reference").err
-    assert "tileify" in ok(f"run {DUMP} --explore -v").err
-    assert "fires nowhere" in ok(f"run {DUMP} --set chunk_matmul_k.BK=32").err
-
-
-def test_a_dtype_has_the_name_of_torch_for_models_too(ok: Command, tmp_path: Path) -> None:
-    config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    config |= {"num_attention_heads": 1, "num_key_value_heads": 1, "vocab_size": 8, "max_position_embeddings": 8}
-    (tmp_path / "tiny.json").write_text(json.dumps(config))
-    assert "f16" in ok(f"compile {tmp_path / 'tiny.json'} --seq-len 2 --dtype float16").out
