@@ -23,7 +23,7 @@ def compare(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], **op
     """Compile a function once; fail unless every call gives what eager gives, and changes its arguments so."""
     compiled = torch.compile(function, backend="dplc", **options)
     for given in calls:
-        ours, theirs = copy.deepcopy((given, given))
+        ours, theirs = (copy.deepcopy(given) for _ in range(2))
         assert_same((compiled(*ours), ours), (function(*theirs), theirs))
 
 
