@@ -81,13 +81,18 @@ def test_a_trace_that_was_not_kept_is_made_when_it_is_read(linear: torch.nn.Line
         ),
         (3.0, "argument `input` must be a tensor, f32[3, 8]; it is of the type float"),
         (torch.empty(3, 8, device="meta"), "argument `input` is on the meta device"),
+        (torch.ones(3, 8, requires_grad=True), "gradients are wanted of argument `input`"),
+        (torch.eye(8)[:3].to_sparse_csr(), "is of the layout torch.sparse_csr"),
     ],
 )
 def test_an_argument_that_does_not_fit(compiled: dplc.Compiled, argument: Any, message: str) -> None:
-    with pytest.raises(dplc.DplcError) as caught:
-        compiled(argument)
-    assert message in str(caught.value)
-    assert caught.value.exit_code == 1
+    """Also after a call that fits."""
+    for _ in range(2):
+        with pytest.raises(dplc.DplcError) as caught:
+            compiled(argument)
+        assert message in str(caught.value)
+        assert caught.value.exit_code == 1
+        compiled(torch.ones(3, 8))
 
 
 @pytest.mark.parametrize(
@@ -230,13 +235,6 @@ def test_what_cannot_be_compiled(function: Any, inputs: Any, message: str) -> No
     assert message in str(caught.value)
 
 
-def test_a_sparse_tensor_of_a_call_is_refused() -> None:
-    compiled = dplc.compile(torch.sin, (torch.eye(3),), **EMULATOR)
-    compiled(torch.eye(3))
-    with pytest.raises(dplc.DplcError, match=r"is of the layout torch\.sparse_csr"):
-        compiled(torch.eye(3).to_sparse_csr())
-
-
 RULE = "rule {} on tensor\nmatch\n    y = {}(x)\nrewrite\n    y = add(x, 3.0)\n"
 
 
@@ -279,11 +277,11 @@ def test_a_rule_file_that_changed_is_read_again(tmp_path: Path) -> None:
     close(dplc.compile(torch.sin, (x,), rules=path, **EMULATOR)(x), x + 4)
 
 
-def test_settings(linear: torch.nn.Linear) -> None:
+def test_settings() -> None:
     x = torch.randn(64, 64)
     for size in (16, 32):
         compiled = dplc.compile(torch.matmul, (x, x), settings={"chunk_matmul_k": {"BK": size}}, **EMULATOR)
-        assert f"box=(i:16@0, k:{size}@1)" in compiled.ir("tile") or f"k:{size}@" in compiled.ir("tile")
+        assert f"k:{size}@" in compiled.ir("tile")
         close(compiled(x, x), x @ x)
 
 

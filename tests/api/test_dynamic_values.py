@@ -12,7 +12,6 @@ from dynamic_checks import checked, is_right, sized
 
 import dplc
 from dplc.engine.run.calls import accepted
-from dplc.ir.diagnostic import DplcError
 from dplc.ir.verify import loop as loop_rules
 
 VALUES: dict[str, Callable[[Any], Any]] = {
@@ -46,18 +45,6 @@ def test_a_length_is_a_value(name: str) -> None:
         eager = function(x)
         wide = function(x.double()) if eager.is_floating_point() else eager
         assert program(x).dtype == eager.dtype and accepted([program(x)], [wide], [eager]), length
-
-
-def test_places_that_a_program_writes_are_looked_at_with_the_length_of_the_call() -> None:
-    def put(x: Any, place: Any) -> Any:
-        return x.index_fill(0, place, 2.0)
-
-    size = dplc.Dim("s", 2, 99, hint=64)
-    program = dplc.compile(put, (torch.randn(37, 5), torch.tensor([1])), dynamic={"x": {0: size}}, rows=())
-    x = torch.randn(9, 5)
-    assert torch.equal(program(x, torch.tensor([8])), put(x, torch.tensor([8])))
-    with pytest.raises(DplcError, match="place 9 is out of range: `index_fill` takes 0 to 8 here"):
-        program(x, torch.tensor([9]))
 
 
 def test_places_that_a_length_says_are_added_to() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dynamo_checks import assert_same, compare
+from dynamo_checks import assert_same, compare, with_gradient
 
 from dplc.engine.torch_backend import LengthWarning
 
@@ -23,12 +23,12 @@ def rows(n: int) -> Any:
 
 VALUES: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a factor and a summand": (lambda x, scale: x * scale + scale, rows),
-    "made of others": (lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x, rows),
     "a bound": (lambda x, scale: torch.where(x > scale, x, scale * x).clamp(max=scale), rows),
-    "of bf16": (lambda x, scale: x * scale, lambda n: rows(n).bfloat16()),
+    "made of others": (lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x, rows),
     "of f64": (lambda x, scale: x * scale, lambda n: rows(n).double()),
-    "of whole numbers": (lambda x, scale: x * scale, torch.arange),
+    "of bf16": (lambda x, scale: x * scale, lambda n: rows(n).bfloat16()),
     "of a sum": (lambda x, scale: x.sum() * scale, rows),
+    "of whole numbers": (lambda x, scale: x * scale, torch.arange),
     "of an argument that is changed": (lambda x, scale: x.mul_(scale) + 1, rows),
     "a power, of bounds": (lambda x, scale: torch.lerp(x, x.abs() ** scale, scale), lambda n: rows(n).abs() + 1),
 }
@@ -36,7 +36,7 @@ VALUES: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 def test_a_float_is_a_value_of_one_compile(name: str, compiles: list[Any]) -> None:
     function, given = VALUES[name]
     compare(function, [(given(n), scale) for n, scale in CALLS], dynamic=True)
@@ -45,17 +45,14 @@ def test_a_float_is_a_value_of_one_compile(name: str, compiles: list[Any]) -> No
 
 @pytest.mark.filterwarnings("error")
 def test_a_float_is_a_value_of_forward_and_backward(compiles: list[Any]) -> None:
-    def function(x: torch.Tensor, weight: torch.Tensor, scale: float) -> torch.Tensor:
+    def function(weight: torch.Tensor, x: torch.Tensor, scale: float) -> torch.Tensor:
         return x * weight * (1 - scale) + scale
 
     weight = torch.ones(8, requires_grad=True)
     compiled = torch.compile(function, backend="dplc", dynamic=True)
     for n, scale in CALLS:
-        x = rows(n)
-        result = compiled(x, weight, scale)
-        assert_same(result, function(x, weight, scale))
-        (got,) = torch.autograd.grad(result.sum(), weight)
-        assert torch.allclose(got, x.sum(0) * (1 - scale), atol=1e-5)
+        given = weight, rows(n), scale
+        assert_same(with_gradient(compiled, *given), with_gradient(function, *given))
     assert len(compiles) == 2
 
 

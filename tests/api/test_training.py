@@ -64,24 +64,18 @@ def test_steps_follow_eager(made: Any) -> None:
         assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-4)
 
 
-class Windows(nn.Module):
+def windows() -> nn.Module:
     """Convolutions of every kind, pools, norms that keep statistics, and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8)
-        self.grouped = nn.Conv2d(8, 8, 3, groups=4, padding=2, dilation=2)
-        self.wider, self.groups = nn.ConvTranspose2d(8, 4, 3, stride=2, output_padding=1), nn.GroupNorm(2, 4)
-        self.last, self.dropped = nn.Linear(4, 5), nn.Dropout(0.3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = F.max_pool2d(F.relu(self.norm(self.first(x)), inplace=True), 2)
-        x = F.silu(self.groups(self.wider(F.gelu(self.grouped(x)))))
-        return self.last(self.dropped(F.avg_pool2d(x, 2, padding=1).mean((2, 3))))
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=4, padding=2, dilation=2), nn.GELU(),
+        nn.ConvTranspose2d(8, 4, 3, stride=2, output_padding=1), nn.GroupNorm(2, 4), nn.SiLU(),
+        nn.AvgPool2d(2, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(4, 5),
+    )  # fmt: skip
 
 
 def test_windows_statistics_and_dropout() -> None:
-    ours = Windows()
+    ours = windows()
     eager = copy.deepcopy(ours)
     step = torch.compile(lambda x, y: F.cross_entropy(ours(x), y, label_smoothing=0.1), backend="dplc")
     x, y = torch.randn(4, 3, 18, 18), torch.tensor([0, 1, 2, 3])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from command_line import Command, Done
 
@@ -33,3 +35,9 @@ def ok(dplc: Command) -> Command:
         return done
 
     return call
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A rule file of the user, to be written."""
+    return tmp_path / "mine.rw"

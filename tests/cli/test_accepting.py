@@ -25,28 +25,26 @@ example "of columns"
 
 
 @pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n", "\ngives\n"])
-def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
+def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, mine: Path, gives: str) -> None:
     """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
-    path = tmp_path / "mine.rw"
-    path.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
-    done = dplc(f"rules test --accept {path}")
+    mine.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
+    done = dplc(f"rules test --accept {mine}")
     assert (done.code, "2 examples rewritten" in done.err) == (0, True), done.err
-    text = path.read_text()
+    text = mine.read_text()
     assert text.count("\ngives\n") == 2 and "pass" not in text
     assert "y[i:3] = Reduce(add, j:2, a[j, i])" in text and "y[i:2] = Reduce(add, j:3, a[i, j])" in text
-    assert "0 examples rewritten" in dplc(f"rules test --accept {path}").err and path.read_text() == text
+    assert "0 examples rewritten" in dplc(f"rules test --accept {mine}").err and mine.read_text() == text
 
 
 @pytest.mark.parametrize("gives", ["", "gives\n"])
-def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, tmp_path: Path, gives: str) -> None:
+def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, mine: Path, gives: str) -> None:
     """The error stands where the example stands in the file that the user has."""
-    path = tmp_path / "mine.rw"
     before = ("\ufeff" + TOTAL.format(op="Sum", said="Mean", gives=gives)).replace("\n", "\r\n").encode()
-    path.write_bytes(before)
-    done = dplc(f"rules test --accept {path}")
+    mine.write_bytes(before)
+    done = dplc(f"rules test --accept {mine}")
     line = before.decode().split("\r\n").index('example "of rows"') + 1
-    assert done.code == 1 and path.read_bytes() == before
-    assert f'{path}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
+    assert done.code == 1 and mine.read_bytes() == before
+    assert f'{mine}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
 
 
 def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command, tmp_path: Path) -> None:

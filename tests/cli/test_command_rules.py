@@ -24,27 +24,25 @@ def test_list_is_the_order_with_reasons_and_places(ok: Command) -> None:
     assert line.endswith("all copies of a shared-memory tile need one layout")
 
 
-def test_list_shows_where_a_users_pass_comes_in(ok: Command, tmp_path: Path) -> None:
-    path = tmp_path / "mine.rw"
-    path.write_text(HALVES)
-    assert f"{path}:1" in ok(f"rules list --rules {path}").out
-    record = json.loads(ok(f"rules list --rules {path} --json").out)
+def test_list_shows_where_a_users_pass_comes_in(ok: Command, mine: Path) -> None:
+    mine.write_text(HALVES)
+    assert f"{mine}:1" in ok(f"rules list --rules {mine}").out
+    record = json.loads(ok(f"rules list --rules {mine} --json").out)
     assert record["tensor"][-1]["rules"] == ["halves"]
 
 
-def test_list_shows_what_a_file_replaces_and_takes_out(ok: Command, tmp_path: Path) -> None:
-    path = tmp_path / "mine.rw"
+def test_list_shows_what_a_file_replaces_and_takes_out(ok: Command, mine: Path) -> None:
     halves = HALVES.replace("rule halves", "override rule double_negation")
-    path.write_text(
+    mine.write_text(
         f'{halves}\nwithout drop_guard\n\npipeline tile\n    without xor_smem because "registers are reused"\n'
     )
-    out = ok(f"rules list --rules {path}").out
-    assert re.search(rf"^ +override rule double_negation +{path}:1  in the place", out, re.MULTILINE)
-    assert re.search(rf"^ +- without xor_smem +{path}:10 +registers are reused$", out, re.MULTILINE)
-    assert re.search(rf"^ +- without drop_guard +{path}:7$", out, re.MULTILINE)
-    record = json.loads(ok(f"rules list --rules {path} --json").out)
+    out = ok(f"rules list --rules {mine}").out
+    assert re.search(rf"^ +override rule double_negation +{mine}:1  in the place", out, re.MULTILINE)
+    assert re.search(rf"^ +- without xor_smem +{mine}:10 +registers are reused$", out, re.MULTILINE)
+    assert re.search(rf"^ +- without drop_guard +{mine}:7$", out, re.MULTILINE)
+    record = json.loads(ok(f"rules list --rules {mine} --json").out)
     (exact,) = [step for step in record["tensor"] if step["pass"] == "exact"]
-    assert exact["overrides"] == {"double_negation": f"{path}:1"}
+    assert exact["overrides"] == {"double_negation": f"{mine}:1"}
     (out_,) = record["without"]
     assert (out_["name"], out_["pipeline"], out_["because"]) == ("xor_smem", "tile", "registers are reused")
 
@@ -68,23 +66,21 @@ def test_the_generated_matcher_is_shown_with_its_constants(ok: Command, dplc: Co
     assert "`most_unrolled` is not a rule" in dplc("rules show most_unrolled --python").err
 
 
-def test_a_rule_is_shown_before_a_fact_of_its_name(ok: Command, tmp_path: Path) -> None:
+def test_a_rule_is_shown_before_a_fact_of_its_name(ok: Command, mine: Path) -> None:
     assert "fact grade_of_split(" in ok("rules show grade_of_split").out
-    path = tmp_path / "mine.rw"
-    path.write_text("rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n")
-    assert "rule grade_of_split on tensor" in ok(f"rules show grade_of_split --rules {path}").out
+    mine.write_text("rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n")
+    assert "rule grade_of_split on tensor" in ok(f"rules show grade_of_split --rules {mine}").out
 
 
-def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, tmp_path: Path) -> None:
-    path = tmp_path / "mine.rw"
+def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, mine: Path) -> None:
     example = (
         'example "half"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = divide(x[i], 2.0)\n'
         "gives\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = multiply(x[i], {})\n"
     )
-    path.write_text(HALVES + example.format("0.5"))
-    assert ok(f"rules test {path}").out == "1 rules, 1 examples, 0 failed, 0 errors, 0 warnings\n"
-    path.write_text(HALVES + example.format("0.25"))
-    done = dplc(f"rules test {path}")
+    mine.write_text(HALVES + example.format("0.5"))
+    assert ok(f"rules test {mine}").out == "1 rules, 1 examples, 0 failed, 0 errors, 0 warnings\n"
+    mine.write_text(HALVES + example.format("0.25"))
+    done = dplc(f"rules test {mine}")
     assert done.code == 1
     assert "1 rules, 1 examples, 1 failed" in done.out
     assert "half" in done.err
@@ -133,7 +129,7 @@ def test_show_prints_a_number_for_each_device(ok: Command, tmp_path: Path) -> No
     assert "number most_unrolled = 32" in shown and "override number most_unrolled = 5 for h200" in shown
 
 
-def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command, tmp_path: Path) -> None:
+def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command, mine: Path) -> None:
     own = (BUILT_IN.parent / "examples/overrides/copies_by_tma.rw").read_text().replace("on tile", "on tile for h200")
     example = """\
 example "a single buffer"
@@ -145,9 +141,8 @@ example "a single buffer"
         Sync()
 gives no "{}"
 """
-    file = tmp_path / "mine.rw"
-    file.write_text(own + example.format("single-buffered"))
-    assert "1 rules, 1 examples, 0 failed, 0 errors" in dplc(f"rules test {file}").out
-    assert re.search(r"override rule tma_copy for h200 .*mine.rw:\d+", dplc(f"rules list --rules {file}").out)
-    file.write_text(own + example.format("no such reason"))
-    assert dplc(f"rules test {file}").code == 1
+    mine.write_text(own + example.format("single-buffered"))
+    assert "1 rules, 1 examples, 0 failed, 0 errors" in dplc(f"rules test {mine}").out
+    assert re.search(r"override rule tma_copy for h200 .*mine.rw:\d+", dplc(f"rules list --rules {mine}").out)
+    mine.write_text(own + example.format("no such reason"))
+    assert dplc(f"rules test {mine}").code == 1

@@ -22,8 +22,7 @@ def test_the_rules_that_made_one_kernel_of_a_softmax_are_in_its_trace(ok: Comman
     assert "-e[i, j] = mat(exp(difference))\n+e[i, j] = exp(difference)\n" in out
 
 
-def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.rw"
+def test_a_users_own_rule_of_fusion_is_in_the_trace(ok: Command, mine: Path) -> None:
     mine.write_text(
         "override rule inline on tensor\nmatch\n    h = mat(v)\n"
         'require not reduction(v) else "a reduction"\nrewrite\n    h = v\n'
@@ -120,8 +119,7 @@ def test_the_nearest_site_of_a_rule_of_fusion(ok: Command, rule: str, text: str,
     assert told not in ok("compile -vv -c", text).err  # only who asks for the rule is told
 
 
-def test_of_two_orders_the_one_that_meets_an_operation_is_nearest(ok: Command, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.rw"
+def test_of_two_orders_the_one_that_meets_an_operation_is_nearest(ok: Command, mine: Path) -> None:
     mine.write_text(
         "rule mine on tensor\nmatch\n    y = multiply(a, add(x, z))\nrewrite\n    y = add(a, multiply(x, z))\n"
     )
@@ -148,8 +146,7 @@ def test_where_a_canonical_rule_fired(ok: Command) -> None:
     assert "`sink_guard` is asked after every firing of a rule on tile, and fired after none" in told
 
 
-def test_a_pattern_whose_operations_are_there_differs_in_axes(ok: Command, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.rw"
+def test_a_pattern_whose_operations_are_there_differs_in_axes(ok: Command, mine: Path) -> None:
     mine.write_text(
         "rule mine on tensor\nmatch\n    y = Reduce(add, k:77, exp(x))\nrewrite\n    y = Reduce(add, k, x)\n"
     )
@@ -180,8 +177,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("level", NOTHING)
-def test_a_rule_that_changes_nothing_says_so(ok: Command, tmp_path: Path, level: str) -> None:
-    mine = tmp_path / "mine.rw"
+def test_a_rule_that_changes_nothing_says_so(ok: Command, mine: Path, level: str) -> None:
     mine.write_text(f"rule mine on {level}\nmatch\n    {NOTHING[level]}")
     out = ok(f"rules why mine -c torch.exp(torch.randn(512)) --rules {mine}").out
     assert "mine: matched, but" in out and "it changes nothing: what it gives is what stands there" in out
@@ -209,10 +205,9 @@ def test_canonical_forms_are_seen_where_an_op_becomes_values(ok: Command) -> Non
     ],
 )
 def test_what_is_no_canonical_form_is_a_rule_that_one_can_leave_out(
-    ok: Command, tmp_path: Path, text: str, rule: str, line: str
+    ok: Command, mine: Path, text: str, rule: str, line: str
 ) -> None:
     assert f"a:exact {rule} at main" in ok(f"rules why {rule} -c", text).out
     assert line not in ok("compile --ir tensor -c", text).out
-    mine = tmp_path / "mine.rw"
     mine.write_text(f"without {rule}\n")
     assert line in ok(f"compile --ir tensor --rules {mine} -c", text).out

@@ -41,13 +41,12 @@ OF_ANOTHER_KIND = (
 
 
 @pytest.mark.parametrize(("setting", "message"), OF_ANOTHER_KIND)
-def test_a_value_of_another_kind_is_an_error(dplc: Command, setting: str, message: str, tmp_path: Path) -> None:
+def test_a_value_of_another_kind_is_an_error(dplc: Command, setting: str, message: str, mine: Path) -> None:
     done = dplc(f"compile --set {setting} -c", MATMUL)
     assert done.code == 2 and f"--set {setting}: " in done.err and message in done.err
     rule, value = setting.split("=")
-    file = tmp_path / "mine.rw"
-    file.write_text(f"pipeline tile\n    pass {rule.replace('.', '(')}={value})\n")
-    told = dplc(f"compile --rules {file} -c", MATMUL)
+    mine.write_text(f"pipeline tile\n    pass {rule.replace('.', '(')}={value})\n")
+    told = dplc(f"compile --rules {mine} -c", MATMUL)
     assert told.code == 1 and message in told.err and "mine.rw:2:" in told.err
 
 
@@ -79,11 +78,10 @@ def test_from_python() -> None:
         package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": 32}})
 
 
-def test_in_a_pipeline(tmp_path: Path) -> None:
-    file = tmp_path / "mine.rw"
-    file.write_text("pipeline tile\n    pass blockify_flat(T=9)\n")
+def test_in_a_pipeline(mine: Path) -> None:
+    mine.write_text("pipeline tile\n    pass blockify_flat(T=9)\n")
     with pytest.raises(DplcError, match="9 is not in the domain of `T`") as caught:
-        package.compile(torch.relu, (torch.randn(16),), device="emulator", rules=file)
+        package.compile(torch.relu, (torch.randn(16),), device="emulator", rules=mine)
     assert "mine.rw:2:26" in caught.value.render()
 
 
