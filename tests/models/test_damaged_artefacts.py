@@ -69,11 +69,11 @@ DAMAGES: dict[str, list[tuple[Callable[[Path], Any], str]]] = {
     "text": [
         (_edit(lambda p: p["examples"].clear()), "(?s)damaged.*`x` is not there"),
         (_edit(lambda p: p["examples"][0].update(low=3.0, high=2.0)), "(?s)damaged.*its ends are not a range"),
-        (_edit(lambda p: p["examples"][0].update(high=1e30)), "(?s)damaged.*its ends are not a range"),
         (_edit(lambda p: p["examples"][0].update(shape=["s", 8])), "(?s)damaged.*has other elements"),
-        (_edit(lambda p: p["examples"][0].update(shape=["s*16"])), "(?s)damaged.*no input tells `s`"),
+        (_edit(lambda p: p["examples"][0].update(high=1e30)), "(?s)damaged.*its ends are not a range"),
         (_edit(lambda p: p["examples"].append(p["examples"][0])), "(?s)damaged.*is there twice"),
         (_edit(lambda p: p["examples"][0].update(shape=["t", 16])), "(?s)damaged.*`t` is not an extent"),
+        (_edit(lambda p: p["examples"][0].update(shape=["s*16"])), "(?s)damaged.*no input tells `s`"),
     ],
     "model": [
         (lambda at: shutil.rmtree(at), "is not there"),
