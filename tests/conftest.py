@@ -44,6 +44,24 @@ def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of every compile, and what it made."""
+    from dplc.engine import torch_backend
+
+    every: list[dict[str, Any]] = []
+    plain = torch_backend.compile_function
+
+    def noting(*args: Any, **options: Any) -> Any:
+        every.append(options)
+        made = plain(*args, **options)
+        options["made"] = made
+        return made
+
+    monkeypatch.setattr(torch_backend, "compile_function", noting)
+    return every
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _explore_without_a_clock() -> None:
     """Stop the clock of exploration: what it finds depends on counts alone, however busy the machine is."""

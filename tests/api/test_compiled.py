@@ -14,9 +14,14 @@ import dplc
 EMULATOR = {"device": "emulator"}
 
 
-def close(got: torch.Tensor, expected: torch.Tensor) -> None:
-    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
-    torch.testing.assert_close(got, expected.detach(), rtol=1e-5, atol=1e-5)
+def close(got: Any, expected: Any) -> None:
+    pytree = torch.utils._pytree
+    assert pytree.tree_structure(got) == pytree.tree_structure(expected)
+    for one, other in zip(*map(pytree.tree_leaves, (got, expected)), strict=True):
+        if isinstance(other, torch.Tensor):
+            torch.testing.assert_close(one, other.detach(), rtol=1e-5, atol=1e-5)
+        else:
+            assert one == other
 
 
 @pytest.fixture
@@ -42,6 +47,8 @@ def test_the_face(compiled: dplc.Compiled) -> None:
     assert compiled.trace is not None
     assert {"d", "f", "t"} <= {firing.prefix for firing in compiled.trace.firings}
     assert repr(compiled) == "<dplc.Compiled for emulator: linear>"
+    with pytest.raises(dplc.DplcError, match="did you mean `tile`"):
+        compiled.ir("tyle")
 
 
 def test_a_compilation_writes_itself_in_a_line(compiled: dplc.Compiled) -> None:
@@ -57,18 +64,7 @@ def test_a_trace_that_was_not_kept_is_made_when_it_is_read(linear: torch.nn.Line
     assert later.cuda == kept.cuda and later.trace is later.trace
 
 
-def test_functions_and_modules_and_a_bare_tensor() -> None:
-    x = torch.randn(5, 7)
-    close(dplc.compile(lambda x: x.softmax(-1), (x,), **EMULATOR)(x), x.softmax(-1))
-    close(dplc.compile(torch.sin, x, **EMULATOR)(x), x.sin())
-
-
 # ---- calling
-
-
-def test_arguments_by_name(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
-    x = torch.randn(3, 8)
-    close(compiled(input=x), linear(x))
 
 
 @pytest.mark.parametrize(
@@ -85,13 +81,18 @@ def test_arguments_by_name(compiled: dplc.Compiled, linear: torch.nn.Linear) -> 
         ),
         (3.0, "argument `input` must be a tensor, f32[3, 8]; it is of the type float"),
         (torch.empty(3, 8, device="meta"), "argument `input` is on the meta device"),
+        (torch.ones(3, 8, requires_grad=True), "gradients are wanted of argument `input`"),
+        (torch.eye(8)[:3].to_sparse_csr(), "is of the layout torch.sparse_csr"),
     ],
 )
 def test_an_argument_that_does_not_fit(compiled: dplc.Compiled, argument: Any, message: str) -> None:
-    with pytest.raises(dplc.DplcError) as caught:
-        compiled(argument)
-    assert message in str(caught.value)
-    assert caught.value.exit_code == 1
+    """Also after a call that fits."""
+    for _ in range(2):
+        with pytest.raises(dplc.DplcError) as caught:
+            compiled(argument)
+        assert message in str(caught.value)
+        assert caught.value.exit_code == 1
+        compiled(torch.ones(3, 8))
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,7 @@ def test_nested_arguments_and_results() -> None:
 
     a, y = torch.randn(3), torch.randn(3)
     compiled = dplc.compile(f, (torch.randn(3), {"y": torch.randn(3)}), **EMULATOR)
-    got = compiled(a, {"y": y})
-    assert list(got) == ["sum", "rest", "flag"]
-    close(got["sum"], a + y)
-    close(got["rest"][0], a * 2)
-    close(got["rest"][1][0], y - 1)
-    assert got["rest"][1][1:] == [3, None]
-    assert got["flag"] is True
+    close(compiled(a, {"y": y}), f(a, {"y": y}))
     with pytest.raises(dplc.DplcError, match="argument `b_y` must be"):
         compiled(a, {"y": torch.randn(4)})
     with pytest.raises(dplc.DplcError, match="not structured"):
@@ -130,6 +125,7 @@ def test_nested_arguments_and_results() -> None:
 @pytest.mark.parametrize(
     ("function", "given"),
     [
+        (torch.sin, torch.randn(3, 5)),
         (lambda x: x.sum(), torch.randn(3, 5)),
         (lambda x: x > 0, torch.randn(3, 5)),
         (lambda x: x + 1, torch.arange(7)),
@@ -142,7 +138,7 @@ def test_nested_arguments_and_results() -> None:
 )
 @pytest.mark.parametrize("device", ["emulator", "reference"])
 def test_results_are_tensors_like_torchs(function: Any, given: torch.Tensor, device: str) -> None:
-    close(dplc.compile(function, (given,), device=device)(given), function(given))
+    close(dplc.compile(function, given, device=device)(given), function(given))
 
 
 def test_a_result_is_new_memory() -> None:
@@ -188,36 +184,24 @@ def test_elements_that_memory_does_not_say_are_read() -> None:
 # ---- weights
 
 
-def test_weights_changed_in_place(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+def test_weights_are_read_at_every_call(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
+    """Changed in place, and others put where they were."""
     x = torch.randn(3, 8)
     with torch.no_grad():
         linear.weight.mul_(3)
     close(compiled(x), linear(x))
-    linear.load_state_dict(torch.nn.Linear(8, 4).state_dict())
-    close(compiled(x), linear(x))
-
-
-def test_weights_put_in_the_place_of_others(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
-    x = torch.randn(3, 8)
     linear.weight = torch.nn.Parameter(torch.randn(4, 8))
     close(compiled(x), linear(x))
-    linear.load_state_dict(torch.nn.Linear(8, 4).state_dict(), assign=True)
-    close(compiled(x), linear(x))
+    for assign in (False, True):
+        linear.load_state_dict(torch.nn.Linear(8, 4).state_dict(), assign=assign)
+        close(compiled(x), linear(x))
 
 
-def test_weights_of_a_module_in_a_closure(linear: torch.nn.Linear) -> None:
-    x = torch.randn(3, 8)
-    compiled = dplc.compile(lambda x: linear(x).relu(), (x,), **EMULATOR)
-    linear.bias = torch.nn.Parameter(torch.ones(4))
-    close(compiled(x), linear(x).relu())
-
-
-def test_buffers() -> None:
-    norm = torch.nn.BatchNorm1d(5).eval()
-    x = torch.randn(3, 5)
-    compiled = dplc.compile(norm, (x,), **EMULATOR)
-    norm.running_mean = torch.randn(5)
-    close(compiled(x), norm(x))
+def test_weights_and_buffers_of_a_module_in_a_closure_are_read_at_every_call() -> None:
+    norm, x = torch.nn.BatchNorm1d(5).eval(), torch.randn(3, 5)
+    compiled = dplc.compile(lambda x: norm(x).relu(), (x,), **EMULATOR)
+    norm.running_mean, norm.bias = torch.randn(5), torch.nn.Parameter(torch.ones(5))
+    close(compiled(x), norm(x).relu())
 
 
 def test_weights_that_do_not_fit_any_more(compiled: dplc.Compiled, linear: torch.nn.Linear) -> None:
@@ -227,26 +211,6 @@ def test_weights_that_do_not_fit_any_more(compiled: dplc.Compiled, linear: torch
 
 
 # ---- options
-
-
-def test_wrong_options(linear: torch.nn.Linear) -> None:
-    x = (torch.randn(3, 8),)
-    for options, code, message in (
-        ({"device": "emulater"}, 2, "did you mean `emulator`?"),
-        ({"target": "sm_81"}, 2, "`sm_81` is not an architecture that dplc knows"),
-        ({"rules": "missing.rw"}, 1, "no such rule file: missing.rw"),
-        ({"settings": {"chunk_matmul_q": {"BK": 2}}}, 2, "did you mean `chunk_matmul_k`?"),
-        ({"settings": {"chunk_matmul_k": {"BQ": 2}}}, 2, "has no parameter `BQ`"),
-    ):
-        with pytest.raises(dplc.DplcError) as caught:
-            dplc.compile(linear, x, **options)  # type: ignore[arg-type]
-        assert caught.value.exit_code == code
-        assert message in str(caught.value)
-
-
-def test_wrong_stage(compiled: dplc.Compiled) -> None:
-    with pytest.raises(dplc.DplcError, match="did you mean `tile`"):
-        compiled.ir("tyle")
 
 
 @pytest.mark.parametrize(
@@ -269,13 +233,6 @@ def test_what_cannot_be_compiled(function: Any, inputs: Any, message: str) -> No
     with pytest.raises(dplc.DplcError) as caught:
         dplc.compile(function, inputs)
     assert message in str(caught.value)
-
-
-def test_a_sparse_tensor_of_a_call_is_refused() -> None:
-    compiled = dplc.compile(torch.sin, (torch.eye(3),), **EMULATOR)
-    compiled(torch.eye(3))
-    with pytest.raises(dplc.DplcError, match=r"is of the layout torch\.sparse_csr"):
-        compiled(torch.eye(3).to_sparse_csr())
 
 
 RULE = "rule {} on tensor\nmatch\n    y = {}(x)\nrewrite\n    y = add(x, 3.0)\n"
@@ -320,20 +277,12 @@ def test_a_rule_file_that_changed_is_read_again(tmp_path: Path) -> None:
     close(dplc.compile(torch.sin, (x,), rules=path, **EMULATOR)(x), x + 4)
 
 
-def test_settings(linear: torch.nn.Linear) -> None:
+def test_settings() -> None:
     x = torch.randn(64, 64)
     for size in (16, 32):
         compiled = dplc.compile(torch.matmul, (x, x), settings={"chunk_matmul_k": {"BK": size}}, **EMULATOR)
-        assert f"box=(i:16@0, k:{size}@1)" in compiled.ir("tile") or f"k:{size}@" in compiled.ir("tile")
+        assert f"k:{size}@" in compiled.ir("tile")
         close(compiled(x, x), x @ x)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_no_gpu(linear: torch.nn.Linear) -> None:
-    x = torch.randn(3, 8)
-    compiled = dplc.compile(linear, (x,), device="cuda")  # compiling needs none
-    with pytest.raises(dplc.DplcError, match="torch finds no CUDA device here"):
-        compiled(x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamic_checks import checked, is_right, sized
 from torch import nn
 
 import dplc
-from dplc.codegen.emulator.executor import EmulatorExecutor
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.dynamic_shapes import Extent, sizes_of_factory
-from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, UsageError
 from dplc.ir.expr import Size
 from dplc.ir.text.programs import print_program
@@ -23,7 +21,7 @@ from dplc.ir.verify import kernel as kernel_rules
 from dplc.ir.verify import loop as loop_rules
 from dplc.ir.verify import tensor as tensor_rules
 
-LENGTHS = (1, 2, 31, 64, 129, 500)
+S = -1  # the length in a shape
 
 
 class SwiGLU(nn.Module):
@@ -36,121 +34,53 @@ class SwiGLU(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-def seeded(make: Callable[[], Any]) -> Any:
-    torch.manual_seed(0)
-    return make()
-
-
-ROWS: dict[str, tuple[Callable[[], Any], int]] = {
-    "elements": (lambda: lambda x: F.gelu(x) * 2 + 1, 300),
-    "RMSNorm": (lambda: nn.RMSNorm(256), 256),
-    "softmax": (lambda: lambda x: torch.softmax(x, -1), 96),
-    "Linear": (lambda: nn.Linear(256, 192), 256),
-    "SwiGLU": (lambda: SwiGLU(64, 160), 64),
-    "LayerNorm": (lambda: nn.LayerNorm(300), 300),
-    "sum of rows and its place": (lambda: lambda x: x + torch.arange(x.shape[0])[:, None], 40),
-    "transposed": (lambda: lambda x: x.t() * 2, 40),
-    "merged": (lambda: lambda x: torch.relu(x.reshape(x.shape[0] * 10, 4)), 40),
-    "two halves": (lambda: lambda x: torch.cat([x, -x], 0), 40),
+HEADS = [(1, 2, S, 32)] * 3
+PROGRAMS: dict[str, tuple[Any, ...]] = {  # a function and the shapes of its inputs
+    "elements": (lambda x: F.gelu(x) * 2 + 1, (S, 300)),
+    "RMSNorm": (nn.RMSNorm(256), (S, 256)),
+    "softmax": (lambda x: torch.softmax(x, -1), (S, 96)),
+    "Linear": (nn.Linear(256, 192), (S, 256)),
+    "SwiGLU": (SwiGLU(64, 160), (S, 64)),
+    "LayerNorm": (nn.LayerNorm(300), (S, 300)),
+    "sum of rows and its place": (lambda x: x + torch.arange(x.shape[0])[:, None], (S, 40)),
+    "transposed": (lambda x: x.t() * 2, (S, 40)),
+    "merged": (lambda x: torch.relu(x.reshape(x.shape[0] * 10, 4)), (S, 40)),
+    "two halves": (lambda x: torch.cat([x, -x], 0), (S, 40)),
+    "softmax over s": (lambda x: torch.softmax(x, -1), (16, S)),
+    "sums of columns": (lambda x: x.sum(0), (S, 40)),
+    "running sums": (lambda x: x.cumsum(-1), (3, S)),
+    "largest of a row": (lambda x: x.amax(-1), (7, S)),
+    "a product": (lambda x: x.t() @ x, (S, 24)),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), *HEADS),
+    "causal attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *HEADS),
 }
 
 
-def heads(n: int) -> tuple[Any, ...]:
-    return tuple(torch.randn(1, 2, n, 32) for _ in range(3))
-
-
-ALONG: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]], int]] = {
-    "softmax over s": (lambda x: torch.softmax(x, -1), lambda n: (torch.randn(16, n),), 1),
-    "sums of columns": (lambda x: x.sum(0), lambda n: (torch.randn(n, 40),), 0),
-    "running sums": (lambda x: x.cumsum(-1), lambda n: (torch.randn(3, n),), 1),
-    "largest of a row": (lambda x: x.amax(-1), lambda n: (torch.randn(7, n),), 1),
-    "a product": (lambda x: x.t() @ x, lambda n: (torch.randn(n, 24),), 0),
-    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), heads, 2),
-    "causal attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), heads, 2),
-}
-
-
-@pytest.mark.parametrize("name", ALONG)
-@pytest.mark.sampled(4)
-def test_reductions_over_a_size(name: str) -> None:
-    """Also under the checker: no access leaves its buffer, no thread races, whatever the length."""
-    function, make, place = ALONG[name]
-    size = dplc.Dim("s", 1, 2048, hint=512)
-    names = ("q", "k", "v") if len(make(2)) == 3 else ("x",)
-    program = dplc.compile(function, make(37), dynamic={n: {place: size} for n in names}, rows=())
-    for length in (1, 2, 33, 130):
-        inputs = make(length)
-        assert accepted([program(*inputs)], expected(function, *inputs)), (name, length)
-    bound = program.compilation.at({"s": 33})
-    arrays = {b.name: torch.randn(b.shape) for b in bound.inputs}
-    EmulatorExecutor(checked=True).run(bound, arrays)
-
-
-def compiled(function: Any, *inputs: Any, low: int = 1, high: int = 4096, **options: Any) -> Any:
-    names = ["x", "y"] if not isinstance(function, nn.Module) else ["input" if _takes_input(function) else "x"]
-    size = dplc.Dim("s", low, high, hint=min(512, high))
-    return dplc.compile(
-        function, inputs, dynamic={n: {0: size} for n, _ in zip(names, inputs, strict=False)}, rows=(), **options
-    )
-
-
-def _takes_input(module: nn.Module) -> bool:
-    return isinstance(module, (nn.Linear, nn.LayerNorm))
-
-
-def expected(function: Any, *inputs: Any) -> Sequence[Any]:
-    wide = [x.double() if x.is_floating_point() else x for x in inputs]
-    if isinstance(function, nn.Module):
-        weights = {name: value.double() for name, value in function.state_dict().items()}
-        result = torch.func.functional_call(function, weights, tuple(wide))
-    else:
-        result = function(*wide)
-    return list(result) if isinstance(result, tuple) else [result.detach()]
-
-
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.sampled(5)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_one_program_is_right_at_every_length(name: str) -> None:
-    make, width = ROWS[name]
-    function = seeded(make)
-    program = compiled(function, torch.randn(37, width))
-    for length in LENGTHS:
-        x = torch.randn(length, width)
-        assert accepted([program(x)], expected(function, x)), (name, length)
-    assert {kernel.text for kernel in program.compilation.at({"s": 7}).kernels} == {
-        kernel.text for kernel in program.program.kernels
-    }
+    """Its IRs are well formed, a binding has the same kernels, and a checked run finds nothing."""
+    function, *shapes = PROGRAMS[name]
 
+    def inputs(length: int) -> list[torch.Tensor]:
+        return [torch.randn([length if extent == S else extent for extent in shape]) for shape in shapes]
 
-@pytest.mark.parametrize("name", ROWS)
-@pytest.mark.sampled(5)
-def test_checked_runs_find_nothing(name: str) -> None:
-    make, width = ROWS[name]
-    program = compiled(seeded(make), torch.randn(37, width))
-    for length in (1, 33):
-        bound = program.compilation.at({"s": length})
-        weights = program.compilation.captured.tensors
-        arrays = {b.name: weights[b.name].detach().reshape(b.shape) for b in bound.constants}
-        arrays |= {b.name: torch.randn(b.shape) for b in bound.inputs}
-        EmulatorExecutor(checked=True).run(bound, arrays)
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_verifiers_find_nothing_for_any_length(name: str) -> None:
-    make, width = ROWS[name]
-    made = compiled(seeded(make), torch.randn(37, width)).compilation
+    program = sized(function, *inputs(37), at=shapes[0].index(S))
+    made = program.compilation
     assert list(tensor_rules.check(made.tensor)) == []
-    for kernel in made.plan.kernels:
-        assert list(loop_rules.problems(kernel)) == []
-    for kernel in made.kernels:
-        assert list(kernel_rules.problems(kernel)) == []
+    for kernels, rules in ((made.plan.kernels, loop_rules), (made.kernels, kernel_rules)):
+        assert [problem for kernel in kernels for problem in rules.problems(kernel)] == []
+    for length in (1, 2, 31, 64, 129, 500):
+        assert is_right(program, function, *inputs(length)), length
+    assert {kernel.text for kernel in made.at({"s": 7}).kernels} == {k.text for k in program.program.kernels}
+    for length in (1, 33):
+        assert is_right(checked(program), function, *inputs(length)), length
 
 
 def test_a_schedule_for_rows_is_the_one_of_the_hint() -> None:
     """Nothing falls back to serial code: a product of symbolic rows has the tiles, rings and vectors of a static one."""
     layer = nn.Linear(2048, 1536)  # 512 rows are whole tiles
     static = dplc.compile(layer, (torch.randn(512, 2048),))
-    dynamic = compiled(layer, torch.randn(512, 2048))
+    dynamic = sized(layer, torch.randn(512, 2048))
     kernels = [made.compilation.cuda_kernels for made in (static, dynamic)]
     assert [(k.block, k.smem, k.grid) for k in kernels[0]] == [(k.block, k.smem, k.grid) for k in kernels[1]]
     before, after = (
@@ -174,81 +104,62 @@ def test_the_trace_says_what_a_size_left_open() -> None:
 
 
 def test_a_size_has_no_number_until_a_call() -> None:
-    program = compiled(nn.RMSNorm(64), torch.randn(8, 64))
+    program = sized(nn.RMSNorm(64), torch.randn(8, 64))
     assert "s: 1..4096 hint 512" in program.ir("tensor") and "Tile(i_o:-(-s // 2)=BLOCK" in program.ir("tile")
     assert "const int s" in program.cuda
 
 
-def test_a_hint_is_the_length_of_the_example_unless_it_is_said() -> None:
-    program = dplc.compile(nn.ReLU(), (torch.randn(37, 8),), dynamic={"input": {0: dplc.Dim("s", 1, 99)}}, rows=())
-    assert "s: 1..99 hint 37" in program.ir("torch")
+ROWS = torch.export.Dim("rows", min=1, max=99)
 
 
-def test_dims_of_torch_export_are_taken() -> None:
-    rows = torch.export.Dim("rows", min=1, max=99)
-    program = dplc.compile(lambda x: torch.relu(x), (torch.randn(1, 8),), dynamic={"x": [rows, None]}, rows=())
-    assert program(torch.full((99, 8), -1.0)).shape == (99, 8)
-    program = dplc.compile(
-        lambda x: torch.relu(x).reshape(-1, 32), (torch.randn(8, 8),), dynamic={"x": [4 * rows, None]}, rows=()
-    )
-    assert "rows_4: 4..396 by 4 hint 8" in program.ir("torch") and program(torch.ones(396, 8)).shape == (99, 32)
+class Scaled(nn.Module):
+    def forward(self, x: Any, scale: Any, y: Any) -> Any:
+        return x * scale + y
 
 
-def test_multiples() -> None:
-    quads = dplc.Dim("s", 4, 512, multiple=4, hint=64)
-    program = dplc.compile(
-        lambda x: x.reshape(-1, 4, 8).sum(1), (torch.randn(8, 8),), dynamic={"x": {0: quads}}, rows=()
-    )
-    for length in (4, 64, 100):
-        x = torch.randn(length, 8)
-        assert accepted([program(x)], [x.double().reshape(-1, 4, 8).sum(1)])
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_dims_of_torch_export_are_taken(kind: Any) -> None:
+    inputs = torch.randn(8, 4), torch.randn(4), torch.randn(8, 4)
+    shapes = kind(({0: ROWS}, None, [ROWS, None]))
+    torch.export.export(Scaled(), inputs, dynamic_shapes=shapes)  # it is what torch takes
+    program = dplc.compile(Scaled(), inputs, dynamic=shapes, rows=())
+    assert "rows: 1..99 hint 8" in program.ir("torch")
+    for n in (1, 99):
+        assert is_right(program, Scaled(), torch.randn(n, 4), inputs[1], torch.randn(n, 4))
 
 
-def test_two_sizes() -> None:
-    s, t = dplc.Dim("s", 1, 300, hint=64), dplc.Dim("t", 1, 300, hint=64)
-    program = dplc.compile(
-        lambda x, y: torch.relu(x[:, None] * y),
-        (torch.randn(8), torch.randn(9)),
-        dynamic={"x": {0: s}, "y": {0: t}},
-        rows=(),
-    )
-    for n, m in ((1, 1), (1, 300), (300, 1), (31, 65)):
-        x, y = torch.randn(n), torch.randn(m)
-        assert accepted([program(x, y)], [torch.relu(x.double()[:, None] * y.double())])
+def test_multiples_of_a_dim_of_torch_export() -> None:
+    program = dplc.compile(quads, (torch.randn(8, 8),), dynamic={"x": [4 * ROWS, None]}, rows=())
+    assert "rows_4: 4..396 by 4 hint 8" in program.ir("torch")
+    for n in (4, 64, 396):
+        assert is_right(program, quads, torch.randn(n, 8))
 
 
 def test_the_reference_binds_sizes_too() -> None:
-    program = compiled(nn.RMSNorm(64), torch.randn(8, 64), device="reference")
+    program = sized(nn.RMSNorm(64), torch.randn(8, 64), device="reference")
     assert program(torch.randn(9, 64)).shape == (9, 64)
 
 
-QUADS = {"x": {0: dplc.Dim("s", 4, 512, multiple=4)}}
+QUADS = dplc.Dim("s", 4, 512, multiple=4)
 CALLS = [
-    (
-        torch.randn(520, 8),
-        "`s` is 520 (dimension 0 of `x`); compiled for 4..512, a multiple of 4",
-        'wider range: dplc.Dim("s", 4, 520, multiple=4)',
-    ),
-    (
-        torch.randn(6, 8),
-        "`s` is 6 (dimension 0 of `x`); compiled for 4..512, a multiple of 4",
-        'wider range: dplc.Dim("s", 4, 512)',
-    ),
-    (torch.randn(8, 9), "argument `x` must be f32[8, 8]; it is f32[8, 9]", "compile again"),
-    (torch.randn(8), "argument `x` must be f32[", "compile again"),
-]
+    ((520, 8), "`s` is 520 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", 'dplc.Dim("s", 4, 520, multiple=4)'),
+    ((6, 8), "`s` is 6 (dimension 0 of `x`); compiled for 4..512, a multiple of 4", 'wider range: dplc.Dim("s", 4, 512)'),
+    ((0, 8), "`s` is 0", "a length is 1 or more: where there is nothing to compute, leave the call out"),
+    ((8, 9), "argument `x` must be f32[8, 8]; it is f32[8, 9]", "compile again"),
+    ((8,), "argument `x` must be f32[", "compile again"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("x", "said", "hint"), CALLS)
-def test_a_call_outside_of_the_range(x: Any, said: str, hint: str) -> None:
-    program = dplc.compile(lambda x: x * 2, (torch.randn(8, 8),), dynamic=QUADS, rows=())
+@pytest.mark.parametrize(("shape", "said", "hint"), CALLS)
+def test_a_call_outside_of_the_range(shape: Any, said: str, hint: str) -> None:
+    program = sized(lambda x: x * 2, torch.randn(8, 8), size=QUADS)
     with pytest.raises(DplcError, match=re.escape(said)) as found:
-        program(x)
+        program(torch.randn(shape))
     assert hint in (found.value.hint or "")
 
 
 def test_two_dimensions_of_one_name_agree_in_a_call() -> None:
-    program = compiled(lambda x, y: x + y, torch.randn(8, 8), torch.randn(8, 8))
+    program = sized(lambda x, y: x + y, torch.randn(8, 8), torch.randn(8, 8))
     with pytest.raises(DplcError, match=re.escape("`s` is 8 (dimension 0 of `x`) and 9 (dimension 0 of `y`)")):
         program(torch.randn(8, 8), torch.randn(9, 8))
 
@@ -262,10 +173,10 @@ def branching(x: Any) -> Any:
 
 
 def quads(x: Any) -> Any:
-    return x.reshape(-1, 4, 8)
+    return x.reshape(-1, 4, 8).sum(1)
 
 
-PROGRAMS = [
+ASKING = [
     (fixed, "but the program asks for 8", "take the number from the shape", "x + torch.ones(8, 8)"),
     (
         branching,
@@ -277,11 +188,11 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "said", "hint", "line"), PROGRAMS)
+@pytest.mark.parametrize(("function", "said", "hint", "line"), ASKING)
 def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line: str) -> None:
     """One message, with the range, the remedy and the user's own line."""
     with pytest.raises(DplcError, match=re.escape(said)) as found:
-        dplc.compile(function, (torch.randn(8, 8),), dynamic={"x": {0: dplc.Dim("s", 1, 512)}}, rows=())
+        sized(function, torch.randn(8, 8), size=dplc.Dim("s", 1, 512))
     assert hint in (found.value.hint or "")
     span = found.value.span
     assert span is not None and span.source.line(span.line)[span.column : span.end_column] == line
@@ -291,20 +202,14 @@ def test_a_program_that_asks_for_more(function: Any, said: str, hint: str, line:
 @pytest.mark.sampled(3)
 def test_nothing_in_a_kernel_takes_the_name_of_a_size(name: str) -> None:
     """Axes, values, shared tiles and accumulators have names of their own, beside an input that is called like the size."""
-    size = dplc.Dim(name, 1, 300, hint=64)
-    program = dplc.compile(
-        lambda x, y: torch.softmax(x @ y, -1),
-        (torch.randn(8, 32), torch.randn(32, 40)),
-        dynamic={"x": {0: size}},
-        rows=(),
-    )
-    x, y = torch.randn(33, 32), torch.randn(32, 40)
-    assert accepted([program(x, y)], [torch.softmax(x.double() @ y.double(), -1)])
+    function, x, y = lambda x, y: torch.softmax(x @ y, -1), torch.randn(33, 32), torch.randn(32, 40)
+    program = dplc.compile(function, (x, y), dynamic={"x": {0: dplc.Dim(name, 1, 300, hint=64)}}, rows=())
+    assert is_right(program, function, x, y)
 
 
 def test_a_size_is_no_word_of_the_irs() -> None:
     with pytest.raises(UsageError, match="`load` is a word of the IRs"):
-        dplc.compile(lambda x: x * 2, (torch.randn(8),), dynamic={"x": {0: dplc.Dim("load", 1, 9)}}, rows=())
+        sized(lambda x: x * 2, torch.randn(8), size=dplc.Dim("load", 1, 9))
 
 
 def test_two_sizes_that_must_be_equal() -> None:
@@ -373,16 +278,6 @@ def test_a_dim_that_holds_nothing(arguments: Any, said: str) -> None:
         dplc.Dim(*arguments)
 
 
-TEXT = "torch.softmax(torch.randn(dim(s, 1..300, hint=64), 48), -1)"
-
-
-def test_a_text_declares_a_size() -> None:
-    captured = capture_text(TEXT)
-    (given,) = captured.graph.ins
-    assert given.shape == (Size("s", 1, 300, 1, 64), 48) and captured.tensors[given.name].shape == (64, 48)
-    assert capture_text(TEXT, sizes={"s": 7}).tensors[given.name].shape == (7, 48)
-
-
 @pytest.mark.parametrize(
     "made",
     ["torch.randn(dim(s, 1..9), 4)", "torch.randn((dim(s, 1..9), 4))", "torch.zeros(size=(dim(s, 1..9), 4))",
@@ -419,15 +314,12 @@ def test_a_text_that_misuses_a_size(text: str, said: str, column: int) -> None:
 def test_the_least_of_a_length_and_a_number() -> None:
     """`x[:3]` has 3 rows, or as many as there are: one of these for every length of a range, or a message."""
 
-    def compiled(low: int, high: int) -> Any:
-        return dplc.compile(
-            lambda x: x[:3] * 2, (torch.randn(min(high, 20), 8),), dynamic={"x": {0: dplc.Dim("s", low, high)}}, rows=()
-        )
+    def first(x: Any) -> Any:
+        return x[:3] * 2
 
-    program = compiled(3, 64)
+    program = sized(first, torch.randn(20, 8), size=dplc.Dim("s", 3, 64))
     for n in (3, 4, 64):
-        x = torch.randn(n, 8)
-        assert accepted([program(x)], [x[:3].double() * 2]), n
+        assert is_right(program, first, torch.randn(n, 8)), n
     with pytest.raises(DplcError) as told:
-        compiled(1, 64)
+        sized(first, torch.randn(20, 8), size=dplc.Dim("s", 1, 64))
     assert 'Dim("s", 3, 64)' in (told.value.hint or "") + told.value.what

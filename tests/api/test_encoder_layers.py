@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import nn
 
 import dplc  # noqa: F401  (its backend)
 
+pytestmark = pytest.mark.filterwarnings("error")
 LAYERS = {
     "relu": lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
     "gelu, normed first": lambda: nn.TransformerEncoderLayer(16, 4, 24, batch_first=True, norm_first=True, activation="gelu"),
@@ -22,8 +21,7 @@ def compared(module: nn.Module, *given: object, **named: object) -> None:
     """As in eager mode, and not by it."""
     module.eval()
     torch._dynamo.reset()
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with torch.no_grad():
         want = module(*given, **named)
         got = torch.compile(module, backend="dplc")(*given, **named)
     for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (got, want)), strict=True):

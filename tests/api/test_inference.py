@@ -6,7 +6,6 @@ import pickle
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import dplc
@@ -50,21 +49,6 @@ def test_what_training_does_is_refused_by_name(name: str) -> None:
         dplc.compile(module, (x,), device="emulator")
     assert ".eval()" in str(caught.value)
     agrees(module.eval(), x)
-
-
-def test_dropout_of_a_function() -> None:
-    with pytest.raises(dplc.DplcError, match="draws random numbers") as caught:
-        dplc.compile(lambda x: F.dropout(x), (X,))
-    assert caught.value.span is not None
-
-
-def test_a_gradient_that_is_wanted_is_an_error() -> None:
-    compiled = dplc.compile(nn.Linear(4, 4), (X,), device="emulator")
-    x = X.clone().requires_grad_()
-    with pytest.raises(dplc.DplcError, match="gradients are wanted of argument `input`"):
-        compiled(x)
-    with torch.no_grad():
-        assert not compiled(x).requires_grad
 
 
 def test_a_tensor_that_was_frozen_and_changed() -> None:

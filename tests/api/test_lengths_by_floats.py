@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamic_checks import is_right, sized
 
 import dplc
 from dplc.engine.capture.dynamic_shapes import MOST_TRIED
-from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError
 
 RANGE = dplc.Dim("s", 8, 256, hint=64)
@@ -24,8 +24,8 @@ GROWN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def compiled(function: Callable[[Any], Any]) -> Any:
-    return dplc.compile(function, (torch.randn(1, 2, 16),), dynamic={"x": {2: RANGE}}, rows=())
+def compiled(function: Callable[[Any], Any], size: dplc.Dim = RANGE, **options: Any) -> Any:
+    return sized(function, torch.randn(1, 2, 16), size=size, at=2, **options)
 
 
 @pytest.mark.parametrize("name", GROWN)
@@ -33,9 +33,7 @@ def compiled(function: Callable[[Any], Any]) -> Any:
 def test_images_grow_by_a_factor(name: str) -> None:
     program = compiled(GROWN[name])
     for n in (8, 9, 33, 71, 255, 256):
-        x = torch.randn(1, 2, n)
-        wanted = GROWN[name](x.double())
-        assert program(x).shape == wanted.shape and accepted([program(x)], [wanted]), n
+        assert is_right(program, GROWN[name], torch.randn(1, 2, n)), n
 
 
 FLOATS: dict[str, Callable[[Any], Any]] = {  # each reads a float of the length where torch takes a tensor, too
@@ -64,13 +62,12 @@ GRID = torch.linspace(-1.1, 1.1, 50).reshape(1, 5, 5, 2)
 @pytest.mark.sampled(3)
 def test_a_float_made_of_a_length_is_a_value(name: str, rows: Any) -> None:
     function = FLOATS[name]
-    program = dplc.compile(function, (torch.randn(1, 2, 16),), dynamic={"x": {2: RANGE}}, rows=rows)
+    program = compiled(function, rows=rows)
     for n in (8, 9, 33, 256):
         x = torch.randn(1, 2, n)
-        found, wanted = program(x), function(x)
-        assert found.dtype == wanted.dtype and found.shape == wanted.shape
-        of_halves = wanted.dtype is torch.bfloat16
-        torch.testing.assert_close(found, wanted, rtol=2e-2 if of_halves else 2e-5, atol=1e-2 if of_halves else 2e-5)
+        wanted = function(x)
+        rtol, atol = (2e-2, 1e-2) if wanted.dtype is torch.bfloat16 else (2e-5, 2e-5)
+        torch.testing.assert_close(program(x), wanted, rtol=rtol, atol=atol)
 
 
 WINDOWS: dict[str, Callable[[Any], Any]] = {
@@ -112,4 +109,4 @@ def test_a_range_too_long_to_try_is_told() -> None:
     """A quotient is taken where every length agrees; so many are not asked one by one."""
     longer = dplc.Dim("s", 8, 8 + MOST_TRIED + 1, hint=64)
     with pytest.raises(DplcError, match="ToFloat"):
-        dplc.compile(GROWN["half as long again"], (torch.randn(1, 2, 16),), dynamic={"x": {2: longer}}, rows=())
+        compiled(GROWN["half as long again"], longer)

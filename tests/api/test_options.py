@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ import dplc
 from dplc.engine.run.calls import KINDS
 from dplc.engine.torch_backend import OptionWarning
 
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 X = torch.ones(3, 4)
 WRONG = {
     "target": ({"target": "h20"}, "did you mean `h200`"),
@@ -29,22 +28,14 @@ def double(x: torch.Tensor) -> torch.Tensor:
     return x * 2
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_value_is_an_error_and_never_eager(name: str) -> None:
     options, message = WRONG[name]
     with pytest.raises(dplc.DplcError, match=message):
         dplc.compile(double, (X,), **options)  # type: ignore[arg-type]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(dplc.DplcError, match=message):
-            torch.compile(double, backend="dplc", options=options)(X)
+    with pytest.raises(dplc.DplcError, match=message):
+        torch.compile(double, backend="dplc", options=options)(X)
 
 
 @pytest.mark.parametrize("wrong", [3, 2.5, b"x", (1,), object(), torch.ones(2)], ids=lambda wrong: type(wrong).__name__)
@@ -67,10 +58,14 @@ def test_settings_are_of_rules() -> None:
             dplc.compile(double, (X,), settings=wrong)  # type: ignore[arg-type]
 
 
-def test_an_unknown_option() -> None:
-    with pytest.raises(dplc.DplcError, match="there is no option `devise`") as caught:
-        torch.compile(double, backend="dplc", options={"devise": "cpu"})(X)
-    assert "did you mean `device`?" in str(caught.value)
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("devise", "did you mean `device`?"), ("dynamic", "")],  # lengths are marked for dynamo
+)
+def test_an_unknown_option(name: str, hint: str) -> None:
+    with pytest.raises(dplc.DplcError, match=f"there is no option `{name}`") as caught:
+        torch.compile(double, backend="dplc", options={name: "cpu"})(X)
+    assert hint in str(caught.value)
 
 
 def test_what_is_not_heeded_is_said_by_name() -> None:
@@ -78,15 +73,9 @@ def test_what_is_not_heeded_is_said_by_name() -> None:
         assert torch.equal(torch.compile(double, backend="dplc", mode="max-autotune")(X), X * 2)
 
 
-def test_lengths_are_no_option_of_the_backend() -> None:
-    with pytest.raises(dplc.DplcError, match="there is no option `dynamic`"):
-        torch.compile(double, backend="dplc", options={"dynamic": {"x": {0: dplc.Dim("s", 1, 9)}}})(X)
-
-
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "asked", [{}, {"dynamic": False}, {"dynamic": True}, {"mode": "default"}, {"options": {"db": False}}]
 )
 def test_what_is_heeded_is_not_warned_of(asked: dict[str, Any]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert torch.equal(torch.compile(double, backend="dplc", **asked)(X), X * 2)
+    assert torch.equal(torch.compile(double, backend="dplc", **asked)(X), X * 2)

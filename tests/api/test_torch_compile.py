@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamo_checks import ALL_COMPILED, assert_same, compare
 from torch import nn
 
 import dplc
@@ -16,25 +17,6 @@ from dplc.engine.torch_backend import EagerWarning, GraphPart, backend
 from dplc.ir.diagnostic import DplcError
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
-
-
-class Recorder:
-    """The backend, and the parts that it was asked for."""
-
-    def __init__(self) -> None:
-        self.parts: list[GraphPart] = []
-
-    def __call__(self, graph: Any, inputs: Any, **options: Any) -> Any:
-        self.parts.append(backend(graph, inputs, **options))  # type: ignore[arg-type]
-        return self.parts[-1]
-
-    @property
-    def compiled(self) -> list[Any]:
-        return [function for part in self.parts for function in part.compiled.values()]
-
-
-def close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    return got.dtype == want.dtype and got.shape == want.shape and torch.allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 class Block(nn.Module):
@@ -53,49 +35,25 @@ def test_the_entry_point_is_there() -> None:
     assert "dplc" in torch.compiler.list_backends(exclude_tags=())
 
 
-def test_a_module_with_two_results() -> None:
-    model, recorder = Block().eval(), Recorder()
-    compiled = torch.compile(model, backend=recorder)
-    x = torch.randn(5, 12)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", EagerWarning)
-        for _ in range(2):
-            got, want = compiled(x), model(x)
-            assert all(map(close, got, want))
-    assert len(recorder.compiled) == 1
-
-
-def test_weights_are_read_at_every_call() -> None:
-    model = nn.Linear(6, 4)
-    compiled = torch.compile(model, backend=Recorder())
-    x = torch.randn(3, 6)
+@ALL_COMPILED
+def test_a_module_with_two_results_is_compiled_once_and_reads_its_weights(compiles: list[Any]) -> None:
+    model, x = Block().eval(), torch.randn(5, 12)
+    compiled = torch.compile(model, backend="dplc")
     with torch.no_grad():
-        compiled(x)
-        model.weight.mul_(2)
-        assert close(compiled(x), model(x))
+        for _ in range(2):
+            assert_same(compiled(x), model(x))
+            model.up.weight.mul_(2)
+    assert len(compiles) == 1
 
 
-def test_a_second_shape_is_compiled_for_all() -> None:
-    recorder = Recorder()
-    compiled = torch.compile(lambda x: torch.softmax(x, -1) * 2, backend=recorder)
-    for rows in (3, 5, 7, 3):
-        x = torch.randn(rows, 11)
-        assert close(compiled(x), torch.softmax(x, -1) * 2)
-    assert len(recorder.parts) == 2  # one for the first shape, one for all others
-    assert len(recorder.parts[-1].compiled) == 1
-
-
-def test_a_graph_break() -> None:
-    recorder = Recorder()
-
+def test_a_graph_break(compiles: list[Any]) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(x) + 1
         torch._dynamo.graph_break()
         return y.sum(-1)
 
-    x = torch.randn(4, 9)
-    assert close(torch.compile(function, backend=recorder)(x), function(x))
-    assert len(recorder.parts) == 2
+    compare(function, [(torch.randn(4, 9),)])
+    assert len(compiles) == 2
 
 
 def test_what_draws_numbers_stays_in_training() -> None:
@@ -106,16 +64,19 @@ def test_what_draws_numbers_stays_in_training() -> None:
     assert not any("eval()" in str(each.message) for each in caught)
 
 
-def test_an_op_without_a_rule_runs_in_eager_and_is_named_once() -> None:
+def test_an_op_without_a_rule_runs_in_eager_and_is_named_once_with_its_line() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return torch.special.airy_ai(x) * 2
+        y = torch.special.airy_ai(x)
+        return y * 2
 
-    compiled = torch.compile(function, backend="dplc")
-    x = torch.randn(1, 1, 8)
-    with pytest.warns(EagerWarning, match="special_airy_ai") as caught:
-        for _ in range(3):
-            assert close(compiled(x), function(x))
-    assert sum(w.category is EagerWarning for w in caught) == 1
+    with pytest.warns(EagerWarning) as caught:
+        compare(function, [(torch.randn(1, 1, 8),)] * 3)
+    (text,) = [str(each.message) for each in caught if each.category is EagerWarning]
+    assert text.startswith(
+        "dplc: 1 of 2 ops of a part of the program run in eager: torch op 'special_airy_ai' is not supported"
+    )
+    line = function.__code__.co_firstlineno + 1
+    assert f"test_torch_compile.py:{line}: y = torch.special.airy_ai(x)" in text
 
 
 def flipped(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -154,8 +115,8 @@ def test_what_is_no_function_of_values(name: str) -> None:
         got = torch.utils._pytree.tree_leaves(compiled(given))
     assert bool(caught) == (name in DRAWN)
     assert torch.equal(given, wanted)
+    assert_same(got, want)
     for one, other in zip(got, want, strict=True):
-        assert close(one, other) and one.stride() == other.stride()
         assert (one.data_ptr() == given.data_ptr()) == (other.data_ptr() == wanted.data_ptr())
     assert sharing(got) == sharing(want)
 
@@ -195,25 +156,22 @@ def test_odd_arguments_are_right_or_left_to_eager(name: str) -> None:
 
 
 def test_attention_of_two_open_lengths_says_that_they_are_equal() -> None:
-    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), backend="dplc")
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    compiled = torch.compile(attention, backend="dplc")
     with pytest.warns(UserWarning, match="must be equal in this program"):
         for length in (3, 5):
             q, k, v = torch.randn(1, 2, 4, 8), torch.randn(1, 2, length, 8), torch.randn(1, 2, length, 8)
             for tensor in (k, v):
                 torch._dynamo.mark_dynamic(tensor, 2)
-            assert close(compiled(q, k, v), F.scaled_dot_product_attention(q, k, v))
-    with pytest.raises(DplcError, match="must be equal in this program"):
-        lengths = {name: {2: dplc.Dim(name, 1, 9)} for name in ("k", "v")}
-        dplc.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (q, k, v), dynamic=lengths)
+            assert_same(compiled(q, k, v), attention(q, k, v))
 
 
-def test_options_reach_the_compiler() -> None:
-    recorder = Recorder()
-    compiled = torch.compile(torch.tanh, backend=recorder, options={"target": "sm_90a", "trace": True})
-    compiled(torch.randn(9))
-    (made,) = recorder.compiled
-    assert made.compilation.target.arch == "sm_90a"
-    assert made.trace is not None
+def test_options_reach_the_compiler(compiles: list[Any]) -> None:
+    torch.compile(torch.tanh, backend="dplc", options={"target": "sm_90a", "trace": True})(torch.randn(9))
+    (one,) = compiles
+    assert one["made"].compilation.target.arch == "sm_90a" and one["made"].trace is not None
 
 
 def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,23 +179,8 @@ def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     part = GraphPart(torch.fx.symbolic_trace(lambda x: torch.tanh(x)), {"trace": False}, set())
     for length in (3, 4, 5, 3):
         x = torch.randn(length)
-        assert close(part(x), torch.tanh(x))
+        assert_same(part(x), torch.tanh(x))
     assert [signature[0][0] for signature in part.compiled] == [(5,), (3,)]  # type: ignore[index]
-
-
-def test_the_warning_says_how_much_why_where_and_what_to_do() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        y = torch.special.airy_ai(x)
-        return y * 2
-
-    with pytest.warns(EagerWarning) as caught:
-        torch.compile(function, backend="dplc")(torch.randn(1, 1, 8))
-    line = function.__code__.co_firstlineno + 1
-    text = str(next(w.message for w in caught if w.category is EagerWarning))
-    assert text.startswith(
-        "dplc: 1 of 2 ops of a part of the program run in eager: torch op 'special_airy_ai' is not supported"
-    )
-    assert f"test_torch_compile.py:{line}: y = torch.special.airy_ai(x)" in text
 
 
 class Scaled(nn.Module):
@@ -249,16 +192,16 @@ class Scaled(nn.Module):
         return torch.softmax(self.linear(x) * self.scale, -1) + self.scale**2
 
 
+@ALL_COMPILED
 @pytest.mark.parametrize("derived", [False, True])
 def test_a_number_of_the_module_changes(derived: bool) -> None:
     """Dynamo hands a float that changed over as a tensor, and a whole number as an argument of its own."""
     compiled = torch.compile(Scaled.forward, backend="dplc")
-    with torch.set_grad_enabled(derived), warnings.catch_warnings():
-        warnings.simplefilter("error", EagerWarning)
+    with torch.set_grad_enabled(derived):
         for scale in (0.5, 0.25, 3, 7, 0.125):
             module, x = Scaled(scale), torch.randn(3, 8)
             got, want = compiled(module, x), module(x)
-            assert close(got, want)
+            assert_same(got, want)
             if derived:
                 ours, eager = (torch.autograd.grad(y.square().sum(), module.linear.weight)[0] for y in (got, want))
                 torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
@@ -300,23 +243,11 @@ CUT = {
 
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.sampled(2)
-def test_the_rest_is_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_is_compiled(name: str, compiles: list[Any]) -> None:
     function, x, share, pieces = CUT[name]
-    made = []
-
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        made.append(dplc.compile(*args, **kwargs))
-        return made[-1]
-
-    monkeypatch.setattr("dplc.engine.torch_backend.compile_function", compiled)
-    with torch.no_grad():
-        ours, want = torch.compile(function, backend="dplc"), function(x)
-        with pytest.warns(EagerWarning, match=share):
-            got = ours(x)
-        again = ours(x)
-    for one in (got, again):
-        assert all(map(close, torch.utils._pytree.tree_leaves(one), torch.utils._pytree.tree_leaves(want)))
-    assert len(made) == pieces
+    with torch.no_grad(), pytest.warns(EagerWarning, match=share):
+        compare(function, [(x,), (x,)])
+    assert sum("made" in each for each in compiles) == pieces
 
 
 def test_running_statistics_change_in_training() -> None:
@@ -324,9 +255,10 @@ def test_running_statistics_change_in_training() -> None:
     x = torch.randn(2, 3, 4, 5) + 1
     ours, eager = (torch.nn.InstanceNorm2d(3, affine=True, track_running_stats=True) for _ in range(2))
     with torch.no_grad():
-        assert close(torch.compile(ours, backend="dplc")(x), eager(x))
-        assert close(ours.running_mean, eager.running_mean) and ours.running_mean.abs().max() > 0
-        assert close(dplc.compile(ours.eval(), (x,))(x), eager.eval()(x))
+        assert_same(torch.compile(ours, backend="dplc")(x), eager(x))
+        assert_same(ours.running_mean, eager.running_mean)
+        assert ours.running_mean.abs().max() > 0
+        assert_same(dplc.compile(ours.eval(), (x,))(x), eager.eval()(x))
         with pytest.raises(DplcError, match="instance_norm") as caught:
             dplc.compile(ours.train(), (x,))
         assert any("call `.eval()` on the module" in note for note in caught.value.notes)

@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamo_checks import assert_same, compare, with_gradient
 
 from dplc.engine.torch_backend import LengthWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 CALLS = ((6, 0.5), (9, 0.3), (12, -1.7))
-
-
-def same(got: Any, want: Any) -> bool:
-    near = 2e-2 if want.dtype is torch.bfloat16 else 1e-5
-    return got.dtype is want.dtype and torch.allclose(got, want, rtol=near, atol=near)
 
 
 def rows(n: int) -> Any:
@@ -27,55 +23,37 @@ def rows(n: int) -> Any:
 
 VALUES: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
     "a factor and a summand": (lambda x, scale: x * scale + scale, rows),
-    "made of others": (lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x, rows),
     "a bound": (lambda x, scale: torch.where(x > scale, x, scale * x).clamp(max=scale), rows),
-    "of bf16": (lambda x, scale: x * scale, lambda n: rows(n).bfloat16()),
+    "made of others": (lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x, rows),
     "of f64": (lambda x, scale: x * scale, lambda n: rows(n).double()),
-    "of whole numbers": (lambda x, scale: x * scale, torch.arange),
+    "of bf16": (lambda x, scale: x * scale, lambda n: rows(n).bfloat16()),
     "of a sum": (lambda x, scale: x.sum() * scale, rows),
+    "of whole numbers": (lambda x, scale: x * scale, torch.arange),
+    "of an argument that is changed": (lambda x, scale: x.mul_(scale) + 1, rows),
     "a power, of bounds": (lambda x, scale: torch.lerp(x, x.abs() ** scale, scale), lambda n: rows(n).abs() + 1),
 }
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 def test_a_float_is_a_value_of_one_compile(name: str, compiles: list[Any]) -> None:
     function, given = VALUES[name]
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n, scale in CALLS:
-            x = given(n)
-            assert same(compiled(x, scale), function(x, scale)), (n, scale)
+    compare(function, [(given(n), scale) for n, scale in CALLS], dynamic=True)
     assert len(compiles) == 1
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_float_is_a_value_of_forward_and_backward(compiles: list[Any]) -> None:
+    def function(weight: torch.Tensor, x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x * weight * (1 - scale) + scale
+
     weight = torch.ones(8, requires_grad=True)
-    compiled = torch.compile(lambda x, scale: x * weight * (1 - scale) + scale, backend="dplc", dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n, scale in CALLS:
-            x = torch.randn(n, 8)
-            result = compiled(x, scale)
-            assert same(result, x * weight * (1 - scale) + scale)
-            (got,) = torch.autograd.grad(result.sum(), weight)
-            assert torch.allclose(got, x.sum(0) * (1 - scale), atol=1e-5)
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    for n, scale in CALLS:
+        given = weight, rows(n), scale
+        assert_same(with_gradient(compiled, *given), with_gradient(function, *given))
     assert len(compiles) == 2
-
-
-def test_a_float_is_a_value_where_an_argument_is_changed(compiles: list[Any]) -> None:
-    def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
-        return x.mul_(scale) + 1
-
-    compiled = torch.compile(scaled, backend="dplc", dynamic=True)
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("error")
-        for n, scale in CALLS:
-            x = torch.randn(n, 8)
-            mine, theirs = x.clone(), x.clone()
-            assert same(compiled(mine, scale), scaled(theirs, scale)) and same(mine, theirs)
-    assert len(compiles) == 1
 
 
 def attention(x: Any, scale: float) -> Any:
@@ -95,13 +73,9 @@ FIXED: dict[str, Callable[..., Any]] = {
 @pytest.mark.sampled(2)
 def test_a_float_that_dplc_fixes_is_told_once(name: str, compiles: list[Any]) -> None:
     """A float that torch fixes is in torch's own logs."""
-    function = FIXED[name]
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for n, scale in CALLS:
-            x = torch.randn(n, 8)
-            assert same(compiled(x, scale), function(x, scale))
+        compare(FIXED[name], [(rows(n), scale) for n, scale in CALLS], dynamic=True)
     said = [w for w in told if w.category is LengthWarning]
     assert len(said) == ("by torch" not in name) and len(compiles) == len(CALLS)
     for warning in said:
@@ -113,18 +87,12 @@ def test_a_length_that_torch_fixes_is_compiled_for_each_value(compiles: list[Any
     def total(x: Any) -> Any:
         return torch.stack([x[place] for place in range(x.shape[0])]).sum(0)
 
-    compiled = torch.compile(total, backend="dplc", dynamic=True)
-    for n in (3, 4, 5, 6):
-        x = torch.randn(n, 8)
-        assert same(compiled(x), total(x))
+    compare(total, [(rows(n),) for n in (3, 4, 5, 6)], dynamic=True)
     assert len(compiles) == 4
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("asked", [False, None])
 def test_lengths_that_were_asked_to_be_fixed_are_no_news(asked: bool | None, compiles: list[Any]) -> None:
-    compiled = torch.compile(lambda x: x * 2 + 1, backend="dplc", dynamic=asked)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n in (3, 4, 5):
-            assert same(compiled(x := torch.randn(n, 8)), x * 2 + 1)
+    compare(lambda x: x * 2 + 1, [(rows(n),) for n in (3, 4, 5)], dynamic=asked)
     assert len(compiles) == (3 if asked is False else 2)

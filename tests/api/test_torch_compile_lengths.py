@@ -9,126 +9,92 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from dynamo_checks import assert_same, compare
 from torch import nn
-from torch._higher_order_ops.associative_scan import associative_scan
 
+import dplc
 from dplc.engine.torch_backend import EagerWarning, LengthWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 LENGTHS = (6, 9, 33, 2, 100)
 
 
-def same(got: Any, want: Any) -> bool:
-    if isinstance(want, tuple):
-        return len(got) == len(want) and all(map(same, got, want))
-    if not isinstance(want, torch.Tensor):
-        return bool(got == want)
-    laid_out = (got.shape, got.stride(), got.dtype) == (want.shape, want.stride(), want.dtype)
-    return laid_out and torch.allclose(got, want, rtol=1e-5, atol=1e-5)
-
-
 def block() -> nn.Module:
     return nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12)).eval()
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.into = nn.Linear(8, 24)
-
-    def forward(self, x: Any) -> Any:
-        q, k, v = self.into(x)[None].chunk(3, -1)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def rows(n: int) -> torch.Tensor:
+    return torch.randn(n, 8)
 
 
-PROGRAMS: dict[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
-    "rows of a block": (block, lambda n: torch.randn(n, 12)),
-    "softmax over the length": (lambda: lambda x: torch.softmax(x, -1), lambda n: torch.randn(3, n)),
-    "places of rows": (lambda: lambda x: x + torch.arange(x.shape[0])[:, None], lambda n: torch.randn(n, 8)),
-    "a view, a number, another order": (
-        lambda: lambda x: ((x * 2).view(-1), x.shape[0] * 2, (x + 1).t()), lambda n: torch.randn(n, 8)),
-    "in place": (lambda: lambda x: x.add_(1) * 2, lambda n: torch.randn(n, 8)),
-    "strides of a length": (lambda: lambda x: (x.t() + 1).t() * 1, lambda n: torch.randn(n, 8)),
-    "attention": (lambda: Attention(), lambda n: torch.randn(n, 8)),
-}  # fmt: skip
+PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
+    "rows of a block": (block(), lambda n: torch.randn(n, 12)),
+    "softmax over the length": (lambda x: torch.softmax(x, -1), lambda n: torch.randn(3, n)),
+    "places of rows": (lambda x: x + torch.arange(x.shape[0])[:, None], rows),
+    "a view, a number, another order": (lambda x: ((x * 2).view(-1), x.shape[0] * 2, (x + 1).t()), rows),
+    "in place": (lambda x: x.add_(1) * 2, rows),
+    "strides of a length": (lambda x: (x.t() + 1).t() * 1, rows),
+    "attention": (lambda x: F.scaled_dot_product_attention(x[None] * 2, x[None], x[None] + 1, is_causal=True), rows),
+}
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.sampled(4)
 def test_one_compile_serves_every_length(name: str, compiles: list[Any]) -> None:
-    make, given = PROGRAMS[name]
-    function = make()
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for n in LENGTHS:
-            x = given(n)
-            assert same(compiled(x.clone()), function(x.clone())), n
+    function, given = PROGRAMS[name]
+    with torch.no_grad():
+        compare(function, [(given(n),) for n in LENGTHS], dynamic=True)
     assert len(compiles) == 1
 
 
+def marked(n: int, **bounds: int) -> torch.Tensor:
+    x = rows(n)
+    torch._dynamo.mark_dynamic(x, 0, **bounds)
+    return x
+
+
+def dims(compiles: list[dict[str, Any]]) -> list[dplc.Dim]:
+    """The ranges of all lengths that were compiled for."""
+    return [own[0] for one in compiles for own in (one["dynamic"] or {}).values()]
+
+
 def test_a_marked_dimension_keeps_its_range(compiles: list[Any]) -> None:
-    layer = nn.Linear(8, 4)
-    compiled = torch.compile(layer, backend="dplc")
     with torch.no_grad():
-        for n in LENGTHS:
-            x = torch.randn(n, 8)
-            torch._dynamo.mark_dynamic(x, 0, min=2, max=200)
-            assert same(compiled(x), layer(x))
-    (dim,) = (own[0] for own in compiles[0].values())
+        compare(nn.Linear(8, 4), [(marked(n, min=2, max=200),) for n in LENGTHS])
+    (dim,) = dims(compiles)
     assert len(compiles) == 1 and (dim.low, dim.high, dim.hint) == (2, 200, LENGTHS[0])
 
 
 def test_a_second_shape_opens_the_length(compiles: list[Any]) -> None:
-    compiled = torch.compile(lambda x: torch.relu(x), backend="dplc")
-    for n in LENGTHS:
-        assert same(compiled(x := torch.randn(n, 8)), torch.relu(x))
-    assert [bool(asked) for asked in compiles] == [False, True]
-
-
-def test_training_compiles_forward_and_backward_once(compiles: list[Any]) -> None:
-    model = block()
-    compiled = torch.compile(model, backend="dplc", dynamic=True)
-    for n in LENGTHS[:3]:
-        x = torch.randn(n, 12)
-        wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
-        got = torch.autograd.grad(compiled(x).square().sum(), list(model.parameters()))
-        assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(got, wanted, strict=True))
-    assert len(compiles) == 2 and all(compiles)
+    compare(lambda x: torch.softmax(x, -1) * 2, [(rows(n),) for n in (*LENGTHS, LENGTHS[0])])
+    assert [bool(one["dynamic"]) for one in compiles] == [False, True]
 
 
 def test_an_open_range_is_compiled_in_steps(compiles: list[Any]) -> None:
     """Where torch knows no upper end, lengths above 4096 are another range."""
-    compiled = torch.compile(lambda x: x * 2 + 1, backend="dplc", dynamic=True)
-    for n in (10, 4096, 5000, 60000, 7):
-        x = torch.randn(n)
-        assert same(compiled(x), x * 2 + 1)
-    assert [(own[0].low, own[0].high) for asked in compiles for own in asked.values()] == [(2, 4096), (4097, 65536)]
+    compare(lambda x: x * 2 + 1, [(torch.randn(n),) for n in (10, 4096, 5000, 60000, 7)], dynamic=True)
+    assert [(dim.low, dim.high) for dim in dims(compiles)] == [(2, 4096), (4097, 65536)]
 
 
 def test_a_range_is_narrowed_to_what_the_program_asks(compiles: list[Any]) -> None:
-    compiled = torch.compile(lambda x: x.reshape(-1, 4, 8).sum(1), backend="dplc")
-    for n in (8, 12, 20):
-        x = torch.randn(n, 8)
-        torch._dynamo.mark_dynamic(x, 0)
-        assert same(compiled(x), x.reshape(-1, 4, 8).sum(1))
-    assert [own[0].multiple for asked in compiles for own in asked.values()] == [1, 4]
+    compare(lambda x: x.reshape(-1, 4, 8).sum(1), [(marked(n),) for n in (8, 12, 20)])
+    assert [dim.multiple for dim in dims(compiles)] == [1, 4]
 
 
 def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> None:
     def function(x: Any) -> Any:
         return torch.linalg.det(torch.eye(x.shape[0]) + torch.relu(x) @ torch.relu(x).t())
 
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with pytest.warns(
-        LengthWarning, match=r"(?s)again for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
-    ) as told:
+    said = r"(?s)again for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
+    with pytest.warns(LengthWarning, match=said) as told:
+        compiled = torch.compile(function, backend="dplc", dynamic=True)
         for n in (3, 5):
-            assert same(compiled(x := torch.randn(n, 8)), function(x))
-    assert sum(w.category is LengthWarning for w in told) == 1
-    assert {w.filename for w in told if w.category is LengthWarning} == {__file__}
+            assert_same(compiled(x := rows(n)), function(x))
+    assert [w.filename for w in told if w.category is LengthWarning] == [__file__]
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("open_", [True, False], ids=["one program", "a program for each"])
 def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[Any]) -> None:
     """Channels stand last in what a convolution makes of such: where each length is a program, too."""
@@ -138,13 +104,9 @@ def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[A
         made = layer(norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
         return made if open_ else (made, torch.fft.rfft(x, dim=2).abs())
 
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", LengthWarning)
-        for n in (8, 12, 6):
-            x = torch.randn(1, 8, n, n + 4)
-            assert same(got := compiled(x), wanted := function(x)), (n, got, wanted)
-    assert all(compiles) == open_
+    with torch.no_grad():
+        compare(function, [(torch.randn(1, 8, n, n + 4),) for n in (8, 12, 6)], dynamic=True)
+    assert all(one["dynamic"] for one in compiles) == open_
 
 
 class Segmenter(nn.Module):
@@ -168,6 +130,7 @@ class Listener(nn.Module):
         return self.layer(F.gelu(self.norm(self.into(x))).transpose(1, 2)).mean(1)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("module", "given"),
     [(Segmenter, lambda n: torch.randn(1, 3, n, n + 4)), (Listener, lambda n: torch.randn(2, 1, 5 * n))],
@@ -176,39 +139,17 @@ class Listener(nn.Module):
 def test_parts_of_a_network_are_trained_at_every_length(module: Callable[[], Any], given: Callable[[int], Any]) -> None:
     model = module()
     compiled = torch.compile(model, backend="dplc", dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LengthWarning)
-        for n in (16, 17):
-            x = given(n)
-            wanted, got = model(x), compiled(x)
-            weights = torch.randn_like(wanted)
-            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-            each = [torch.autograd.grad((y * weights).sum(), list(model.parameters())) for y in (got, wanted)]
-            for found, eager in zip(*each, strict=True):
-                assert torch.allclose(found, eager, rtol=1e-3, atol=1e-3 * max(1.0, eager.abs().max().item()))
+    for n in (16, 17):
+        x = given(n)
+        wanted, got = model(x), compiled(x)
+        weights = torch.randn_like(wanted)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+        each = [torch.autograd.grad((y * weights).sum(), list(model.parameters())) for y in (got, wanted)]
+        for found, eager in zip(*each, strict=True):
+            assert torch.allclose(found, eager, rtol=1e-3, atol=1e-3 * max(1.0, eager.abs().max().item()))
 
 
-def test_what_torch_func_wraps_is_not_cut() -> None:
-    """An associative scan of an open length is a `vmap` of halves: pieces of that would be given its tensors."""
-
-    def function(a: Any, b: Any) -> Any:
-        def combine(x: Any, y: Any) -> Any:
-            return x[0] * y[0], x[1] * y[0] + y[1]
-
-        return associative_scan(combine, (a, b), 1, combine_mode="generic")[1] * 2
-
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for n in (3, 5):
-            a, b = torch.rand(2, n, 3), torch.randn(2, n, 3)
-            states, wanted = torch.zeros(2, 3), []
-            for step in range(n):
-                states = a[:, step] * states + b[:, step]
-                wanted.append(states)
-            torch.testing.assert_close(compiled(a, b), torch.stack(wanted, 1) * 2)
-
-
+@pytest.mark.filterwarnings("ignore")
 def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
     """A codec pads by buffers of one number: shapes behind it are known to nobody beforehand."""
     by = torch.tensor(3)
@@ -217,41 +158,34 @@ def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
         padded = F.pad(x, (by, by), mode="reflect")
         return padded[..., : padded.shape[-1] - 1].transpose(1, 2)
 
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for n in (8, 12, 9):
-            x = torch.randn(1, 4, n)
-            assert torch.equal(compiled(x, by), function(x, by))
+    compare(function, [(torch.randn(1, 4, n), by) for n in (8, 12, 9)], dynamic=True)
 
 
 def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:
     def function(x: Any) -> Any:
         return torch.special.airy_ai(torch.relu(x)) * 2, x.shape[0]
 
-    compiled = torch.compile(function, backend="dplc", dynamic=True)
     with pytest.warns(EagerWarning, match="special_airy_ai") as told:
-        for n in LENGTHS:
-            assert same(compiled(x := torch.randn(n, 8)), function(x))
+        compare(function, [(rows(n),) for n in LENGTHS], dynamic=True)
     assert not any(w.category is LengthWarning for w in told)
     assert len(compiles) == 4  # the whole for a range, for one length, then two pieces
 
 
 def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
     """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
-    served = torch.compile(lambda x, k: x * k + k, backend="dplc", dynamic=True)
+
+    def served(x: Any, k: Any) -> Any:
+        return x * k + k
+
+    calls = [(rows(n), k) for n, k in ((6, 3), (9, 4), (33, 5))]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for n, k in ((6, 3), (9, 4), (33, 5)):
-            x = torch.randn(n, 7)
-            assert torch.allclose(served(x, k), x * k + k)
+        compare(served, calls, dynamic=True)
     (said,) = [str(w.message) for w in told if w.category is LengthWarning]
     assert "it was 3, and is 4" in said and "torch.tensor(4)" in said
     compiles.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error", LengthWarning)
-        for n, k in ((6, 3), (9, 4), (33, 5)):
-            x = torch.randn(n, 7)
-            assert torch.allclose(served(x, torch.tensor(k)), x * k + k)
-            assert torch.allclose(torch.compile(lambda x: x * x.shape[0], backend="dplc", dynamic=True)(x), x * n)
+        compare(served, [(x, torch.tensor(k)) for x, k in calls], dynamic=True)
+        compare(lambda x: x * x.shape[0], [(x,) for x, _ in calls], dynamic=True)
     assert len(compiles) <= 3

@@ -94,7 +94,6 @@ def test_torch_says_nothing_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("text", "hint"), [
-    ("tocrh.tanh(torch.ones(3))", "did you mean `torch`?"),
     ("torch.rlu(torch.randn(3))", "did you mean `relu`?"),
     ("torch.randn(3).to(torch.float8_e4m3fnuz).float()", "use .float()"),
 ])  # fmt: skip
@@ -153,14 +152,11 @@ BAD_FUNCTIONS = [
     (changes_its_own_first, 2, "function changes `y` in place", "y[1:].mul_(3)"),
     (changes_its_closure, 1, "changes a tensor of its closure in place", "CLOSED_OVER.add_(1)"),
     (lambda x: x + torch.randn(3), 1, "'randn' draws random numbers", "torch.randn(3)"),
-    (lambda x: x.to(torch.uint16) + 1, 1, "'to' gives u16", "x.to(torch.uint16)"),
     (lambda x: x if x.sum() > 0 else -x, 1, "values of a tensor", "x.sum() > 0"),
     (lambda x: x @ x[None], 1, "same reduction dim", "x @ x[None]"),
     (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), 1, "control flow", None),
     (lambda x: nothing + x, 1, "name 'nothing' is not defined", "nothing"),  # type: ignore[name-defined]  # noqa: F821
     (lambda x: x.tolist(), 1, "returns a list, not a tensor", None),
-    (lambda x: x.shape[0], 1, "returns an int, not a tensor", None),
-    (lambda x: torch.unique(x).abs(), 1, "torch op '_unique2' is not supported", "torch.unique(x)"),
 ]  # fmt: skip
 
 
@@ -174,23 +170,13 @@ def test_a_bad_function(function: Any, count: int, says: str, under: str | None)
     assert says in error.what
     assert error.exit_code == 1
     if under is not None:
-        assert caret(error) == under
-        assert error.span is not None
+        assert caret(error) == under and error.span is not None
         assert error.span.source.name.endswith("test_bad_input.py")
 
 
-@pytest.mark.parametrize(("value", "says"), [
-    (torch.randn(3).to(torch.uint16), "input `x` is u16, which is not supported"),
-    (torch.randn(3).numpy(), "argument `x` is a numpy array"),
-])  # fmt: skip
-def test_a_bad_argument(value: Any, says: str) -> None:
-    with pytest.raises(DplcError, match=says):
-        capture(lambda x: x + 1, (value,))
-
-
-def test_no_function() -> None:
-    with pytest.raises(DplcError, match="a function or module is needed, not int"):
-        capture(3, ())  # type: ignore[arg-type]
+def test_an_argument_of_a_dtype_that_is_not_supported() -> None:
+    with pytest.raises(DplcError, match="input `x` is u16, which is not supported"):
+        capture(lambda x: x + 1, (torch.randn(3).to(torch.uint16),))
 
 
 def refusal(captured: Capture) -> str:

@@ -19,7 +19,8 @@ from dplc.engine.ruleset import toolchain
 from dplc.engine.verify.operators import operators
 from dplc.ir.diagnostic import DplcError
 
-ALONE = (
+# with formulas of our own
+ALONE = [
     "_grouped_mm",
     "ctc_loss",
     "_native_batch_norm_legit_no_training",
@@ -37,7 +38,7 @@ ALONE = (
     "alias_copy",
     "_unsafe_index",
     "_unsafe_index_put",
-)  # with formulas of our own
+]
 # a rule takes most calls of these
 SHARED = {"as_strided", "as_strided_copy", "avg_pool2d_backward", "avg_pool3d_backward", *BY_SIZES.split()}
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 from drawing import draws
+from dynamo_checks import ALL_COMPILED, compare, with_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dplc
-from dplc.engine.torch_backend import EagerWarning
 
 
 def _written(v: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
@@ -75,11 +74,7 @@ def test_a_byte_may_be_a_mask_and_is_refused() -> None:
 
 
 def test_under_torch_compile() -> None:
-    v = torch.randn(6, 3)
-    compiled = torch.compile(lambda v, i: v[i + 1].relu(), backend="dplc")
-    for place in (2, 0, -1):
-        at = torch.tensor(place)
-        torch.testing.assert_close(compiled(v, at), v[place + 1].relu())
+    compare(lambda v, i: v[i + 1].relu(), [(torch.randn(6, 3), torch.tensor(place)) for place in (2, 0, -1)])
 
 
 WRITTEN = {
@@ -111,28 +106,25 @@ def _added(v: torch.Tensor, i: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("what", WRITTEN)
 @pytest.mark.sampled(3)
 def test_elements_are_written_where_a_tensor_says(what: str, way: str) -> None:
-    function, v, x = WRITTEN[what], torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=way == "gradients")
-    compiled = None
+    function, v = WRITTEN[what], torch.randn(3, 3, 3)
+    x, at = torch.randn(3, 3, requires_grad=way == "gradients"), torch.tensor(0)
+    whole = torch.compile(function, backend="dplc", fullgraph=True)
+    compiled = dplc.compile(function, (v, at, x)) if way == "compile" else whole
     for place in (2, 0, -1):
         at = torch.tensor(place)
-        if compiled is None:
-            whole = torch.compile(function, backend="dplc", fullgraph=True)
-            compiled = dplc.compile(function, (v, at, x)) if way == "compile" else whole
-        found, wanted = compiled(v, at, x), function(v, at, x)
-        torch.testing.assert_close(found, wanted)
-        if wanted.requires_grad:
-            mine, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, wanted))
-            torch.testing.assert_close(mine, theirs)
+        if way == "gradients" and function(v, at, x).requires_grad:
+            ours, eager = (with_gradient(lambda x, f=f, at=at: f(v, at, x), x) for f in (compiled, function))
+            torch.testing.assert_close(ours, eager)
+        else:
+            torch.testing.assert_close(compiled(v, at, x), function(v, at, x))
 
 
-@pytest.mark.parametrize("function", (lambda v, i, x: v[i] * x, lambda v, i, x: (v * 1).add_(1)[:, i] * x))
+@ALL_COMPILED
+@pytest.mark.parametrize("function", (lambda x, v, i: v[i] * x, lambda x, v, i: (v * 1).add_(1)[:, i] * x))
 def test_elements_read_in_a_graph_with_gradients_are_compiled(function: Callable[..., torch.Tensor]) -> None:
-    v, x, at = torch.randn(3, 3, 3), torch.randn(3, 3, requires_grad=True), torch.tensor(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", EagerWarning)
-        found = torch.compile(function, backend="dplc", fullgraph=True)(v, at, x)
-    mine, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (found, function(v, at, x)))
-    torch.testing.assert_close(mine, theirs)
+    x, *rest = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, 3), torch.tensor(1)
+    compiled = torch.compile(function, backend="dplc", fullgraph=True)
+    torch.testing.assert_close(with_gradient(compiled, x, *rest), with_gradient(function, x, *rest))
 
 
 def test_a_buffer_is_written_where_a_tensor_says() -> None:
@@ -159,7 +151,4 @@ def test_a_view_that_is_changed_stays_a_view() -> None:
         row[0] = 7
         return v * 2
 
-    v, mirror, at = torch.randn(3, 4), torch.empty(3, 4), torch.tensor(1)
-    mirror.copy_(v)
-    torch.testing.assert_close(torch.compile(change, backend="dplc")(v, at), change(mirror, at))
-    assert torch.equal(v, mirror)
+    compare(change, [(torch.randn(3, 4), torch.tensor(1))])

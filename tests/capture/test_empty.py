@@ -22,7 +22,7 @@ REDUCTIONS: dict[str, Callable[[Any], Any]] = {
     "norm": lambda x: x.norm(), "amax of a row": lambda x: x.amax(1), "argmax of a row": lambda x: x.argmax(1),
     "softmax": lambda x: x.softmax(0), "cumsum": lambda x: x.cumsum(0), "mse": lambda x: F.mse_loss(x, x),
 }  # fmt: skip
-PIECES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a vector that cat skips": (lambda x: torch.cat([torch.tensor([]), x], -2), (torch.randn(1, 2, 3, 4),)),
     "of another dtype": (lambda x: torch.cat([torch.tensor([]), x]), (SOME.half(),)),
     "of integers": (lambda x: torch.cat([torch.zeros(0, 4, dtype=torch.long), x]), (SOME.half(),)),
@@ -36,8 +36,6 @@ PIECES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "slice_scatter": (lambda x, y: torch.slice_scatter(x, y, 0, 2, 2), (SOME, NONE)),
     "pad": (lambda x: F.pad(x, (0, 0, 1, 2), value=3.0), (NONE,)),
     "repeat": (lambda x: x.repeat(0, 1), (SOME,)),
-}
-READERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "identity": (lambda x: x, (NONE,)),
     "one of two": (lambda x, y: {"none": x + 1, "some": y + 1}, (NONE, SOME)),
     "broadcast": (lambda x, y: x + y, (NONE, SOME[:1])),
@@ -75,16 +73,10 @@ def test_reductions_of_nothing(name: str) -> None:
     check(REDUCTIONS[name], (NONE,))
 
 
-@pytest.mark.parametrize("name", PIECES)
-@pytest.mark.sampled(7)
-def test_pieces_without_elements(name: str) -> None:
-    check(*PIECES[name])
-
-
-@pytest.mark.parametrize("name", READERS)
-@pytest.mark.sampled(10)
-def test_what_reads_them(name: str) -> None:
-    check(*READERS[name])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(17)
+def test_pieces_without_elements_and_what_reads_them(name: str) -> None:
+    check(*CASES[name])
 
 
 def test_an_empty_result_is_new_at_every_call() -> None:
@@ -102,11 +94,10 @@ def test_a_cache_before_its_first_token_costs_nothing() -> None:
 
 def test_nothing_of_every_size() -> None:
     """A part of a row that is empty whatever the number of rows: it is left out; as a result it is refused."""
-    kept = dplc.compile(
-        lambda x: torch.cat([x[..., :4] * 2, x[..., 4:]], -1), (SOME,), dynamic={"x": {0: dplc.Dim("s", 1, 64)}}
-    )
+    size = {"x": {0: dplc.Dim("s", 1, 64)}}
+    kept = dplc.compile(lambda x: torch.cat([x[..., :4] * 2, x[..., 4:]], -1), (SOME,), dynamic=size)
     for rows in (1, 3, 17):
         x = torch.randn(rows, 4)
         assert torch.equal(kept(x), x * 2)
     with pytest.raises(dplc.DplcError, match="has no elements, whatever its sizes are"):
-        dplc.compile(lambda x: x[..., 4:], (SOME,), dynamic={"x": {0: dplc.Dim("s", 1, 64)}})
+        dplc.compile(lambda x: x[..., 4:], (SOME,), dynamic=size)

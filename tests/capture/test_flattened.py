@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from dynamo_checks import compare, with_gradient
 from torch import func
 from torch._higher_order_ops.associative_scan import associative_scan, associative_scan_op
 
@@ -15,6 +16,7 @@ import dplc
 from dplc.engine.capture.fx_rewrites import flattened
 from dplc.engine.torch_backend import backend
 
+pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.filterwarnings("error::UserWarning")]
 Tensor = torch.Tensor
 
 
@@ -41,10 +43,7 @@ def mapped_twice(a: Tensor, b: Tensor) -> Tensor:
 @pytest.mark.sampled(2)
 def test_they_compile_whole(program: Any) -> None:
     a, b = torch.rand(2, 4, 3), torch.randn(2, 4, 3)
-    torch._dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", category=UserWarning)
-        found = torch.compile(program, backend="dplc")(a, b)
+    found = torch.compile(program, backend="dplc")(a, b)
     wanted = program(a.double(), b.double())
     assert found.shape == wanted.shape
     assert float((found - wanted).abs().max()) <= 1e-5
@@ -76,24 +75,23 @@ TRANSFORMS: dict[str, Any] = {
 @pytest.mark.sampled(3)
 def test_transforms_of_torch_func_are_right(name: str) -> None:
     """Values and gradients are those of eager; only a write leaves an op to eager."""
-    torch._dynamo.reset()
-    x = torch.rand(3, requires_grad=True)
+    x, transform = torch.rand(3, requires_grad=True), TRANSFORMS[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if name == "grad of writes" else "error", UserWarning)
-        got, wanted = torch.compile(TRANSFORMS[name], backend="dplc")(x), TRANSFORMS[name](x)
-        ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (got, wanted))
-    torch.testing.assert_close(got, wanted)
-    torch.testing.assert_close(ours, theirs)
+        if name == "grad of writes":
+            warnings.simplefilter("ignore", UserWarning)
+        ours = with_gradient(torch.compile(transform, backend="dplc"), x)
+    torch.testing.assert_close(ours, with_gradient(transform, x))
 
 
 def test_a_transform_of_an_open_length_is_one_compile() -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(TRANSFORMS["vmap of grad"], backend="dplc", dynamic=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        for length in (3, 5):
-            x = torch.rand(length)
-            torch.testing.assert_close(compiled(x), TRANSFORMS["vmap of grad"](x))
+    compare(TRANSFORMS["vmap of grad"], [(torch.rand(length),) for length in (3, 5)], dynamic=True)
+
+
+def test_a_scan_of_an_open_length_is_not_cut() -> None:
+    """It is a `vmap` of halves: pieces of that would be given its tensors."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compare(of_recurrence, [(torch.rand(2, n, 3), torch.randn(2, n, 3)) for n in (3, 5)], dynamic=True)
 
 
 @pytest.mark.parametrize("program", [of_recurrence, mapped])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from drawing import draws, some
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from lowering_cases import UNARY, WHOLE
 from lowering_checks import check_lowering
+from torch_programs import torch_programs
 
-from dplc.engine.capture.capture import capture_text
+from dplc.engine.capture.capture import capture, capture_text
 from dplc.ir.diagnostic import DplcError
 
 # the variance of one element is nan, and torch says so
@@ -44,3 +48,13 @@ def test_columns_of_several_ranks() -> None:
 @pytest.mark.sampled(8)
 def test_whole_expressions(name: str) -> None:
     check_lowering(capture_text(WHOLE[name]))
+
+
+@settings(deadline=None)
+@given(torch_programs())
+def test_random_programs_mean_what_torch_says(program: tuple[str, list[tuple[int, ...]]]) -> None:
+    source, shapes = program
+    scope: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+    exec(source, scope)
+    torch.manual_seed(0)
+    check_lowering(capture(scope["program"], tuple(torch.randn(shape) for shape in shapes)))

@@ -5,52 +5,42 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dplc.engine.capture.capture import capture_text
-from dplc.ir.diagnostic import DplcError
-from dplc.ir.expr import Var
+from dplc.engine.capture.capture import capture_text, check_types
+from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.interp.torch import call, run
-from dplc.ir.program import Param, TensorType
-from dplc.ir.torch import TorchGraph, TorchOp
+from dplc.ir.text.parse import parse
+from dplc.ir.text.torch import read_torch_graph
 
 
-def graph(*body: TorchOp) -> TorchGraph:
-    out = body[-1]
-    return TorchGraph(
-        "main", (Param("x", "f32", (3,)),), (Param(out.dst, out.types[0].dtype, out.types[0].shape),), body
-    )
-
-
-F32 = TensorType("f32", (3,))
-X = ("self", Var("x"))
+def meaning(body: str, x: torch.Tensor) -> torch.Tensor:
+    """What `y` is after statements on `x: f32[3]`."""
+    lines = "".join(f"    {line.strip()}\n" for line in body.strip().splitlines())
+    text = f"graph main(x: f32[3]) -> y: f32[3]:\n{lines}"
+    (got,) = run(read_torch_graph(parse(Source("text", text))[0]), {"x": x})  # type: ignore[arg-type]
+    return got
 
 
 def test_floats_are_computed_in_float64() -> None:
-    x = torch.tensor([1.0, 1e8, -1e8])
-    body = (
-        TorchOp("a", "Add", (X, ("other", 1)), (F32,)),
-        TorchOp("b", "Sub", (("self", Var("a")), ("other", Var("x"))), (F32,)),
-    )
-    (got,) = run(graph(*body), {"x": x})
+    got = meaning("a: f32[3] = Add(x, other=1)\ny: f32[3] = Sub(a, x)", torch.tensor([1.0, 1e8, -1e8]))
     assert got.dtype is torch.float64
     assert got.tolist() == [1, 1, 1]  # in float32 the second is 0
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
 def test_every_float_dtype_is_wide(dtype: str) -> None:
-    (got,) = run(graph(TorchOp("a", "To", (X, ("dtype", Var(dtype))), (F32,))), {"x": torch.tensor([1 / 3, 0, 0])})
+    got = meaning(f"y: f32[3] = To(x, dtype={dtype})", torch.tensor([1 / 3, 0, 0]))
     assert got.dtype is torch.float64
     assert got[0] == torch.tensor(1 / 3).double()
 
 
 def test_factories_and_integer_division_are_wide_too() -> None:
-    body = (
-        TorchOp("i", "Arange", (("end", 3),), (TensorType("i64", (3,)),)),
-        TorchOp("third", "Div", (("self", Var("i")), ("other", 3)), (F32,)),
-        TorchOp("ones", "Ones", (("size", (3,)),), (F32,)),
-        TorchOp("y", "Add", (("self", Var("third")), ("other", Var("ones"))), (F32,)),
-    )
-    (got,) = run(graph(*body), {"x": torch.zeros(3)})
-    assert got.tolist() == [1.0, 1 / 3 + 1, 2 / 3 + 1]
+    body = """
+        i: i64[3] = Arange(end=3)
+        third: f32[3] = Div(i, other=3)
+        ones: f32[3] = Ones(size=(3))
+        y: f32[3] = Add(third, ones)
+    """
+    assert meaning(body, torch.zeros(3)).tolist() == [1.0, 1 / 3 + 1, 2 / 3 + 1]
     assert torch.get_default_dtype() is torch.float32
 
 
@@ -64,7 +54,7 @@ def test_integers_and_booleans_are_exact() -> None:
 
 def test_a_missing_input_is_named() -> None:
     with pytest.raises(KeyError, match="x"):
-        run(graph(TorchOp("a", "Exp", (X,), (F32,))), {})
+        run(capture_text("torch.randn(3).exp()").graph, {})
 
 
 def test_a_value_has_no_strides_that_a_view_could_miss() -> None:
@@ -95,3 +85,20 @@ def test_the_dimensions_of_a_transform_are_there_and_named_once(dim: list[object
     for op, more in (("FftC2c", {"forward": True}), ("FftC2r", {"last_dim_size": 4})):
         with pytest.raises(DplcError, match="dimensions that are there and named once each"):
             call(op, {**said, **more})
+
+
+PROGRAM = "graph f(x: f32[4]) -> y: {y}:\n    at: i64[3, 1] = Nonzero(x)\n    y: {y} = Neg(at)\n"
+
+
+def check(text: str) -> None:
+    """Compare the types of a text with torch's."""
+    check_types(read_torch_graph(parse(Source("f.ir", text))[0]), "f.ir")  # type: ignore[arg-type]
+
+
+def test_a_shape_that_depends_on_values_is_as_the_text_says() -> None:
+    check(PROGRAM.format(y="i64[3, 1]"))
+
+
+def test_what_follows_is_judged_by_what_the_text_says() -> None:
+    with pytest.raises(DplcError, match=r"f\.ir: `y: i64\[4, 1\] = Neg\(at\)`: torch gives int64\[3, 1\]"):
+        check(PROGRAM.format(y="i64[4, 1]"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dplc.codegen.target import target
@@ -36,34 +38,41 @@ def test_rules_are_documented_and_exemplified() -> None:
             assert any(isinstance(e.gives, str) and e.gives in guard.reason for e in examples), guard.reason
 
 
-def program(text: str) -> object:
+RELU = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"
+MATCHED = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n"
+
+
+def program(text: str) -> Any:
     return read_torch_graph(parse(Source("text", text))[0])  # type: ignore[arg-type]
 
 
-def refusal(text: str, spans: dict[str, Span | str] | None = None) -> DplcError:
+def refusal(text: str, rules: RuleSet = RULES, spans: dict[str, Span | str] | None = None) -> DplcError:
     with pytest.raises(DplcError) as caught:
-        lower_graph(program(text), RULES, spans=spans)  # type: ignore[arg-type]
+        lower_graph(program(text), rules, spans=spans)
     return caught.value
 
 
+def with_mine(text: str, built_in: RuleSet = RULES) -> RuleSet:
+    return RuleSet((*built_in.files, read_rules(Source("mine.rw", text))))
+
+
 def test_an_argument_that_no_rule_mentions_is_an_error() -> None:
-    error = refusal("graph f(x: f32[5], w: f32[5]) -> y: f32[5]:\n    y: f32[5] = Dropout(x, p=0.5, train=true)\n")
+    error = refusal(RELU.replace("Relu(x)", "Dropout(x, p=0.5, train=true)"))
     assert error.what == "torch op 'dropout' is not supported"
     assert "train: true is not false" in error.render()
 
 
 def test_an_unknown_op_names_the_op_and_the_place() -> None:
     source = Source("-c", "torch.linalg.qr(x).Q")
-    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = MatrixExp(x)\n"
-    error = refusal(text, {"y": Span(source, 1, 0, 1, 15)})
+    error = refusal(RELU.replace("Relu", "MatrixExp"), spans={"y": Span(source, 1, 0, 1, 15)})
     assert error.what == "torch op 'matrix_exp' is not supported"
     assert "torch.linalg.qr(x).Q" in error.render()
     assert "^^^^^^^^^^^^^^^" in error.render()
 
 
 def test_an_unsupported_op_of_a_module_names_the_module() -> None:
-    text = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = SpecialAiryAi(x)\n"
-    assert "in layers.0.norm" in refusal(text, {"y": "layers.0.norm (Norm)"}).render()
+    spans: dict[str, Span | str] = {"y": "layers.0.norm (Norm)"}
+    assert "in layers.0.norm" in refusal(RELU.replace("Relu", "SpecialAiryAi"), spans=spans).render()
 
 
 def test_an_op_of_several_results_is_named_not_getitem() -> None:
@@ -72,19 +81,21 @@ def test_an_op_of_several_results_is_named_not_getitem() -> None:
     assert refusal(text).what == "torch op 'frexp' is not supported"
 
 
+KRON = "graph f(x: f32[2, 3, 4]) -> y: f32[4, 9, 16]:\n    y: f32[4, 9, 16] = Kron(x, x)\n"
+
+
 def test_refusals_give_the_reason_of_every_candidate() -> None:
-    text = "graph f(x: f32[2, 3, 4]) -> y: f32[4, 9, 16]:\n    y: f32[4, 9, 16] = Kron(x, x)\n"
-    assert "the operands are not matrices" in refusal(text).render()
+    assert "the operands are not matrices" in refusal(KRON).render()
 
 
 def test_nothing_that_nobody_reads_is_lowered() -> None:
     text = "graph f(x: f32[5]) -> y: f32[5]:\n    z: f32[5] = Lgamma(x)\n    y: f32[5] = Relu(x)\n"
-    assert "relu" in print_unit(lower_graph(program(text), RULES).graph)  # type: ignore[arg-type]
+    assert "relu" in print_unit(lower_graph(program(text), RULES).graph)
 
 
 def test_firings_tell_the_rule_and_both_texts() -> None:
     text = "graph f(x: f32[4, 8]) -> y: f32[4]:\n    a: f32[4, 8] = Relu(x)\n    y: f32[4] = Mean(a, dim=(1))\n"
-    lowered = lower_graph(program(text), RULES, trace=True)  # type: ignore[arg-type]
+    lowered = lower_graph(program(text), RULES, trace=True)
     relu, mean = lowered.firings
     assert (relu.rule.name, mean.rule.name) == ("unary_relu", "mean")
     assert print_torch_op(mean.before) == "y: f32[4] = Mean(a, dim=(1))"
@@ -92,65 +103,52 @@ def test_firings_tell_the_rule_and_both_texts() -> None:
     assert after == "total[i] = Reduce(add, j, a)\ny[i] = multiply(total, 0.125)"
 
 
-def test_rules_of_users_override_ours() -> None:
-    text = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[os..] = maximum(x[os..], 0)\n"
-    ours = read_rules(Source("mine.rw", text)).rules[0]
-    merged = type(RULES)((*RULES.files, read_rules(Source("mine.rw", text))))
-    graph = lower_graph(program("graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"), merged).graph  # type: ignore[arg-type]
-    assert ours.override and "maximum(x[i], 0.0)" in print_unit(graph)
-
-
-def test_a_rule_is_compiled_once_for_all_sets() -> None:
-    text = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[os..] = maximum(x[os..], 0)\n"
-    merged = RuleSet((*RULES.files, read_rules(Source("mine.rw", text))))
+def test_rules_of_users_override_ours_and_the_others_are_compiled_once() -> None:
+    merged = with_mine("override " + MATCHED.replace("mine", "unary_relu") + "    y[os..] = maximum(x[os..], 0)\n")
+    assert "maximum(x[i], 0.0)" in print_unit(lower_graph(program(RELU), merged).graph)
     ours, theirs = compile_rules(RULES), compile_rules(merged)
     assert ours["Roll"][0] is theirs["Roll"][0] and ours["Relu"][0] is not theirs["Relu"][0]
 
 
-def bad_rule(text: str) -> str:
-    merged = type(RULES)((read_rules(Source("mine.rw", text)),))
+@pytest.mark.parametrize(
+    ("rewrite", "said"),
+    [
+        ("y[axess(x)..] = x[os..]", "unknown fact `axess`"),
+        ("z = relu(x[os..])", "must end by defining `y`"),
+        ("y[os..] = relu(x[os..], 1)", "`relu` takes 1 arguments, not 2"),
+        ("y[os..] = Reduce(exp, k, x[os.., k])", "cannot reduce"),
+    ],
+)
+def test_a_broken_rule_is_refused_where_it_is_broken(rewrite: str, said: str) -> None:
     with pytest.raises(DplcError) as caught:
-        compile_rules(merged)
-    return caught.value.render()
-
-
-def test_a_broken_rule_is_refused_where_it_is_broken() -> None:
-    head = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n"
-    assert "unknown fact `axess`" in bad_rule(head + "    y[axess(x)..] = x[os..]\n")
-    assert "must end by defining `y`" in bad_rule(head + "    z = relu(x[os..])\n")
-    assert "`relu` takes 1 arguments, not 2" in bad_rule(head + "    y[os..] = relu(x[os..], 1)\n")
-    assert "cannot reduce" in bad_rule(head + "    y[os..] = Reduce(exp, k, x[os.., k])\n")
+        compile_rules(with_mine(f"{MATCHED}    {rewrite}\n", RuleSet(())))
+    assert said in caught.value.render()
 
 
 def test_one_tensor_is_not_a_list_of_tensors() -> None:
-    rule = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n    y[] = Reduce(add, k, Stacked(k, x[i]))\n"
-    merged = type(RULES)((read_rules(Source("mine.rw", rule)),))
-    with pytest.raises(DplcError, match="torch op 'relu' is not supported") as told:
-        lower_graph(program("graph f(x: f32[5]) -> y: f32[]:\n    y: f32[] = Relu(x)\n"), merged)  # type: ignore[arg-type]
-    assert "`Stacked` reads a list of tensors" in told.value.render()
+    rules = with_mine(MATCHED + "    y[] = Reduce(add, k, Stacked(k, x[i]))\n", RuleSet(()))
+    told = refusal(RELU.replace("y: f32[5]", "y: f32[]"), rules)
+    assert told.what == "torch op 'relu' is not supported"
+    assert "`Stacked` reads a list of tensors" in told.render()
 
 
 def test_rules_that_make_themselves_again_end_with_an_error() -> None:
-    rule = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = Relu(x)\n"
-    merged = type(RULES)((read_rules(Source("mine.rw", rule)),))
-    with pytest.raises(DplcError, match="do not end"):
-        lower_graph(program("graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"), merged)  # type: ignore[arg-type]
+    assert "do not end" in refusal(RELU, with_mine(MATCHED + "    y = Relu(x)\n", RuleSet(()))).what
 
 
 def test_an_op_that_became_another_one_is_told_before_the_reasons() -> None:
-    rules = "override rule unary_relu on torch\nmatch\n    y = Relu(x)\nrewrite\n    y = Kron(x, x)\n"
-    merged = type(RULES)((*RULES.files, read_rules(Source("mine.rw", rules))))
-    with pytest.raises(DplcError, match="torch op 'kron' is not supported") as told:
-        lower_graph(program("graph f(x: f32[2, 3, 4]) -> y: f32[2, 3, 4]:\n    y: f32[2, 3, 4] = Relu(x)\n"), merged)  # type: ignore[arg-type]
-    first, *others = told.value.notes
+    rules = with_mine("override " + MATCHED.replace("mine", "unary_relu") + "    y = Kron(x, x)\n")
+    told = refusal(RELU.replace("[5]", "[2, 3, 4]"), rules)
+    assert told.what == "torch op 'kron' is not supported"
+    first, *others = told.notes
     assert first == "it is part of `relu`" and any("the operands are not matrices" in note for note in others)
 
 
 @pytest.mark.parametrize("match", ["Relu(x)", "y = x", "y[i] = Relu(x)", "x..", "Tile(i:4=THREAD):\n        body.."])
 def test_a_pattern_is_the_result_of_an_op(match: str) -> None:
-    text = f"rule mine on torch\nmatch\n    {match}\nrewrite\n    y[os..] = multiply(x[os..], 1)\n"
+    rules = with_mine(MATCHED.replace("y = Relu(x)", match) + "    y[os..] = multiply(x[os..], 1)\n", RuleSet(()))
     with pytest.raises(DplcError, match=r"mine.rw:3:5: error: a pattern on torch is `y = Op"):
-        compile_rules(RuleSet([read_rules(Source("mine.rw", text))]))
+        compile_rules(rules)
 
 
 FAMILY = """## Two ops that a rule takes for another one.

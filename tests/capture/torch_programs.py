@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -52,9 +53,9 @@ class Maker:
     def step(self) -> None:
         name = self.of(tuple(self.values)[-4:])
         value = self.values[name]
-        kind = self.of(STEPS)
-        if value.dim() >= kind.__defaults__[0]:
-            text = kind(self, name, tuple(value.shape))
+        rank, write = self.of(STEPS)
+        if value.dim() >= rank:
+            text = write(self, name, tuple(value.shape))
             if text:
                 self.line(text)
 
@@ -62,115 +63,79 @@ class Maker:
         return int(self.of(range(-len(shape), len(shape))))
 
 
-def unary(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    return str(m.of(UNARY)).format(v)
-
-
-def binary(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    same = [n for n, x in m.values.items() if tuple(x.shape) == s]
-    return f"{v} {m.of('+-*')} {m.of(same)}"
-
-
-def broadcast(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    shape = [n if m.of((True, False)) else 1 for n in s][m.of(range(len(s))) :]
-    return f"{v} {m.of('+*')} {m.input(shape)}"
-
-
-def matmul(m: Maker, v: str, s: Any, rank: int = 2) -> str:
-    return f"{v} @ {m.input([s[-1], m.of((1, 2, 5))])}"
-
-
-def gram(m: Maker, v: str, s: Any, rank: int = 2) -> str:
-    return f"{v} @ {v}.transpose(-1, -2)"
-
-
-def transpose(m: Maker, v: str, s: Any, rank: int = 2) -> str:
-    return f"{v}.transpose({m.dim(s)}, {m.dim(s)})"
-
-
-def reshape(m: Maker, v: str, s: Any, rank: int = 1) -> str:
+def reshape(m: Maker, v: str, s: Any) -> str:
     total = math.prod(s)
     a = m.of(n for n in range(1, total + 1) if total % n == 0)
     b = m.of(n for n in range(1, total // a + 1) if (total // a) % n == 0)
     return f"{v}.reshape({m.of(((a, total // a), (a, b, total // a // b), (total,), (*s[:-1], 1, s[-1])))})"
 
 
-def reduction(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    return f"{v}.{m.of(('sum', 'mean', 'amax', 'prod'))}({m.dim(s)}, keepdim={m.of((True, False))})"
+def broadcast(m: Maker, v: str, s: Any) -> str:
+    shape = [n if m.of((True, False)) else 1 for n in s][m.of(range(len(s))) :]
+    return f"{v} {m.of('+*')} {m.input(shape)}"
 
 
-def softmax(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    return f"{v}.{m.of(('softmax', 'log_softmax', 'cumsum'))}({m.dim(s)})"
-
-
-def slices(m: Maker, v: str, s: Any, rank: int = 1) -> str:
+def slices(m: Maker, v: str, s: Any) -> str:
     d = m.of(range(len(s)))
     return f"{v}[{':, ' * d}{m.of(range(s[d]))}::{m.of((1, 2, 3))}]"
 
 
-def select(m: Maker, v: str, s: Any, rank: int = 1) -> str:
+def select(m: Maker, v: str, s: Any) -> str:
     d = m.dim(s)
     return f"{v}.select({d}, {m.of(range(-s[d], s[d]))})"
 
 
-def cat(m: Maker, v: str, s: Any, rank: int = 1) -> str:
+def around(m: Maker, v: str, s: Any) -> str:
+    d = m.dim(s)
+    pad = f"F.pad({v}, ({m.of((0, 1, 2))}, {m.of((-1, 0, 3)) if s[-1] > 1 else 1}))"
+    return str(m.of((f"{v}.flip({d})", f"{v}.roll({m.of(range(-3, 4))}, {d})", pad)))
+
+
+def cat(m: Maker, v: str, s: Any) -> str:
     parts = m.of((f"{v}, {v} * 2", f"{v}, {v}.relu(), -{v}", f"{v}.exp(), {v}, {v}, {v} + 1"))
     return f"torch.{m.of(('cat', 'stack'))}([{parts}], {m.dim(s)})"
 
 
-def around(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    d = m.dim(s)
-    return str(
-        m.of(
-            (
-                f"{v}.flip({d})",
-                f"{v}.roll({m.of(range(-3, 4))}, {d})",
-                f"F.pad({v}, ({m.of((0, 1, 2))}, {m.of((-1, 0, 3)) if s[-1] > 1 else 1}))",
-            )
-        )
-    )
+def gather(m: Maker, v: str, s: Any) -> str:
+    d, rows = m.dim(s), [int(m.of(range(s[0]))) for _ in range(3)]
+    return str(m.of((f"torch.gather({v}, {d}, {v}.argmax({d}, keepdim=True))", f"{v}[{rows}]")))
 
 
-def norm(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    return f"F.{m.of(('rms_norm', 'layer_norm'))}({v}, ({s[-1]},), eps=1e-5)"
-
-
-def outer(m: Maker, v: str, s: Any, rank: int = 2) -> str:
-    return f"{v}[:, None] * {v}[None]"
-
-
-def expand(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    return f"{v}.unsqueeze(0).expand({m.of((1, 3))}, {', '.join(f'{n}' for n in s)})" if s else f"{v}.expand(3)"
-
-
-def condition(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    return f"torch.where({v} > {m.of((-1.0, 0.0, 0.5))}, {v}, {v} * 0.1)"
-
-
-def triangle(m: Maker, v: str, s: Any, rank: int = 2) -> str:
-    return f"torch.{m.of(('tril', 'triu'))}({v}, {m.of((-1, 0, 1))})"
-
-
-def gather(m: Maker, v: str, s: Any, rank: int = 1) -> str:
-    d = m.dim(s)
-    return str(
-        m.of(
-            (
-                f"torch.gather({v}, {d}, {v}.argmax({d}, keepdim=True))",
-                f"{v}[{[int(m.of(range(s[0]))) for _ in range(3)]}]",
-            )
-        )
-    )
-
-
-def integers(m: Maker, v: str, s: Any, rank: int = 0) -> str:
-    return f"(({v} * 4).long() {m.of(('// 3', '% 3', '* 2', '+ 0.5', '> 1'))}) + {v}"
-
-
-STEPS = (
-    unary, unary, binary, binary, broadcast, matmul, gram, transpose, reshape, reduction, reduction, softmax, slices,
-    select, cat, around, norm, outer, expand, condition, triangle, gather, integers,
-)  # fmt: skip
+# The least rank of a value, and the text of a step from it. m: the maker, v: its name, s: its shape.
+UNARY_STEP = (0, lambda m, v, s: str(m.of(UNARY)).format(v))
+BINARY = (0, lambda m, v, s: f"{v} {m.of('+-*')} {m.of(n for n, x in m.values.items() if tuple(x.shape) == s)}")
+REDUCTION = (
+    1,
+    lambda m, v, s: f"{v}.{m.of(('sum', 'mean', 'amax', 'prod'))}({m.dim(s)}, keepdim={m.of((True, False))})",
+)
+STEPS: tuple[tuple[int, Callable[[Maker, str, Any], str]], ...] = (
+    UNARY_STEP,
+    UNARY_STEP,
+    BINARY,
+    BINARY,
+    (1, broadcast),
+    (2, lambda m, v, s: f"{v} @ {m.input([s[-1], m.of((1, 2, 5))])}"),
+    (2, lambda m, v, s: f"{v} @ {v}.transpose(-1, -2)"),
+    (2, lambda m, v, s: f"{v}.transpose({m.dim(s)}, {m.dim(s)})"),
+    (1, reshape),
+    REDUCTION,
+    REDUCTION,
+    (1, lambda m, v, s: f"{v}.{m.of(('softmax', 'log_softmax', 'cumsum'))}({m.dim(s)})"),
+    (1, slices),
+    (1, select),
+    (1, cat),
+    (1, around),
+    (1, lambda m, v, s: f"F.{m.of(('rms_norm', 'layer_norm'))}({v}, ({s[-1]},), eps=1e-5)"),
+    (2, lambda m, v, s: f"{v}[:, None] * {v}[None]"),
+    (
+        0,
+        lambda m, v, s: f"{v}.unsqueeze(0).expand({m.of((1, 3))}, {', '.join(map(str, s))})" if s else f"{v}.expand(3)",
+    ),
+    (0, lambda m, v, s: f"torch.where({v} > {m.of((-1.0, 0.0, 0.5))}, {v}, {v} * 0.1)"),
+    (2, lambda m, v, s: f"torch.{m.of(('tril', 'triu'))}({v}, {m.of((-1, 0, 1))})"),
+    (1, gather),
+    (0, lambda m, v, s: f"(({v} * 4).long() {m.of(('// 3', '% 3', '* 2', '+ 0.5', '> 1'))}) + {v}"),
+)
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from command_line import Command, Done
 
@@ -10,12 +12,12 @@ from dplc.engine.cli.app import main
 
 @pytest.fixture
 def dplc(capsys: pytest.CaptureFixture[str]) -> Command:
-    """`dplc("run", "-c", "...")`"""
+    """`dplc("run -c", "torch.ones(3) * 2")`: words, and further arguments as they are."""
 
-    def call(*arguments: str) -> Done:
+    def call(line: str, *arguments: object) -> Done:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
-            main(list(arguments))
+            main([*line.split(), *map(str, arguments)])
         printed = capsys.readouterr()
         assert "Traceback" not in printed.err
         return Done(int(stop.value.code or 0), printed.out, printed.err)
@@ -27,9 +29,15 @@ def dplc(capsys: pytest.CaptureFixture[str]) -> Command:
 def ok(dplc: Command) -> Command:
     """The same for a command that must succeed."""
 
-    def call(*arguments: str) -> Done:
+    def call(*arguments: object) -> Done:
         done = dplc(*arguments)
         assert done.code == 0, done.err
         return done
 
     return call
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A rule file of the user, to be written."""
+    return tmp_path / "mine.rw"

@@ -25,28 +25,26 @@ example "of columns"
 
 
 @pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n", "\ngives\n"])
-def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
+def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, mine: Path, gives: str) -> None:
     """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
-    path = tmp_path / "mine.rw"
-    path.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
-    done = dplc("rules", "test", "--accept", str(path))
+    mine.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
+    done = dplc(f"rules test --accept {mine}")
     assert (done.code, "2 examples rewritten" in done.err) == (0, True), done.err
-    text = path.read_text()
+    text = mine.read_text()
     assert text.count("\ngives\n") == 2 and "pass" not in text
     assert "y[i:3] = Reduce(add, j:2, a[j, i])" in text and "y[i:2] = Reduce(add, j:3, a[i, j])" in text
-    assert "0 examples rewritten" in dplc("rules", "test", "--accept", str(path)).err and path.read_text() == text
+    assert "0 examples rewritten" in dplc(f"rules test --accept {mine}").err and mine.read_text() == text
 
 
 @pytest.mark.parametrize("gives", ["", "gives\n"])
-def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, tmp_path: Path, gives: str) -> None:
+def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, mine: Path, gives: str) -> None:
     """The error stands where the example stands in the file that the user has."""
-    path = tmp_path / "mine.rw"
     before = ("\ufeff" + TOTAL.format(op="Sum", said="Mean", gives=gives)).replace("\n", "\r\n").encode()
-    path.write_bytes(before)
-    done = dplc("rules", "test", "--accept", str(path))
+    mine.write_bytes(before)
+    done = dplc(f"rules test --accept {mine}")
     line = before.decode().split("\r\n").index('example "of rows"') + 1
-    assert done.code == 1 and path.read_bytes() == before
-    assert f'{path}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
+    assert done.code == 1 and mine.read_bytes() == before
+    assert f'{mine}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
 
 
 def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command, tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command
     ]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
-    done = dplc("rules", "test", "--accept", *map(str, files))
+    done = dplc("rules test --accept", *map(str, files))
     assert done.code == 1 and "other.rw:" in done.err
     assert [file.read_text() for file in files] == texts
 
@@ -79,13 +77,35 @@ gives
 SEVEN = DOUBLE[DOUBLE.index("example") :].replace("eight", "seven").replace("8", "7").replace("3.0", "2.0")
 
 
+REFUSED = """\
+example "refused"
+    graph f(x: f32[8]) -> y: f32[8]:
+        y[i:8] = add(x[i], 1.0)
+gives no "expected"
+
+"""
+
+
+@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
+def test_an_example_that_says_nothing_yet_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
+    """And nothing else changes."""
+    path, (head, _, given) = tmp_path / "mine.rw", DOUBLE.partition("gives\n")
+    text = REFUSED + DOUBLE.replace("twice", "again").replace("3.0", "2.0")
+    path.write_text(head + gives + text)
+    assert "1 examples rewritten" in dplc(f"rules test --accept {path}").err
+    wanted = f"{head}gives\n{given.replace('3.0', '2.0')}{text}"
+    assert path.read_text() == wanted
+    again = dplc(f"rules test --accept {path}").err
+    assert "0 examples rewritten" in again and path.read_text() == wanted
+
+
 def test_accept_with_comment_after_gives_keeps_other_examples(dplc: Command, tmp_path: Path) -> None:
     path, (head, example) = tmp_path / "mine.rw", DOUBLE.split("example")
     text = f"{head}{SEVEN}example{example}".replace(
         "gives\n    graph f(x: f32[8])", "gives  # all\n    graph f(x: f32[8])"
     )
     path.write_text(text)
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     assert done.code == 0 and path.read_text() == text.replace("3.0", "2.0"), done.err
 
 
@@ -104,7 +124,7 @@ def test_an_example_that_edits_another_one_stays_as_it_is(dplc: Command, tmp_pat
     path, further = tmp_path / "mine.rw", tmp_path / "mine.examples.rw"
     path.write_text(DOUBLE)
     further.write_text(NINE)
-    done = dplc("rules", "test", "--accept", str(path))
+    done = dplc(f"rules test --accept {path}")
     assert done.code == 0 and path.read_text() == DOUBLE.replace("3.0", "2.0"), done.err
     assert 'example "nine" is written as edits of another one: edit what it gives' in done.err
     assert further.read_text() == NINE

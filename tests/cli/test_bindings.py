@@ -49,6 +49,6 @@ def test_a_thousand_combinations_are_not_too_many() -> None:
 def test_places_are_looked_at_where_sizes_are_numbers(written: str, ok: Command, dplc: Command) -> None:
     """What an op takes for a place ends with the length: 5 is one of 7 rows, and none of 4."""
     text = "x = torch.randn(dim(s, 4..40), 9); i = torch.tensor([0, 5, {}]); " + written
-    assert ok("run", "-c", text.format(3), "--size", "s=6,7,40").out.count("ok") == 3
-    done = dplc("run", "-c", text.format(3), "--size", "s=7,4")
+    assert ok("run --size s=6,7,40 -c", text.format(3)).out.count("ok") == 3
+    done = dplc("run --size s=7,4 -c", text.format(3))
     assert done.code == 1 and "out of " in done.err and "internal" not in done.err

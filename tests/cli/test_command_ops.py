@@ -21,30 +21,23 @@ def test_list_names_ops_and_the_rules_that_take_them(ok: Command) -> None:
     lines = dict(line.split(maxsplit=1) for line in ok("ops").out.splitlines())
     assert lines["linear"] == "linear, linear_bias, linear_vector"
     assert len(lines) > 300
-    record = json.loads(ok("ops", "linear", "--json").out)
+    record = json.loads(ok("ops linear --json").out)
     assert [entry["rule"] for entry in record["linear"]] == ["linear", "linear_bias", "linear_vector"]
 
 
-def test_an_op_that_no_rule_takes(dplc: Command) -> None:
-    done = dplc("ops", "softmx")
-    assert done.code == 2
-    assert "did you mean `softmax`?" in done.err
-
-
-def test_what_is_missing_is_listed_by_cause(ok: Command, dplc: Command) -> None:
-    record = json.loads(ok("ops", "--missing", "--json").out)
+def test_what_is_missing_is_listed_by_cause(ok: Command) -> None:
+    record = json.loads(ok("ops --missing --json").out)
     by_cause = record["missing"]
     assert "nonzero" in by_cause["give a shape that depends on values"]
     assert "randn" in by_cause["draw random numbers"]
-    taken = set(json.loads(ok("ops", "--json").out))
+    taken = set(json.loads(ok("ops --json").out))
     assert not taken & {name for names in by_cause.values() for name in names}
     assert "lgamma" in taken and record["by rule"] >= len(taken) - 1
-    assert dplc("ops", "--missing", "relu").code == 2
 
 
 def test_table_of_dtypes(ok: Command) -> None:
     names = some(ONCE_WRONG, 2)
-    table = json.loads(ok("ops", "--dtypes", "--json", *names).out)
+    table = json.loads(ok("ops --dtypes --json", *names).out)
     assert table.pop("dplc")
     assert set(table) == set(names)
     words = {entry["is"] for row in table.values() for entry in row.values()}
@@ -55,7 +48,7 @@ def test_table_of_dtypes(ok: Command) -> None:
 def test_a_wrong_rule_is_found_and_a_refusal_has_its_reason(dplc: Command, tmp_path: Path) -> None:
     path = tmp_path / "negated.rw"
     path.write_text(NEGATED)
-    done = dplc("ops", "--dtypes", "--rules", str(path), "positive", "isclose")
+    done = dplc(f"ops --dtypes --rules {path} positive isclose")
     assert done.code == 1
     assert "positive of f32: wrong: off by" in done.err
     assert done.out.splitlines()[2].split() == ["isclose", *["right"] * 10]
@@ -63,4 +56,4 @@ def test_a_wrong_rule_is_found_and_a_refusal_has_its_reason(dplc: Command, tmp_p
 
 @pytest.mark.slow
 def test_no_op_is_wrong_in_any_dtype(ok: Command) -> None:
-    assert "right" in ok("ops", "--dtypes").out
+    assert "right" in ok("ops --dtypes").out

@@ -21,25 +21,27 @@ PROGRAMS = [
 ]
 
 
+def approximate() -> set[str]:
+    return {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_nothing_approximate_fires(ok: Command, program: str) -> None:
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
 
     def fired(*options: str) -> set[str]:
-        trace = json.loads(ok("compile", "-c", program, "--json", "-v", *options).out)["trace"]
+        trace = json.loads(ok("compile --json -v", *options, "-c", program).out)["trace"]
         return {event["rule"] for event in trace if event["event"] == "fired"}
 
     assert fired() & approx
     assert fired("--exact") and not fired("--exact") & approx
-    assert ": ok" in ok("run", "-c", program, "--exact", "--device", "emulator").out
+    assert ": ok" in ok("run --exact --device emulator -c", program).out
 
 
-def test_every_command_that_compiles_takes_it(ok: Command, dplc: Command) -> None:
+def test_every_command_that_compiles_takes_it(ok: Command) -> None:
     for command in ("compile", "run", "fuse", "rewrite", "tune", "bench", "view", "generate"):
-        assert "--exact" in ok(command, "--help").out, command
-    assert "cooperative_reduce" not in ok("rewrite", "--trace", "-c", PROGRAMS[1], "--exact").out
-    why = dplc("rules", "why", "cooperative_reduce", "-c", PROGRAMS[1], "--exact")
-    assert why.code == 2 and "rules why cooperative_reduce: --exact leaves it out" in why.err
+        assert "--exact" in ok(f"{command} --help").out, command
+    assert "cooperative_reduce" not in ok("rewrite --trace --exact -c", PROGRAMS[1]).out
 
 
 def test_the_exact_rules_are_made_once() -> None:
@@ -49,7 +51,7 @@ def test_the_exact_rules_are_made_once() -> None:
 
 def test_python_takes_it() -> None:
     x = torch.randint(-8, 8, (4, 4096)).float()  # whose sums are exact in any order
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
     fired = {
         exact: {event.rule for event in package.compile(total, (x,), device="emulator", exact=exact).trace.firings}
         for exact in (False, True)
@@ -65,7 +67,7 @@ def total(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_model_that_is_exact_has_none_of_their_rules() -> None:
     config = Path(__file__).resolve().parents[2] / "examples" / "models" / "tinyllama-1.1b.json"
-    approx = {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+    approx = approximate()
     words = {
         exact: set(re.findall(r"\w+", package.compile_model(config, layers=1, seq_len=4, exact=exact).cuda))
         for exact in (False, True)

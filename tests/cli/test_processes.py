@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from drawing import some
 from forked import MOST, started
+from small_configs import SMALL
 
 from dplc.engine.cli.app import main
 
@@ -114,10 +115,7 @@ def test_python_dash_m() -> None:
     assert done.stdout.startswith("dplc ")
 
 
-MODEL = {
-    "model_type": "qwen2", "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
-}  # fmt: skip
+MODEL = {"model_type": "qwen2", **SMALL}
 
 
 @pytest.mark.slow

@@ -22,19 +22,18 @@ TAKEN_OUT = (("blockify_launch",), ("register_tile",), ("blockify_launch", "regi
 def test_the_kernel_is_right_and_a_launch(ok: Command, tmp_path: Path, program: str, names: tuple[str, ...]) -> None:
     rules = tmp_path / "without.rw"
     rules.write_text("".join(f"without {name}\n" for name in names))
-    on = ("-c", PROGRAMS[program], "--rules", str(rules), "--target", "h200")
-    record = json.loads(ok("run", *on, "--json", "--device", "emulator").out)
+    record = json.loads(ok(f"run --rules {rules} --target h200 --json --device emulator -c", PROGRAMS[program]).out)
     assert record["ok"] and all(kernel["block"] <= 1024 for kernel in record["kernels"])
 
 
 def test_a_product_is_slower_without(ok: Command, tmp_path: Path) -> None:
     product = "torch.randn(512, 512) @ torch.randn(512, 512)"
-    on = ("bench", "-c", product, "--target", "h200", "--no-run", "--no-assemble", "--json")
+    bench = "bench --target h200 --no-run --no-assemble --json --rules"
 
     def microseconds(*names: str) -> float:
         rules = tmp_path / "without.rw"
         rules.write_text("".join(f"without {name}\n" for name in names))
-        record = json.loads(ok(*on, "--rules", str(rules)).out)
+        record = json.loads(ok(bench, rules, "-c", product).out)
         return sum(
             k["predicted_us"] for case in record["cases"] for k in case["kernels"] if case["name"] != "end to end"
         )

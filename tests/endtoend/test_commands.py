@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from small_configs import TINY
 
 from dplc.engine import cli
 from dplc.engine.cli import options as declared
@@ -27,10 +28,6 @@ from dplc.engine.models.sources import build, find
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (Path(__file__).parent / "commands.md").read_text()
-MODEL = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 16,
-}  # fmt: skip
 SUITE = {
     "about": "two small cases",
     "operations": {"linear": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
@@ -72,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "tests" / "store" / "synthetic_measurements.jsonl", made / "measured.jsonl")
     (made / "suite.json").write_text(json.dumps(SUITE))
     (made / "tiny").mkdir()
-    (made / "tiny" / "config.json").write_text(json.dumps(MODEL))
+    (made / "tiny" / "config.json").write_text(json.dumps({"model_type": "llama", **TINY}))
     from safetensors.torch import save_file
 
     shapes = {name: value.shape for name, value in build(find(str(made / "tiny"))).state_dict().items()}

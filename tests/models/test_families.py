@@ -17,6 +17,7 @@ from dplc.engine.models.sources import ModelSource, build
 from dplc.ir.diagnostic import DplcError
 
 FEW = ("gemma3_text", "mixtral", "mistral")  # windows in some layers; experts, each with files of its own; a window
+FEW_ENCODERS = ("bert", "vit", "whisper")
 IN_PIECES = ("gemma3_text", "mistral")
 # Those that do not generate yet, and why.
 REFUSED = {
@@ -45,15 +46,9 @@ def check(name: str, folder: Path, chunk: int | None = None) -> None:
         assert chunk is None or len(text.made.pieces(5)) == 3
 
 
-@pytest.mark.parametrize("name", ["bert", "vit", "whisper"])
+@pytest.mark.parametrize("name", FEW_ENCODERS)
 @pytest.mark.sampled(1)
 def test_an_encoder(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path)
-
-
-@pytest.mark.models
-@pytest.mark.parametrize("name", [name for name in ENCODERS if name not in ("bert", "vit", "whisper", *UNKNOWN)])
-def test_every_encoder(name: str, tmp_path: Path) -> None:
     check(name, tmp_path)
 
 
@@ -93,15 +88,15 @@ def test_a_family(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in (*IN_PIECES, *REFUSED)])
-def test_every_family_reads_a_prompt_in_pieces(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path, 2)
-
-
-@pytest.mark.models
-@pytest.mark.parametrize("name", [name for name in CAUSAL if name not in FEW])
-def test_every_family(name: str, tmp_path: Path) -> None:
-    check(name, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "chunk"),
+    [
+        *((name, None) for name in (*ENCODERS, *CAUSAL) if name not in (*FEW_ENCODERS, *UNKNOWN, *FEW)),
+        *((name, 2) for name in CAUSAL if name not in (*IN_PIECES, *REFUSED)),
+    ],
+)
+def test_every_family(name: str, chunk: int | None, tmp_path: Path) -> None:
+    check(name, tmp_path, chunk)
 
 
 def test_matrices_of_experts_that_are_not_all_there(tmp_path: Path) -> None:

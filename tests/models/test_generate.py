@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -36,10 +38,17 @@ PROMPT, MAXIMUM, NEW = [7, 3, 41, 12, 3], 16, 8
 SCALE = 0.4  # of made-up weights: far from a model that says one word for ever
 
 
+def generation_of(name: str, maximum: int, rows: Any = (), chunk: int | None = None, **options: Any) -> Generation:
+    """Compiled for every length that there is room for."""
+    shape, how = ModelShape(), compiler_with(target("sm_80"))
+    return compile_generation(source(name), all_lengths(maximum), maximum, shape, how, rows, chunk, **options)
+
+
 @cache
-def compiled(name: str, length: int = len(PROMPT), maximum: int = MAXIMUM) -> Generation:
-    lengths = Dim("s", length, length)
-    return compile_generation(source(name), lengths, maximum, ModelShape(), compiler_with(target("sm_80")))
+def compiled(name: str, length: int = len(PROMPT)) -> Generation:
+    return compile_generation(
+        source(name), Dim("s", length, length), MAXIMUM, ModelShape(), compiler_with(target("sm_80"))
+    )
 
 
 def prompt_of(generation: Generation, length: int) -> BoundModel:
@@ -67,71 +76,64 @@ def of_transformers(name: str, weights: dict[str, Any], prompt: list[int], count
     return list(map(int, out[0, len(prompt) :]))
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def texts(generation: Generation, name: str, asked: Iterable[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
+    """Tokens after drawn prompts, each as transformers has them. asked: the length of a prompt, and how many tokens."""
+    weights, dice = make(generation.weights, seed=3, scale=SCALE), random.Random(7)
+    generator = Generator(generation, emulator(), weights)
+    for length, count in asked:
+        prompt = [dice.randrange(50) for _ in range(length)]
+        found = list(generator.tokens(prompt, count, stops=()))
+        assert found == of_transformers(name, weights, prompt, len(found)), length
+        yield length, found
+
+
+@pytest.fixture
+def compiles(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    counted = Mock(wraps=generating.compile_call)
+    monkeypatch.setattr(generating, "compile_call", counted)
+    return counted
+
+
+@pytest.mark.parametrize(("name", "prompt"), [("tied", [9]), ("llama", PROMPT), ("qwen2", PROMPT), ("qwen3", PROMPT)])
 @pytest.mark.sampled(1)
-def test_the_tokens_are_those_of_transformers(name: str) -> None:
-    generation = compiled(name)
+def test_the_tokens_are_those_of_transformers(name: str, prompt: list[int]) -> None:
+    generation = compiled(name, len(prompt))
     for seed in range(2, 2 + draws(1)):
         weights = make(generation.weights, seed=seed, scale=SCALE)
-        found = list(Generator(generation, emulator(), weights).tokens(PROMPT, NEW, stops=()))
-        assert found == of_transformers(name, weights, PROMPT, NEW)
-        assert len(set(found)) > 3, found
-
-
-def test_a_prompt_of_one_token() -> None:
-    generation = compiled("tied", length=1)
-    weights = make(generation.weights, seed=4, scale=SCALE)
-    found = list(Generator(generation, emulator(), weights).tokens([9], NEW, stops=()))
-    assert found == of_transformers("tied", weights, [9], NEW)
+        found = list(Generator(generation, emulator(), weights).tokens(prompt, NEW, stops=()))
+        assert found == of_transformers(name, weights, prompt, NEW)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("qwen3", (Dim("s", 1, 8),)), ("llama", ())])
 @pytest.mark.sampled(1)
-def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_compile_serves_prompts_of_every_length(name: str, rows: Any, compiles: Mock) -> None:
     """Or one for each row that a prompt is in, of the one captured program."""
-    compiles: list[Any] = []
-    real = generating.compile_call
-    monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
     maximum, dice = 64, random.Random(7)
-    how = compiler_with(target("sm_80"))
-    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows)
-    weights = make(generation.weights, seed=3, scale=SCALE)
-    generator = Generator(generation, emulator(), weights)
-    for length in [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(draws(2)))]:
-        prompt = [dice.randrange(50) for _ in range(length)]
-        found = list(generator.tokens(prompt, 2, stops=()))
-        assert found == of_transformers(name, weights, prompt, len(found)), length
-    texts = [{k.text for k in prompt_of(generation, n).program.kernels} for n in (5, 33, 40)]
-    assert len(compiles) == 2 and texts[1] == texts[2] and (texts[0] != texts[1]) is bool(rows)
+    generation = generation_of(name, maximum, rows)
+    lengths = [1, maximum - 1, *(dice.randint(2, maximum - 2) for _ in range(draws(2)))]
+    assert len(list(texts(generation, name, [(length, 2) for length in lengths]))) == len(lengths)
+    kernels = [{k.text for k in prompt_of(generation, n).program.kernels} for n in (5, 33, 40)]
+    assert compiles.call_count == 2 and kernels[1] == kernels[2] and (kernels[0] != kernels[1]) is bool(rows)
     assert list(generation.prompt.rows.made) == ([tuple(rows)] if rows else [])
     assert generation.memory.prompt >= prompt_of(generation, 9).program.arena.bytes  # type: ignore[union-attr]
     with pytest.raises(DplcError, match="the prompt has 64 tokens; this was compiled for 1 to 63"):
-        list(generator.tokens([1] * 64, 1))
+        list(texts(generation, name, [(64, 1)]))
 
 
 @pytest.mark.parametrize(("name", "rows"), [("llama", True), ("qwen3", ()), ("tied", (Dim("s", 1, 1),))])
 @pytest.mark.sampled(1)
-def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_read_in_pieces_by_one_compile(name: str, rows: Any, compiles: Mock) -> None:
     """Of one to three chunks and beside these; every piece is written where the cache lies."""
-    compiles: list[Any] = []
-    real = generating.compile_call
-    monkeypatch.setattr(generating, "compile_call", lambda *given: compiles.append(given) or real(*given))
-    chunk, maximum, dice = 8, 48, random.Random(5)
-    how = compiler_with(target("sm_80"))
-    generation = compile_generation(source(name), all_lengths(maximum), maximum, ModelShape(), how, rows, chunk)
-    weights = make(generation.weights, seed=3, scale=SCALE)
-    generator = Generator(generation, emulator(), weights)
-    for length in some((1, chunk, chunk + 1, 2 * chunk, 23, maximum - 1, 5, 13, 17, 3 * chunk), 3):
-        prompt = [dice.randrange(50) for _ in range(length)]
-        found = list(generator.tokens(prompt, 4, stops=()))
-        assert found == of_transformers(name, weights, prompt, len(found)), length
-    assert len(compiles) == 2
+    chunk, maximum = 8, 48
+    generation = generation_of(name, maximum, rows, chunk)
+    lengths = some((1, chunk, chunk + 1, 2 * chunk, 23, maximum - 1, 5, 13, 17, 3 * chunk), 3)
+    assert len(list(texts(generation, name, [(length, 4) for length in lengths]))) == len(lengths)
+    assert compiles.call_count == 2
     caches = {f"cache_{number}" for number in range(4)}
     for count in (1, 2, chunk):
-        program = prompt_of(generation, count).program
-        assert caches <= set(program.aliases.values()), count
+        assert caches <= set(prompt_of(generation, count).program.aliases.values()), count
     with pytest.raises(DplcError, match="the prompt has 48 tokens; this was compiled for 1 to 47"):
-        list(generator.tokens([1] * 48, 1))
+        list(texts(generation, name, [(48, 1)]))
 
 
 @pytest.mark.parametrize(("name", "chunk"), [("qwen3", 5), ("llama", None)])
@@ -149,28 +151,18 @@ def test_the_cache_is_read_as_far_as_it_is_written(
         return real(self, inputs)
 
     monkeypatch.setattr(ModelRunner, "run", counted)
-    maximum, how, dice = 36, compiler_with(target("sm_80")), random.Random(3)
-    every = all_lengths(maximum)
-    generation = compile_generation(source(name), every, maximum, ModelShape(), how, (), chunk, step=8)
+    generation = generation_of(name, 36, (), chunk, step=8)
     assert generation.reach.high == 40 and generation.token.sizes["n"].multiple == 8
-    weights = make(generation.weights, seed=3, scale=SCALE)
-    generator = Generator(generation, emulator(), weights)
-    for length, count in ((3, 20), (8, 2), (17, 30), (35, 1), (1, 9)):
-        given.clear()
-        prompt = [dice.randrange(50) for _ in range(length)]
-        found = list(generator.tokens(prompt, count, stops=()))
-        assert found == of_transformers(name, weights, prompt, len(found)), length
+    for length, found in texts(generation, name, ((3, 20), (8, 2), (17, 30), (35, 1), (1, 9))):
         ends = [] if chunk is None else [*range(chunk, length, chunk), length]
         assert given == [-(-end // 8) * 8 for end in (*ends, *range(length + 1, length + len(found)))], length
+        given.clear()
     assert generation.memory.copied == 0 and generation.memory.cache == 4 * 40 * 2 * 8 * 4
 
 
 def test_memory_for_a_prompt_is_that_of_a_piece() -> None:
-    how = compiler_with(target("sm_80"))
-
     def prompt_bytes(maximum: int, chunk: int | None) -> int:
-        shape = ModelShape(layers=1)
-        made = compile_generation(source("llama"), all_lengths(maximum), maximum, shape, how, (), chunk)
+        made = generation_of("llama", maximum, (), chunk)
         assert made.memory.copied == 0
         return made.memory.prompt
 
@@ -184,7 +176,7 @@ def test_it_stops_at_the_end_of_a_text_and_of_its_room() -> None:
     weights = make(generation.weights, seed=2, scale=SCALE)
     generator = Generator(generation, emulator(), weights)
     whole = list(generator.tokens(PROMPT, 99, stops=()))
-    assert len(whole) == MAXIMUM - len(PROMPT)
+    assert len(whole) == MAXIMUM - len(PROMPT) and len(set(whole)) > 3
     assert whole == of_transformers("llama", weights, PROMPT, len(whole))
     assert list(generator.tokens(PROMPT, 1, stops=())) == whole[:1] and not list(generator.tokens(PROMPT, 0))
     stop = whole[3]

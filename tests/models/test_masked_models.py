@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from small_configs import SMALL
 
 import dplc
 
-SMALL: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "vocab_size": 50, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1,
-}  # fmt: skip
+CONFIG = {**SMALL, "num_hidden_layers": 1, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
 THREE_HEADS = {"hidden_size": 72, "num_attention_heads": 3, "num_key_value_heads": 3}
 
 
@@ -20,7 +18,7 @@ class Logits(torch.nn.Module):
     def __init__(self, kind: str, **changes: Any):
         super().__init__()
         transformers = pytest.importorskip("transformers")
-        config = transformers.AutoConfig.for_model(kind, **{**SMALL, **changes})
+        config = transformers.AutoConfig.for_model(kind, **{**CONFIG, **changes})
         self.model = transformers.AutoModelForCausalLM.from_config(config).eval()
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
@@ -31,12 +29,8 @@ class Logits(torch.nn.Module):
 @pytest.mark.parametrize(("batch", "length"), [(1, 16), (2, 13), (3, 13)])
 def test_a_window_shorter_than_a_padded_text(batch: int, length: int) -> None:
     torch.manual_seed(0)
-    model, ids, mask = (
-        Logits("mistral", sliding_window=4),
-        torch.randint(0, 50, (batch, length)),
-        torch.ones(batch, length),
-    )
-    mask = mask.long()
+    model, ids = Logits("mistral", sliding_window=4), torch.randint(0, 50, (batch, length))
+    mask = torch.ones(batch, length, dtype=torch.int64)
     mask[:, 0] = 0
     agrees(model, (ids, mask))
 

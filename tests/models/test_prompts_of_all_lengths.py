@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import pytest
 import torch
+from dynamo_checks import ALL_COMPILED
 
-from dplc.engine import torch_backend
 from dplc.engine.run.calls import accepted
 from dplc.engine.torch_backend import changes
 
@@ -26,31 +25,24 @@ def llama() -> Any:
     return transformers.LlamaForCausalLM(config).eval()
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.filterwarnings("error::dplc.engine.torch_backend.LengthWarning")
+@ALL_COMPILED
 @pytest.mark.parametrize("marked", [False, True], ids=["dynamic=True", "mark_dynamic"])
 @pytest.mark.sampled(1)
-def test_one_compile_serves_every_prompt(marked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch._dynamo.reset()
-    made: list[Any] = []
-    compile_function = torch_backend.compile_function
-
-    def counted(*args: Any, **options: Any) -> Any:
-        made.append(compile_function(*args, **options))
-        return made[-1]
-
-    monkeypatch.setattr(torch_backend, "compile_function", counted)
+def test_one_compile_serves_every_prompt(marked: bool, compiles: list[Any]) -> None:
     model = llama()
     wide = copy.deepcopy(model).double()
     served = torch.compile(model, backend="dplc", dynamic=None if marked else True)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error", torch_backend.LengthWarning)
-        warnings.simplefilter("error", torch_backend.EagerWarning)
+    with torch.no_grad():
         for length in LENGTHS:
             tokens = torch.randint(0, 96, (1, length))
             if marked:
                 torch._dynamo.mark_dynamic(tokens, 1)
             got, want, own = (each(tokens, use_cache=False).logits for each in (served, wide, model))
             assert accepted([got], [want], [own]), length
-    assert len(made) == 1 and len(made[0].compilation.sizes) == 1
+    (one,) = compiles
+    assert len(one["made"].compilation.sizes) == 1
 
 
 def test_an_and_of_masks_changes_nothing_in_place() -> None:

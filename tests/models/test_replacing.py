@@ -28,15 +28,9 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def foreign(folder: Path) -> None:
-    """A home with a file of the same name as the plan's."""
-    (folder / ".git").mkdir(parents=True)
-    (folder / "plan.json").write_text('{"my": "project plan"}')
-    (folder / "thesis.txt").write_text("years")
-
-
 def test_a_folder_with_a_plan_is_no_artefact(tmp_path: Path) -> None:
-    foreign(tmp_path / "home")
+    (tmp_path / "home" / ".git").mkdir(parents=True)
+    (tmp_path / "home" / "plan.json").write_text('{"my": "project plan"}')
     before = files(tmp_path / "home")
     with pytest.raises(DplcError, match=f"holds .git/ and no {MANIFEST} .* it is not overwritten"):
         write(tmp_path / "home", "new")

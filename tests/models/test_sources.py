@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from tiny_models import CONFIGS, SMALL, cached
+from small_configs import SMALL
+from tiny_models import CONFIGS, cached
 
-from dplc.engine.cli.app import main
 from dplc.engine.models.compiling import capture_results
 from dplc.engine.models.generating import Tokenizer, stops_of
 from dplc.engine.models.sources import SHIPPED, SHIPPED_IDS, ModelSource, build, find, folder_of, is_model, weights_of
@@ -51,28 +53,21 @@ def test_paths_that_are_no_models(tmp_path: Path) -> None:
             find(str(tmp_path))
 
 
-@pytest.mark.parametrize(("error", "said"), [(OSError("no network"), "no network"), (TimeoutError(), "TimeoutError")])
-def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: OSError, said: str) -> None:
-    def nothing(*arguments: Any, **options: Any) -> Any:
-        raise error
-
-    monkeypatch.setattr("socket.create_connection", nothing)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(DplcError, match="cannot get `Nobody/Nothing-9` from the hub") as caught:
-        find("Nobody/Nothing-9")
-    assert said in caught.value.render()
-
-
 @pytest.fixture
 def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A hub that cannot be reached, and an empty cache of it: the folder."""
 
-    def nothing(*arguments: Any, **options: Any) -> Any:
-        raise OSError("no network")
-
-    monkeypatch.setattr("socket.create_connection", nothing)
+    monkeypatch.setattr("socket.create_connection", Mock(side_effect=OSError("no network")))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     return tmp_path
+
+
+@pytest.mark.parametrize("error", [OSError("no network"), TimeoutError()])
+def test_an_id_without_a_network(monkeypatch: pytest.MonkeyPatch, no_network: Path, error: OSError) -> None:
+    monkeypatch.setattr("socket.create_connection", Mock(side_effect=error))
+    with pytest.raises(DplcError, match="cannot get `Nobody/Nothing-9` from the hub") as caught:
+        find("Nobody/Nothing-9")
+    assert (str(error) or "TimeoutError") in caught.value.render()
 
 
 def test_without_a_network_the_configuration_that_is_shipped_is_named(
@@ -152,15 +147,11 @@ def test_names_and_lengths() -> None:
     ],
 )
 def test_all_commands_find_models_in_one_place(
-    line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, monkeypatch: pytest.MonkeyPatch, told: Callable[..., str]
 ) -> None:
-    def found(name: str, tell: Any) -> Any:
-        raise DplcError(f"{name} is found here")
-
-    monkeypatch.setattr("dplc.engine.cli.models.find", found)
-    with pytest.raises(SystemExit) as stop:
-        main(line.split())
-    assert stop.value.code == 1 and "error: Own/tiny is found here" in capsys.readouterr().err
+    monkeypatch.setattr("dplc.engine.cli.models.find", Mock(side_effect=DplcError("it is found here")))
+    said = told(line)
+    assert said.startswith("1 ") and "error: it is found here" in said
 
 
 def test_the_words_of_an_id_of_the_cache_are_read_there(no_network: Path) -> None:

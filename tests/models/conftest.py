@@ -1,0 +1,80 @@
+"""Artefacts that tests read and damage, each compiled once; commands in this process."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import compiled, source
+
+from dplc.codegen.target import target
+from dplc.engine.capture.dynamic_shapes import Dim
+from dplc.engine.cli.app import main
+from dplc.engine.compiler import compiler_with
+from dplc.engine.models import artefact
+from dplc.engine.models.compiling import CompiledModel, ModelShape, compile_model
+
+READ = artefact.read_program
+PARSED = functools.lru_cache(64)(READ)
+
+
+def _read(text: str, name: str, sizes: dict[str, int] | None) -> Any:
+    return READ(text, name, sizes) if sizes is not None else PARSED(text, name, None)
+
+
+@pytest.fixture
+def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same text is the same program: only what a test changes is parsed again."""
+    monkeypatch.setattr(artefact, "read_program", _read)
+
+
+@pytest.fixture(scope="session")
+def model() -> CompiledModel:
+    return compiled("llama")
+
+
+@pytest.fixture(scope="session")
+def sized_model() -> CompiledModel:
+    """Compiled for ranges of lengths and batches, with rows."""
+    rows = [Dim("s", 1, 1), (Dim("s", 2, 16), Dim("b", 1, 1)), Dim("s", 4, 64, multiple=4)]
+    shape = ModelShape(Dim("s", 1, 64, hint=32), Dim("b", 1, 3, hint=2))
+    return compile_model(source("llama"), shape, compiler_with(target("sm_80")), rows)
+
+
+LINEAR = "m = nn.Linear(16, 24)\nm(torch.relu(torch.randn(dim(s, 1..64), 16)))"
+
+
+@pytest.fixture(scope="session")
+def artefacts(
+    model: CompiledModel, sized_model: CompiledModel, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """The folders of a model, of one with sizes, and of a text with rows."""
+    folder = tmp_path_factory.mktemp("artefacts")
+    artefact.save(model, folder / "model", cubins=False)
+    artefact.save(sized_model, folder / "sized", cubins=False)
+    with pytest.raises(SystemExit):
+        main(["compile", "-c", LINEAR, "--rows", "1,16", "-o", str(folder / "text"), "--no-cubins"])
+    return {kind: folder / kind for kind in ("model", "sized", "text")}
+
+
+@pytest.fixture
+def made(artefacts: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of the model's artefact."""
+    return Path(shutil.copytree(artefacts["model"], tmp_path / "made"))
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command; return its exit code and all that it said."""
+
+    def call(line: str, *arguments: object) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main([*line.split(), *map(str, arguments)])
+        out, said = capsys.readouterr()
+        return f"{stop.value.code} {out}{said}"
+
+    return call
