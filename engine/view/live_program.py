@@ -29,11 +29,10 @@ from ..language.check import require
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Skip, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
-from .provenance import Column, source_and_torch
+from .provenance import Column, column_records, source_and_torch
 from .records import (
     Effects,
     access_counts,
-    column_record,
     compile_record,
     egraph_record,
     measured_registers,
@@ -107,9 +106,8 @@ class LiveProgram:
             if stage == "torch":
                 shown.extend(source_and_torch(replace(self.captured, graph=units)))
             else:
-                lines = print_program(units, stage).splitlines()
-                shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
-            self.shown.show(columns=[column_record(column) for column in shown])
+                shown.append(Column(stage, print_program(units, stage).splitlines()))
+            self.shown.show(columns=column_records(shown))
 
         watch = Stopwatch(self.shown.begin, add)
         made = compiler.compile(self.captured, watch=watch)

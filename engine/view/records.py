@@ -35,7 +35,7 @@ from ..rewrite.statements.driver import run_pipeline
 from ..rewrite.trace import Event, Firing, Trace
 from ..ruleset import Toolchain
 from ..schedule.scheduling import predicted_registers
-from .provenance import Column, columns
+from .provenance import column_records, columns
 from .server import Record
 
 if TYPE_CHECKING:
@@ -180,18 +180,13 @@ def compile_record(compilation: Compilation, title: str) -> Record:
         "timings": compilation.timings,
         "launches": len(compilation.launched),
         "kernels": kernels,
-        "columns": [column_record(column) for column in columns(compilation, events)],
+        "columns": column_records(columns(compilation)),
         "trace": [event.record() for event in events],
         "effects": {},
         "fusion": fusion_graph(compilation),
         "rules": _rules(events, compilation.compiler.tools),
         "schedules": [origin.record() for origin in compilation.origins],
     }
-
-
-def column_record(column: Column) -> Record:
-    """Return a column as data."""
-    return dict(vars(column))
 
 
 def _kernel(number: int, compilation: Compilation, pricing: Effects) -> Record:
