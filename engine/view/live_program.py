@@ -31,11 +31,11 @@ from ..rewrite.trace import Firing, Skip, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, column_records, source_and_torch
 from .records import (
-    Effects,
     access_counts,
     compile_record,
     egraph_record,
     measured_registers,
+    predicted_effects,
     search_record,
     tuning_so_far,
 )
@@ -274,7 +274,7 @@ class BackgroundJobs(Turns):
         """Predict each firing, and show the effects so far every EVERY seconds. Then measure and search."""
         found: Record = {}
         self.updated = time.monotonic()
-        for number, effect in Effects(self.made).of_all(self.made.events):
+        for number, effect in predicted_effects(self.made):
             self.turn()
             found[str(number)] = effect
             if self._due():
@@ -316,12 +316,12 @@ class BackgroundJobs(Turns):
     def _tune(self) -> Record:
         from ..explore.candidates import Fusing
 
-        began, tries = time.monotonic(), self.search.tries
+        tries = self.search.tries
 
         def report(run: SearchRun, log: SearchLog) -> None:
             self.turn()
             if run.tries == 1 or self._due():
-                self._show(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
+                self._show(tuning=tuning_so_far(run, log) | {"each": tries})
 
         compiler = self.made.compiler.untraced
         fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)

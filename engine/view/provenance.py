@@ -287,16 +287,18 @@ def followed(
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.before[-1] in known:
             before = chain.from_iterable(known.get(kernel, ()) for kernel in event.before)
-            known |= changed([*before], event.after, [number])
+            known |= changed([*before], event.after, number)
     for kernel in finished:
         if kernel not in known:
-            alike = (lines for other, lines in known.items() if key(other) == key(kernel))
-            known |= changed(next(alike, []), [kernel])
+            alike = next((lines for other, lines in known.items() if key(other) == key(kernel)), [])
+            known[kernel] = lines_of(kernel)
+            for line, same in zip(known[kernel], alike, strict=False):
+                line.up, line.made = same.up, same.made
         yield kernel, known[kernel]
 
 
-def changed(before: Sequence[Line], after: Sequence[Kernel], numbers: Sequence[int] = ()) -> dict[Kernel, list[Line]]:
-    """Return the lines of kernels that a rule computed from `before`. numbers: of the event.
+def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dict[Kernel, list[Line]]:
+    """Return the lines of kernels that a rule computed from `before`. number: of the event.
 
     An unchanged statement came from itself. Another one came from the statements that define the same value, store to
     the same buffer or bind the same axis, else from those that read the same buffers, else from its neighbours. A
@@ -306,7 +308,6 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], numbers: Sequence[i
     lines = [*chain.from_iterable(found.values())]
     same: dict[Stmt, list[Line]] = defaultdict(list)
     about: dict[Any, set[Line]] = defaultdict(set)
-
     for line in before:
         same[line.head].append(line)
         for subject in line.subjects:
@@ -316,7 +317,7 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], numbers: Sequence[i
             line.up = {next_of(same[line.head])}
         else:
             line.up = next((about[subject] for subject in line.subjects if subject in about), set())
-            line.made.update(numbers)
+            line.made.add(number)
     fill(lines, before)
     for line in lines:
         line.made = line.made.union(*(origin.made for origin in line.up))
@@ -331,9 +332,7 @@ def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[K
     below = lines_of(made)
     root = () if isinstance(tile.body[0], Tile) else (0,)  # paths of the lowering start at the Tile
     places = {(*root, *line.path): line for line in above}
-    owners: dict[Stmt, list[Line]] = defaultdict(
-        list
-    )  # of each statement, in the order of the text: equal ones are one
+    owners: dict[Stmt, list[Line]] = defaultdict(list)  # in the order of the text; equal statements are one node
     for path, block in emitted:
         for stmt in nodes(block, Stmt):
             if places[path] not in owners[stmt]:

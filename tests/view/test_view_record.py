@@ -22,9 +22,8 @@ from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
-from dplc.engine.view import records
 from dplc.engine.view import records as page_record
-from dplc.engine.view.records import REST, Effects, access_counts, view_record
+from dplc.engine.view.records import REST, access_counts, predicted_effects, view_record
 from dplc.engine.view.server import embedded, page
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
@@ -106,7 +105,7 @@ def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     (prediction,) = predictions(compilation.kernels, compilation.target)
     last = max(int(number) for number in record["effects"])
     assert record["effects"][str(last)][1]["us"] == pytest.approx(prediction.seconds * 1e6)
-    assert record["kernels"][0]["predicted"]["us"] == pytest.approx(prediction.seconds * 1e6)
+    assert record["kernels"][0]["predicted_us"] == pytest.approx(prediction.seconds * 1e6)
     first = min(int(number) for number in record["effects"])
     assert record["effects"][str(first)][0]["us"] > record["effects"][str(last)][1]["us"]
 
@@ -123,9 +122,9 @@ def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled
     made = [kernel for kernel in record["kernels"] if kernel["name"].startswith(record["trace"][number]["unit"])]
     before, after = record["effects"][str(number)]
     assert len(made) == 2  # the rows, and what is done with them
-    assert after["us"] == pytest.approx(sum(kernel["predicted"]["us"] for kernel in made))
-    assert after["shared"] == max(kernel["shared"] for kernel in made)
-    assert after["registers"] == max(kernel["registers"] for kernel in made)
+    assert after["us"] == pytest.approx(sum(kernel["predicted_us"] for kernel in made))
+    assert after["shared"] == max(kernel["smem"] for kernel in made)
+    assert after["registers"] == max(kernel["predicted_registers"] for kernel in made)
     assert (before["us"], before["shared"]) != (after["us"], after["shared"])
 
 
@@ -135,14 +134,14 @@ def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: C
     assert numbers
     for number in numbers:
         for side in record["effects"][str(number)]:
-            assert side["us"] > 0 and side["shared"] == record["kernels"][0]["shared"]
-            assert side["registers"] == record["kernels"][0]["registers"]
+            assert side["us"] > 0 and side["shared"] == record["kernels"][0]["smem"]
+            assert side["registers"] == record["kernels"][0]["predicted_registers"]
 
 
 def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
     events = compilation.trace.events
-    effects = list(Effects(compilation).of_all(events))
+    effects = list(predicted_effects(compilation))
     told = [events[number].prefix for number, effect in effects if REST not in effect]
     assert told[-1] == "l" and "l" not in told[:-1]
     last = [REST in effect for _, effect in effects]
@@ -156,7 +155,7 @@ def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(c
     assert all(effect is not None and len(effect) in (2, 3) for effect in effects.values())
     assert all(side is not None for effect in effects.values() for side in effect)  # not one is left without its gain
     before, after, rest = effects["chunk_matmul_k"]
-    whole = sum(kernel["predicted"]["us"] * kernel["launches"] for kernel in record["kernels"])
+    whole = sum(kernel["predicted_us"] * kernel["launches"] for kernel in record["kernels"])
     assert rest == REST and after["us"] == pytest.approx(whole, rel=0.01) and before["us"] > after["us"]
 
 
@@ -170,11 +169,15 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
 ) -> None:
     compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
 
-    def refused(*_: Any) -> Any:
-        raise DplcError("no launch")
+    passes = Compiler.passes
 
-    monkeypatch.setattr(records, "run_pipeline", refused)
-    told = list(Effects(compilation).of_all(compilation.trace.events))
+    def refused(self: Compiler, pipeline: str, *given: Any, **more: Any) -> Any:
+        if more.get("steps"):
+            raise DplcError("no launch")
+        return passes(self, pipeline, *given, **more)
+
+    monkeypatch.setattr(Compiler, "passes", refused)
+    told = list(predicted_effects(compilation))
     assert any(None in effect for _, effect in told) and not any(REST in effect for _, effect in told)
 
 
@@ -184,6 +187,18 @@ def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> 
     between = {edge["buffer"] for edge in graph["edges"] if edge["from"] >= 0 and edge["to"] >= 0}
     assert between == {param.name for param in compilation.plan.temporaries}
     assert all(edge["reason"] for edge in graph["edges"] if edge["buffer"] in between)
+
+
+def test_a_page_of_a_kernel_without_a_tile_predicts_no_registers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.rw").write_text("without tileify\n")
+    page = tmp_path / "page.html"
+    command(capsys, "view", "-c", "torch.exp(torch.randn(8))", "--rules", str(tmp_path / "my.rw"), "-o", str(page))
+    data = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+    assert [kernel["predicted_registers"] for kernel in data["kernels"]] == [0]
+    (cuda,) = [column for column in data["columns"] if column["name"] == "cuda"]
+    assert all(up for line, up in zip(cuda["lines"], cuda["up"], strict=True) if line.strip())
 
 
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -224,7 +239,7 @@ def test_a_written_page_without_an_assembler_says_what_is_predicted(
 ) -> None:
     monkeypatch.setattr(page_record, "assembler", lambda: "")
     (kernel,) = written_kernels(tmp_path, capsys)
-    assert kernel["assembled"] is None and kernel["registers"] > 0
+    assert "assembled" not in kernel and kernel["predicted_registers"] > 0
 
 
 def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.MonkeyPatch, compiled: Compile) -> None:
@@ -253,7 +268,7 @@ def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, capsys:
     said = json.loads(command(capsys, "run", "--check", "-c", text, "--json"))
     cuda = compilation.cuda.splitlines()
     (kernel,) = said["kernels"]
-    assert found["ended"] and found["findings"] == said["findings"] == []
+    assert found["findings"] == said["findings"] == []
     for site in kernel["sites"]:
         (told,) = [one for one in found["lines"][str(site["line"] - 1)] if one["access"] == site["access"]]
         assert told == {key: site[key] for key in told}
