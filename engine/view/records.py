@@ -23,6 +23,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.interp.scalar import ScheduleError
 from ...ir.kernel import Launch
 from ...ir.program import Kernel, Param, TensorType
+from ...ir.substitute import with_hints
 from ...ir.tensor import Term
 from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
@@ -78,7 +79,7 @@ def predicted_effects(compilation: Compilation, seconds: float | None = None) ->
     @functools.cache
     def figures(kernel: Kernel) -> Record:
         lowered = isinstance(kernel.body[0], Launch)
-        (made,) = (kernel,) if lowered else compiler.kernel_ir((kernel,))
+        (made,) = with_hints((kernel,) if lowered else compiler.kernel_ir((kernel,)))
         counts = instruction_counts(made)
         prediction = predict(counts, compiler.target)
         return {
@@ -139,7 +140,7 @@ def view_record(compilation: Compilation, title: str, seconds: float | None = SE
 def compile_record(compilation: Compilation, title: str) -> Record:
     """Return the record without predictions of firings."""
     target = compilation.target
-    kernels = zip(compilation.kernels, compilation.cuda_kernels, compilation.tile, strict=True)
+    kernels = zip(with_hints(compilation.kernels), compilation.cuda_kernels, compilation.tile, strict=True)
     return {
         "title": title,
         "target": {"name": target.name, "arch": target.arch},
@@ -227,7 +228,7 @@ def fusion_graph(compilation: Compilation) -> Record:
 
 def _buffer(param: Param) -> Record:
     shown = print_value(TensorType(param.dtype, param.shape))
-    return {"buffer": param.name, "type": shown, "bytes": buffer(param).nbytes}
+    return {"buffer": param.name, "type": shown, "bytes": buffer(with_hints(param)).nbytes}
 
 
 # ---- suites
@@ -361,7 +362,7 @@ def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
                 "value": value, "tried": values[value].count, "without": values[value].without,
                 "best": values[value].best / default, "mean": values[value].mean / default,
             }
-            for value in sorted(often, key=lambda value: (len(value), value))
+            for value in sorted(often, key=lambda value: value.rjust(12) if value.isdigit() else value)
         ]  # fmt: skip
         rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
     return rows

@@ -38,13 +38,20 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+def written_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str = PROGRAMS["rmsnorm"][0], *options: str
+) -> dict[str, Any]:
+    """The data of the page that `dplc view -o` writes."""
+    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"), *options)
+    data = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
+    return json.loads(data)  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize("name", ["rmsnorm", "attention"])
 def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = PROGRAMS[name][0]
     said = json.loads(command(capsys, "compile", "-c", text, "-vv", "--json"))
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
-    written = (tmp_path / "page.html").read_text()
-    data = json.loads(written.split('id="data">')[1].split("</script>")[0])
+    data = written_page(tmp_path, capsys, text)
     assert data["trace"] == said["trace"]
     assert [kernel["name"] for kernel in data["kernels"]] == [kernel["name"] for kernel in said["kernels"]]
     cuda = "\n".join(data["columns"][-1]["lines"])
@@ -171,10 +178,10 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
 
     passes = Compiler.passes
 
-    def refused(self: Compiler, pipeline: str, *given: Any, **more: Any) -> Any:
-        if more.get("steps"):
+    def refused(*given: Any, steps: Any = ()) -> Any:
+        if steps:
             raise DplcError("no launch")
-        return passes(self, pipeline, *given, **more)
+        return passes(*given, steps=steps or None) if given[1] == "kernel" else given[2]
 
     monkeypatch.setattr(Compiler, "passes", refused)
     told = list(predicted_effects(compilation))
@@ -193,12 +200,8 @@ def test_a_page_of_a_kernel_without_a_tile_predicts_no_registers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "my.rw").write_text("without tileify\n")
-    page = tmp_path / "page.html"
-    command(capsys, "view", "-c", "torch.exp(torch.randn(8))", "--rules", str(tmp_path / "my.rw"), "-o", str(page))
-    data = json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
-    assert [kernel["predicted_registers"] for kernel in data["kernels"]] == [0]
-    (cuda,) = [column for column in data["columns"] if column["name"] == "cuda"]
-    assert all(up for line, up in zip(cuda["lines"], cuda["up"], strict=True) if line.strip())
+    data = written_page(tmp_path, capsys, "torch.exp(torch.randn(8))", "--rules", str(tmp_path / "my.rw"))
+    assert [kernel["predicted_registers"] for kernel in data["kernels"]] == [0] and all(data["columns"][-1]["up"][:-1])
 
 
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -213,21 +216,12 @@ def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
     assert "<img" not in written and written.count("<script") == 2
 
 
-def written_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The kernels of the page that `dplc view -o` writes."""
-    text = PROGRAMS["rmsnorm"][0]
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
-    data = json.loads((tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0])
-    kernels: list[dict[str, Any]] = data["kernels"]
-    return kernels
-
-
 @pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
 def test_a_written_page_says_what_the_assembler_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Compile
 ) -> None:
     compilation = compiled(PROGRAMS["rmsnorm"][0])
-    (kernel,) = written_kernels(tmp_path, capsys)
+    (kernel,) = written_page(tmp_path, capsys)["kernels"]
     measured = assembled(compilation.cuda_kernels[0], compilation.target.arch)
     assert kernel["assembled"] == {
         "registers": measured.registers, "spill_bytes": measured.spill_bytes, "by": assembler()
@@ -238,7 +232,7 @@ def test_a_written_page_without_an_assembler_says_what_is_predicted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_record, "assembler", lambda: "")
-    (kernel,) = written_kernels(tmp_path, capsys)
+    (kernel,) = written_page(tmp_path, capsys)["kernels"]
     assert "assembled" not in kernel and kernel["predicted_registers"] > 0
 
 
