@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_programs import PROGRAMS
+from view_programs import PROGRAMS, command, written_page
 
 from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import BenchCase, assembled, assembler, read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.cli.app import main
 from dplc.engine.cli.programs import compile_record
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.rewrite.trace import Trace
@@ -29,22 +28,6 @@ from dplc.ir.diagnostic import INTERNAL, DplcError
 
 Compile = Callable[[str], Compilation]
 SUITE = Path(__file__).resolve().parents[2] / "examples" / "suites" / "kernels_84.json"
-
-
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert not stop.value.code
-    return capsys.readouterr().out
-
-
-def written_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str = PROGRAMS["rmsnorm"][0], *options: str
-) -> dict[str, Any]:
-    """The data of the page that `dplc view -o` writes."""
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"), *options)
-    data = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
-    return json.loads(data)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", ["rmsnorm", "attention"])
@@ -147,7 +130,7 @@ def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: C
 
 def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
-    events = compilation.trace.events
+    events = compilation.events
     effects = list(predicted_effects(compilation))
     told = [events[number].prefix for number, effect in effects if REST not in effect]
     assert told[-1] == "l" and "l" not in told[:-1]
@@ -181,7 +164,7 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
     def refused(*given: Any, steps: Any = ()) -> Any:
         if steps:
             raise DplcError("no launch")
-        return passes(*given, steps=steps or None) if given[1] == "kernel" else given[2]
+        return passes(*given) if given[1] == "kernel" else given[2]
 
     monkeypatch.setattr(Compiler, "passes", refused)
     told = list(predicted_effects(compilation))
