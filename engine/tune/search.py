@@ -514,7 +514,7 @@ class SearchRun:
         return Tried(whole, Score(seconds, self.evaluator.basis, "ok", details), parts)
 
     def _hear(self, tried: Tried) -> None:
-        self.tries += 1
+        self.tries, self.seconds = self.tries + 1, time.monotonic() - self._began
         score = tried.score
         for part, _, own in tried.parts:
             if part.key in self._scores:
@@ -625,6 +625,10 @@ class CandidateTimes:
         """Geometric mean of the times, infinite without any."""
         return math.exp(self.logs / self.count) if self.count else math.inf
 
+    @property
+    def visits(self) -> int:
+        return self.count + self.without
+
 
 @dataclass
 class SharedPrefix(CandidateTimes):
@@ -632,10 +636,6 @@ class SharedPrefix(CandidateTimes):
 
     label: str = ""
     children: dict[Any, SharedPrefix] = field(default_factory=dict)
-
-    @property
-    def visits(self) -> int:
-        return self.count + self.without
 
     def record(self, default: float | None, depth: int = 0) -> dict[str, Any]:
         """Return the tree for the page: chains without a choice merged, and the most visited children.
@@ -659,13 +659,11 @@ class SharedPrefix(CandidateTimes):
 class SearchLog:
     """Listener of a search.
 
-    effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}; kernels: {Loop IR of a kernel: (seconds
-    by default, number of launches)}.
+    effects: {(kernel, pass, rule, parameter): {value: times of that kernel}}.
     """
 
     def __init__(self) -> None:
         self.root = SharedPrefix()
-        self.kernels: dict[Program, tuple[float | None, int]] = {}
         self.effects = defaultdict[tuple[str, str, str, str], dict[str, CandidateTimes]](
             lambda: defaultdict(CandidateTimes)
         )
@@ -685,8 +683,7 @@ class SearchLog:
                 self._nodes += 1
             branch = branch.children[decided]
             branch.add(seconds)
-        for candidate, count, score in tried.parts:
-            self.kernels.setdefault(candidate.loops, (score.seconds, count))  # the first that is tried is the default
+        for candidate, _, score in tried.parts:
             effects = [
                 (made.step, made.rule, name, plain_text(value))
                 for made in candidate.schedule

@@ -31,14 +31,13 @@ from ..language.check import require
 from ..language.rule import RuleFile, RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
-from .provenance import Column, source_and_torch
+from .provenance import Column, column_records, source_and_torch
 from .records import (
-    Effects,
     access_counts,
-    column_record,
     compile_record,
     egraph_record,
     measured_registers,
+    predicted_effects,
     search_record,
     tuning_so_far,
 )
@@ -104,9 +103,8 @@ class LiveProgram:
             if stage == "torch":
                 shown.extend(source_and_torch(replace(self.captured, graph=units)))
             else:
-                lines = print_program(units, stage).splitlines()
-                shown.append(Column(stage, lines, [()] * len(lines), [()] * len(lines)))
-            self.shown.show(columns=[column_record(column) for column in shown])
+                shown.append(Column(stage, print_program(units, stage).splitlines()))
+            self.shown.show(columns=column_records(shown))
 
         made = compiler.compile(self.captured, watch=Stopwatch(self.shown.begin, add))
         self.shown.begin("links")
@@ -228,7 +226,7 @@ class BackgroundJobs:
         """Predict each firing, and show the effects so far every EVERY seconds. Then measure and search."""
         found: Record = {}
         with contextlib.suppress(Ended):
-            for number, effect in Effects(self.made).of_all(self.made.events):
+            for number, effect in predicted_effects(self.made):
                 found[str(number)] = effect
                 self.step(**({"effects": dict(found)} if self._due() else {}))
             self.step(effects=found)
@@ -263,12 +261,12 @@ class BackgroundJobs:
     def _tune(self) -> Record:
         from ..explore.candidates import Fusing
 
-        began, tries = time.monotonic(), self.search.tries
+        tries = self.search.tries
 
         def report(run: SearchRun, log: SearchLog) -> None:
             self.step()
             if run.tries == 1 or self._due():
-                self.step(tuning=tuning_so_far(run, log, time.monotonic() - began) | {"each": tries})
+                self.step(tuning=tuning_so_far(run, log) | {"each": tries})
 
         compiler = self.made.compiler.untraced
         fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)

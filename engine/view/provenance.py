@@ -13,172 +13,232 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import chain
+from typing import Any
 
 from ...codegen.cuda import Printer, safe_names
 from ...codegen.kernel import CudaKernel
 from ...codegen.materialise import materialise
 from ...codegen.materialise.lowering import Emitted
 from ...codegen.target import Target
-from ...ir.diagnostic import Span
+from ...ir.diagnostic import Source, Span
 from ...ir.expr import Var
-from ...ir.kernel import Address, Assign, Base, Define, Element, Launch, LoadFrom, StoreTo
+from ...ir.facts.structure import accumulators_of
+from ...ir.kernel import Address, Assign, Base, Define, Element, Launch, LoadFrom, StoreTo, TensorMap
 from ...ir.loop import Let, Load, Store
 from ...ir.node import nodes, replace
 from ...ir.program import Kernel, Stmt
-from ...ir.tensor import Index, Remap, Term, operands
+from ...ir.tensor import Index, Remap, operands, postorder, terms
 from ...ir.text.programs import print_unit
 from ...ir.text.tensor import values_of_lines
-from ...ir.tile import Tile
+from ...ir.tile import Stage, Tile
 from ..capture.signature import Capture
 from ..compiler import STAGES, Compilation
-from ..kernels.sharing import share
+from ..kernels.sharing import key, share
 from ..rewrite.trace import Firing
+from .server import Record
 
 COLUMNS = ("source", *STAGES)
 SHOWN_WHOLE = 60  # lines of a file of the user: of a longer one, the lines that the program uses
-Path = tuple[int, ...]
-Links = list[tuple[int, ...]]  # of each line, the lines or events that it came from
+
+
+@dataclass(eq=False)
+class Line:
+    """A line with its origins.
+
+    node: the op, value or statement on it; path: positions of the statement and of those around it, from the kernel
+    down; inside: the lines of its body, at any depth. up: the lines that it came from, in the preceding column or
+    before a firing; made: the trace events that changed it.
+    """
+
+    node: Any = None
+    path: tuple[int, ...] = ()
+    inside: list[Line] = field(default_factory=list)
+    up: set[Line] = field(default_factory=set)
+    made: set[int] = field(default_factory=set)
+
+    @cached_property
+    def head(self) -> Any:
+        """The statement with an empty body."""
+        return replace(self.node, body=()) if self.inside else self.node
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The values, buffers and axes that the statement defines, accumulates, stores or binds."""
+        match self.node:
+            case Tile():
+                return ["Tile", *(axis.name for axis in self.node.axes)]
+            case Store(buf=name) | StoreTo(address=Address(base=name)):
+                return [name]
+            case Assign(place=Var(name=name) | Element(name=name)) | LoadFrom(into=Var(name=name) | Element(name=name)):
+                return [name]
+            case stmt:
+                bound = [getattr(stmt, field) for field in ("dst", "var") if hasattr(stmt, field)]
+                return [*accumulators_of(stmt), *bound]
+
+    @cached_property
+    def sources(self) -> list[str]:
+        """The buffers and shared-memory tiles that the statement reads."""
+        match self.node:
+            case Load(buf=name) | Stage(src=name) | TensorMap(src=name) | Base(root=name):
+                return [name]
+            case _:
+                return []
+
+    @cached_property
+    def reads(self) -> set[str]:
+        """The sources, and the names in the expressions of the statement: values, axes and address bases."""
+        found: Iterator[Var | Element | Address] = nodes(self.head, Var, Element, Address)
+        return {*self.sources, *(one.base if isinstance(one, Address) else one.name for one in found)}
+
+    @cached_property
+    def subjects(self) -> list[Any]:
+        """The names by which a rule relates a new statement to others, the closest relation first."""
+        stored = isinstance(self.node, Store | StoreTo)
+        return [*((stored, name) for name in self.names), *(("read", name) for name in self.sources)]
 
 
 @dataclass
 class Column:
-    """Text in lines.
-
-    up: origins of each line in the preceding column; made: trace events that changed the line; units: (first line,
-    name) of each kernel or file.
-    """
+    """Text in lines. units: (first line, name) of each kernel or file."""
 
     name: str
-    lines: list[str] = field(default_factory=list)
-    up: Links = field(default_factory=list)
-    made: Links = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     units: list[tuple[int, str]] = field(default_factory=list)
 
-    def append(self, text: str, unit: str, up: Links, made: Links | None = None) -> int:
-        """Append a text whose last lines have these links. Returns the number of the first of these lines."""
-        if self.units:
-            text = "\n" + text
-        lines = text.splitlines()
-        lead: Links = [()] * (len(lines) - len(up))
-        start = len(self.lines) + len(lead)
-        self.units.append((len(self.lines) + bool(self.units), unit))
-        self.lines += lines
-        self.up += lead + up
-        self.made += lead + (made or [()] * len(up))
-        return start
+    def append(self, unit: str, text: str, linked: Sequence[Line]) -> None:
+        """Append a text, below an empty line if there are others. `linked` are its last lines."""
+        texts = [""] * bool(self.units) + text.splitlines()
+        self.units.append((len(self.texts) + bool(self.units), unit))
+        self.lines += [Line()] * (len(texts) - len(linked)) + [*linked]
+        self.texts += texts
 
 
 def _headed(level: str) -> Column:
-    return Column(level, [f"## level: {level}"], [()], [()])
+    return Column(level, [f"## level: {level}"], [Line()])
 
 
-def columns(compilation: Compilation, events: Sequence[Any]) -> list[Column]:
+def column_records(columns: Sequence[Column]) -> list[Record]:
+    """Return columns as data.
+
+    up: for each line, the numbers of the lines of the preceding column that it came from; made: those of trace events.
+    """
+    numbers = {line: number for column in columns for number, line in enumerate(column.lines)}
+    return [
+        {
+            "name": column.name, "lines": column.texts, "units": column.units,
+            "up": [sorted(numbers[origin] for origin in line.up) for line in column.lines],
+            "made": [sorted(line.made) for line in column.lines],
+        }
+        for column in columns
+    ]  # fmt: skip
+
+
+def columns(compilation: Compilation) -> list[Column]:
     """Return the columns of a compile, from the user's text to CUDA."""
+    plan, events = compilation.plan, compilation.events
     source, torch = source_and_torch(compilation.captured)
-    tensor, values = _tensor(compilation, events)
-    loop, starts = _loop(compilation, values)
-    shared = share(compilation.plan.kernels)
-    nests: list[LinkedKernel] = []
-    for number, kernel in enumerate(shared.kernels):
-        places = [starts[place] for place, index in enumerate(shared.place) if index == number]
-        size = len(lines_of(kernel))
-        nests.append(LinkedKernel(kernel, [tuple(start + n for start in places) for n in range(size)], [()] * size))
-    tile, lower = _headed("tile"), _headed("kernel")
-    lowered = []
-    for state in _through(nests, events, ("l", "t"), compilation.tile):
-        start = tile.append(print_unit(state.kernel), state.kernel.name, state.up, state.made)
-        made, sources = materialised(state.kernel, compilation.target)
-        lowered.append(LinkedKernel(made, _shifted(sources, start), [()] * len(sources)))
-    cuda = Column("cuda")
-    finished = _through(lowered, events, ("k",), compilation.kernels)
-    for state, text in zip(finished, compilation.cuda_kernels, strict=True):
-        start = lower.append(print_unit(state.kernel), state.kernel.name, state.up, state.made)
-        cuda.append(text.text, text.name, _shifted(cuda_lines(state.kernel, text), start))
+    tensor = _tensor(compilation, torch)
+    loop, tile, lower, cuda = _headed("loop"), _headed("tile"), _headed("kernel"), Column("cuda")
+    values = {line.node: line for line in tensor.lines if line.node is not None}
+    loops = []
+    for kernel, held in zip(plan.kernels, plan.values, strict=True):
+        loops.append(lines := lines_of(kernel))
+        for line in lines:
+            if not line.inside:
+                line.up = {values[held[name]] for name in line.names if held.get(name) in values}
+        fill(lines)
+        loop.append(kernel.name, print_unit(kernel), lines)
+    shared = share(plan.kernels)
+    nests = {kernel: lines_of(kernel) for kernel in shared.kernels}
+    for number, lines in zip(shared.place, loops, strict=True):
+        for line, origin in zip(nests[shared.kernels[number]], lines, strict=True):
+            line.up.add(origin)
+    lowered = {}
+    for kernel, lines in followed(nests, events, compilation.tile):
+        tile.append(kernel.name, print_unit(kernel), lines)
+        made, below = materialised(kernel, lines, compilation.target)
+        lowered[made] = below
+    finished = followed(lowered, events, compilation.kernels)
+    for (kernel, lines), text in zip(finished, compilation.cuda_kernels, strict=True):
+        lower.append(kernel.name, print_unit(kernel), lines)
+        cuda.append(text.name, text.text, printed(kernel, lines, text))
     return [source, torch, tensor, loop, tile, lower, cuda]
 
 
-def _shifted(found: Links, start: int) -> Links:
-    return [tuple(start + line for line in lines) for lines in found]
+# ---- the user's text, torch, tensor
 
 
-def _through_links(found: Links, links: Links) -> Links:
-    """Follow links: what the origins of each line are linked to."""
-    return [tuple(sorted({line for source in sources for line in links[source]})) for sources in found]
+def source_and_torch(captured: Capture) -> tuple[Column, Column]:
+    """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
+    paths = [*dict.fromkeys(origin for origin in captured.spans.values() if isinstance(origin, str))]
+    modules = Source("modules", "\n".join(paths))
+    places: dict[str, list[tuple[Source, int]]] = {}  # the lines of each op
+    for name, origin in captured.spans.items():
+        if isinstance(origin, Span):
+            places[name] = [(origin.source, number) for number in range(origin.line, origin.end_line + 1)]
+        else:
+            places[name] = [(modules, paths.index(origin) + 1)]
+    used = dict.fromkeys(chain.from_iterable(places.values()))
+    source, torch = Column("source"), _headed("torch")
+    shown: dict[tuple[Source, int], Line] = {}
+    for file in dict.fromkeys(file for file, _ in used):
+        source.units.append((len(source.lines), file.name))
+        texts = file.text.splitlines()
+        for number, text in enumerate(texts, 1):
+            if len(texts) <= SHOWN_WHOLE or (file, number) in used:
+                shown[file, number] = Line()
+                source.lines.append(shown[file, number])
+                source.texts.append(text)
+    lines = [Line(op, up={shown[place] for place in places.get(op.dst, ())}) for op in captured.graph.body]
+    torch.append(captured.graph.name, print_unit(captured.graph), lines)
+    return source, torch
 
 
-# ---- the lines of a kernel
+def _tensor(compilation: Compilation, torch: Column) -> Column:
+    """Return Tensor IR. A value comes from its torch op, and from those of the views on its line."""
+    graph, made_from, column = compilation.tensor, compilation.made_from, _headed("tensor")
+    assert graph is not None, "a page shows programs of torch only"
+    ops = {line.node.dst: line for line in torch.lines if line.node is not None}
+    origins = {term: op.dst for term, op in made_from.items()}
+    for term in reversed(terms(graph)):  # an operand that algebra inserted gets the op of its consumer
+        for operand in operands(term) if term in origins else ():
+            origins.setdefault(operand, origins[term])
+    fired: dict[Any, set[int]] = defaultdict(set)  # by the value that a rule built, or the op that it lowered
+    for number, event in enumerate(compilation.events):
+        if isinstance(event, Firing) and event.prefix in "daf":
+            for text in event.after:
+                for built in (text.origin, *text.values):
+                    fired[built].add(number)
+    lines = []
+    for value in values_of_lines(graph):
+        own = origins.get(value)
+        views = postorder([value], lambda term: [x for x in operands(term) if isinstance(x, Remap | Index)])
+        names = [own, *(made_from[view].dst for view in views if view in made_from)]
+        lines.append(Line(value, up={ops[name] for name in names if name in ops}, made=fired[own] | fired[value]))
+    column.append(graph.name, print_unit(graph), lines)
+    return column
 
 
-class Line(NamedTuple):
-    """A statement of a program. head: the statement with an empty body; path: positions from the kernel down."""
-
-    head: Stmt
-    stmt: Stmt
-    path: Path
-
-    @property
-    def has_body(self) -> bool:
-        return hasattr(self.head, "body")
-
-    @property
-    def names(self) -> list[str]:
-        return [name for _, name in written(self.head)]
-
-    @property
-    def subjects(self) -> tuple[tuple[str, str], ...]:
-        return (*written(self.head), *(("read", buffer) for buffer in buffers_read(self.head)))
-
-    def holds(self, other: Line) -> bool:
-        """Return whether another statement is inside of this one."""
-        return len(other.path) > len(self.path) and other.path[: len(self.path)] == self.path
+# ---- kernels
 
 
-def lines_of(*kernels: Kernel) -> list[Line]:
-    """Return the statements of kernels in the order of their texts. Each has one line, after the kernel's header."""
-    found: list[Line] = []
+def lines_of(kernel: Kernel) -> list[Line]:
+    """Return the statements of a kernel in the order of its text. Each has one line, after the kernel's header."""
 
-    def add(block: Iterable[Stmt], path: Path) -> None:
+    def below(block: Iterable[Stmt], path: tuple[int, ...]) -> list[Line]:
+        found: list[Line] = []
         for position, stmt in enumerate(block):
-            body = getattr(stmt, "body", None)
-            found.append(Line(stmt if body is None else replace(stmt, body=()), stmt, (*path, position)))
-            add(body or (), (*path, position))
+            inside = below(getattr(stmt, "body", ()), (*path, position))
+            found += [Line(stmt, (*path, position), inside), *inside]
+        return found
 
-    for number, kernel in enumerate(kernels):
-        add(kernel.body, (number,))
-    return found
+    return below(kernel.body, ())
 
 
-def written(head: Stmt) -> tuple[tuple[str, str], ...]:
-    """Return (kind, name) of each value, buffer or axis that a statement defines, accumulates, stores or binds."""
-    if isinstance(head, Tile):
-        return (("tile", ""), *(("axis", axis.name) for axis in head.axes))
-    if isinstance(head, Store | StoreTo):
-        return (("buffer", head.buf if isinstance(head, Store) else head.address.base),)
-    if isinstance(head, Assign | LoadFrom):
-        place = head.place if isinstance(head, Assign) else head.into
-        return (("value", place.name),) if isinstance(place, Var | Element) else ()
-    if hasattr(head, "accs"):
-        return tuple(("value", acc) for acc in head.accs)
-    name = getattr(head, "dst", None) or getattr(head, "acc", None)
-    if isinstance(name, str):
-        return (("value", name),)
-    return (("axis", head.var),) if hasattr(head, "var") else ()
-
-
-def buffers_read(head: Stmt) -> tuple[str, ...]:
-    """Return the names of buffers and shared-memory tiles that a statement reads."""
-    source = head.buf if isinstance(head, Load) else head.root if isinstance(head, Base) else getattr(head, "src", "")
-    return (source,) if isinstance(source, str) and source else ()
-
-
-def names_read(head: Stmt) -> list[str]:
-    """Return the names in the expressions of a statement: values, axes and address bases."""
-    found: Iterator[Var | Element | Address] = nodes(head, Var, Element, Address)
-    return [one.base if isinstance(one, Address) else one.name for one in found]
-
-
-def fill(lines: Sequence[Line], up: Links, before: Sequence[Line] = ()) -> None:
+def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
     """Link lines without origins to the origins of their neighbours.
 
     A statement gets those of its readers: a reciprocal comes from the division it replaces. Without any it gets those
@@ -189,282 +249,137 @@ def fill(lines: Sequence[Line], up: Links, before: Sequence[Line] = ()) -> None:
         before: lines that a rule changed to `lines`. A new statement with a body came from those removed ones that
             held the origins of its contents.
     """
-    kept = {source for sources in up for source in sources}
-    removed = [(place, line) for place, line in enumerate(before) if place not in kept and line.has_body]
-    readers: dict[str, list[int]] = defaultdict(list)
-    writers: dict[str, list[int]] = defaultdict(list)
-    reads = [(*names_read(line.head), *buffers_read(line.head)) for line in lines]
-    for place, line in enumerate(lines):
-        for name in reads[place]:
-            readers[name].append(place)
+    kept = set().union(*(line.up for line in lines))
+    removed = [line for line in before if line.inside and line not in kept]
+    readers: dict[str, list[Line]] = defaultdict(list)
+    writers: dict[str, list[Line]] = defaultdict(list)
+    for line in lines:
+        for name in line.reads:
+            readers[name].append(line)
         for name in line.names:
-            writers[name].append(place)
+            writers[name].append(line)
     left = -1
-    while left != (left := sum(not found for found in up)):  # an address may be computed from an address
-        for place, line in reversed(list(enumerate(lines))):
-            if not up[place] and not line.has_body:
-                near = ((readers, line.names), (writers, line.names), (writers, reads[place]))
-                found = ({s for name in listed for other in of[name] for s in up[other]} for of, listed in near)
-                up[place] = tuple(sorted(next(filter(None, found), ())))
-    for place, line in reversed(list(enumerate(lines))):
-        if not up[place] and line.has_body:
-            every = {s for other, sources in zip(lines, up, strict=True) if line.holds(other) for s in sources}
-            outer = {n for n, one in removed if any(one.holds(before[source]) for source in every)}
-            up[place] = tuple(sorted(outer or every))
+    while left != (left := sum(not line.up for line in lines)):  # an address may be computed from an address
+        for line in reversed(lines):
+            if not line.up and not line.inside:
+                near = ((readers, line.names), (writers, line.names), (writers, line.reads))
+                found = ({up for name in names for other in of[name] for up in other.up} for of, names in near)
+                line.up = next(filter(None, found), set())
+    for line in reversed(lines):
+        if not line.up and line.inside:
+            every = set().union(*(other.up for other in line.inside))
+            line.up = {outer for outer in removed if not every.isdisjoint(outer.inside)} or every
 
 
-# ---- the user's text, torch, tensor
+def next_of(lines: list[Line]) -> Line:
+    """Return the next of the lines of equal statements, and the last one for all further statements."""
+    return lines.pop(0) if len(lines) > 1 else lines[0]
 
 
-def source_and_torch(captured: Capture) -> tuple[Column, Column]:
-    """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
-    files: dict[str, tuple[list[str], set[int]]] = {}
-    for origin in captured.spans.values():
-        if isinstance(origin, Span):
-            _, wanted = files.setdefault(origin.source.name, (origin.source.text.splitlines(), set()))
-            wanted.update(range(origin.line, origin.end_line + 1))
-        elif origin not in (modules := files.setdefault("modules", ([], set()))[0]):
-            modules.append(origin)
-    source = Column("source")
-    place: dict[tuple[str, Any], int] = {}
-    for name, (lines, wanted) in files.items():
-        source.units.append((len(source.lines), name))
-        for number, line in enumerate(lines, 1):
-            if len(lines) <= SHOWN_WHOLE or name == "modules" or number in wanted:
-                place[name, line if name == "modules" else number] = len(source.lines)
-                source.lines.append(line)
-    source.up = source.made = [()] * len(source.lines)
-    up: Links = []
-    for stmt in captured.graph.body:
-        span = captured.spans.get(stmt.dst)
-        keys: list[tuple[str, Any]] = [("modules", span)]
-        if isinstance(span, Span):
-            keys = [(span.source.name, number) for number in range(span.line, span.end_line + 1)]
-        up.append(tuple(place[key] for key in keys if key in place))
-    torch = _headed("torch")
-    torch.append(print_unit(captured.graph), captured.graph.name, up)
-    return source, torch
+def followed(
+    first: Mapping[Kernel, list[Line]], events: Sequence[Any], finished: Sequence[Kernel]
+) -> Iterator[tuple[Kernel, list[Line]]]:
+    """Follow kernels through the firings on them. Yield the finished kernels with their lines.
 
-
-def _tensor(compilation: Compilation, events: Sequence[Any]) -> tuple[Column, dict[Term, int]]:
-    """Return Tensor IR, and the line of each value."""
-    graph, column = compilation.tensor, _headed("tensor")
-    if graph is None:
-        return Column("tensor"), {}
-    values, ops = values_of_lines(graph), compilation.captured.graph.body
-    lead = len(compilation.ir("torch").splitlines()) - len(ops)
-    torch = {op.dst: lead + n for n, op in enumerate(ops)}
-    origins = {term: op.dst for term, op in compilation.made_from.items()}
-    for value in reversed(list(values)):  # an operand that algebra inserted gets the op of its consumer
-        waiting = [value] if value in origins else []
-        while waiting:
-            term = waiting.pop()
-            new = [operand for operand in operands(term) if operand not in origins]
-            origins |= dict.fromkeys(new, origins[term])
-            waiting += new
-    fired: dict[Any, list[int]] = defaultdict(list)  # by the value that a rule built, or the op that it lowered
-    for number, event in enumerate(events):
-        if isinstance(event, Firing) and event.prefix in "daf":
-            for unit in event.after:
-                for key in (*filter(None, (unit.origin,)), *unit.values):
-                    fired[key].append(number)
-    up: Links = []
-    made: Links = []
-    for value in values:
-        through = (compilation.made_from[term].dst for term in _read_through(value) if term in compilation.made_from)
-        names = (origins.get(value, ""), *through)
-        up.append(tuple(sorted({torch[name] for name in names if name in torch})))
-        made.append(tuple(dict.fromkeys((*fired.get(names[0], ()), *fired.get(value, ())))))
-    start = column.append(print_unit(graph), graph.name, up, made)
-    return column, {value: start + n for n, value in enumerate(values)}
-
-
-def _read_through(value: Term) -> Iterator[Term]:
-    """Yield the index maps on the line of a value. A view has no line of its own."""
-    for term in operands(value):
-        if isinstance(term, Remap | Index):
-            yield term
-            yield from _read_through(term)
-
-
-# ---- kernels through their passes
-
-
-@dataclass
-class LinkedKernel:
-    """A kernel between passes. up: origins of each line in the first text; made: trace events that changed it."""
-
-    kernel: Kernel
-    up: Links
-    made: Links
-
-
-def _loop(compilation: Compilation, values: Mapping[Term, int]) -> tuple[Column, list[int]]:
-    """Return Loop IR, each line linked to the value that it computes, and the first line of each kernel."""
-    plan, column, starts = compilation.plan, _headed("loop"), []
-    for number, kernel in enumerate(plan.kernels):
-        terms = plan.values[number] if number < len(plan.values) else {}
-        held = {name: values[term] for name, term in terms.items() if term in values}
-        lines = lines_of(kernel)
-        up: Links = [
-            tuple(sorted({held[name] for name in line.names if name in held and not line.has_body})) for line in lines
-        ]
-        fill(lines, up)
-        starts.append(column.append(print_unit(kernel), kernel.name, up))
-    return column, starts
-
-
-def _through(
-    states: list[LinkedKernel], events: Sequence[Any], prefixes: tuple[str, ...], finished: Sequence[Kernel]
-) -> list[LinkedKernel]:
-    """Follow kernels through the firings of some levels.
-
-    A renamed kernel, which no firing holds, is linked to a kernel of the same name, else to one that stores the same
-    buffers.
+    No firing holds a kernel that was renamed. It is linked to a kernel of the same structure.
     """
-    now = list(states)
+    known = dict(first)
     for number, event in enumerate(events):
-        if isinstance(event, Firing) and event.prefix in prefixes:
-            place = _find(now, event.before)
-            if place is not None:
-                now[place : place + len(event.before)] = _linked(
-                    now[place : place + len(event.before)], *event.after, number=number
-                )
-            # other kernels may fuse the first one as well
-            elif len(event.before) > 1 and (place := _find(now, event.before[-1:])) is not None:
-                taken = [state for state in now if state.kernel.name == event.before[0].name][:1]
-                now[place : place + 1] = _linked([*taken, now[place]], *event.after, number=number)
-    known, found = {id(state.kernel): state for state in now}, []
+        if isinstance(event, Firing) and event.before[-1] in known:
+            before = chain.from_iterable(known.get(kernel, ()) for kernel in event.before)
+            known |= changed([*before], event.after, number)
     for kernel in finished:
-        near = [state for state in (*now, *states) if state.kernel.name == kernel.name]
-        outs = {param.name for param in kernel.outs}
-        near += [state for state in states if not outs.isdisjoint(param.name for param in state.kernel.outs)]
-        found.append(known.get(id(kernel)) or _linked(near[:1], kernel)[0])
-    return found
+        if kernel not in known:
+            alike = next((lines for other, lines in known.items() if key(other) == key(kernel)), [])
+            known[kernel] = lines_of(kernel)
+            for line, same in zip(known[kernel], alike, strict=False):
+                line.up, line.made = same.up, same.made
+        yield kernel, known[kernel]
 
 
-def _find(states: Sequence[LinkedKernel], wanted: Sequence[Kernel]) -> int | None:
-    for place in range(len(states) - len(wanted) + 1):
-        if all(states[place + n].kernel is kernel for n, kernel in enumerate(wanted)):
-            return place
-    return None
-
-
-def _linked(states: Sequence[LinkedKernel], *after: Kernel, number: int | None = None) -> list[LinkedKernel]:
-    """Link kernels to those that a rule computed them from. number: of the event, which changed lines get."""
-    found, changed = links(lines_of(*(state.kernel for state in states)), lines_of(*after))
-    up = _through_links(found, [source for state in states for source in state.up])
-    made = _through_links(found, [source for state in states for source in state.made])
-    if number is not None:
-        made = [(*marks, number) if new else marks for marks, new in zip(made, changed, strict=True)]
-    out, start = [], 0
-    for kernel in after:
-        end = start + len(lines_of(kernel))
-        out.append(LinkedKernel(kernel, up[start:end], made[start:end]))
-        start = end
-    return out
-
-
-def links(before: Sequence[Line], after: Sequence[Line]) -> tuple[Links, list[bool]]:
-    """Link each line after a firing to its origins, and report whether the firing changed it.
+def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dict[Kernel, list[Line]]:
+    """Return the lines of kernels that a rule computed from `before`. number: of the event.
 
     An unchanged statement came from itself. Another one came from the statements that define the same value, store to
     the same buffer or bind the same axis, else from those that read the same buffers, else from its neighbours. A
     barrier that a rule inserts has no origin.
     """
-    same: dict[int, list[int]] = defaultdict(list)
-    about: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, line in enumerate(before):
-        same[id(line.head)].append(place)
+    found = {kernel: lines_of(kernel) for kernel in after}
+    lines = [*chain.from_iterable(found.values())]
+    same: dict[Stmt, list[Line]] = defaultdict(list)
+    about: dict[Any, set[Line]] = defaultdict(set)
+    for line in before:
+        same[line.head].append(line)
         for subject in line.subjects:
-            about[subject].append(place)
-    waiting = {head: list(places) for head, places in same.items()}
-    found: Links = []
-    for line in after:
-        if (left := waiting.get(id(line.head))) is not None:
-            found.append((left.pop(0) if left else same[id(line.head)][-1],))
+            about[subject].add(line)
+    for line in lines:
+        if line.head in same:
+            line.up = {next_of(same[line.head])}
         else:
-            found.append(next((tuple(about[subject]) for subject in line.subjects if subject in about), ()))
-    fill(after, found, before)
-    return found, [id(line.head) not in same for line in after]
+            line.up = next((about[subject] for subject in line.subjects if subject in about), set())
+            line.made.add(number)
+    fill(lines, before)
+    for line in lines:
+        line.made = line.made.union(*(origin.made for origin in line.up))
+        line.up = set().union(*(origin.up for origin in line.up))
+    return found
 
 
-def materialised(tile: Kernel, target: Target) -> tuple[Kernel, Links]:
+def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[Kernel, list[Line]]:
     """Lower a kernel to Kernel IR, and link each of its lines to lines of Tile IR."""
     emitted: Emitted = []
     made = materialise(tile, target, emitted)
-    above, below = lines_of(tile), lines_of(made)
-    tiled = isinstance(tile.body[0], Tile)  # paths of the lowering start below the Tile
-    numbers = {(0, *line.path[1 + tiled :]): n for n, line in enumerate(above)}
-    owners: dict[int, list[int]] = defaultdict(list)
+    below = lines_of(made)
+    root = () if isinstance(tile.body[0], Tile) else (0,)  # paths of the lowering start at the Tile
+    places = {(*root, *line.path): line for line in above}
+    owners: dict[Stmt, list[Line]] = defaultdict(list)  # in the order of the text; equal statements are one node
     for path, block in emitted:
-        for stmt in nodes(block, Stmt) if path in numbers else ():
-            owners[id(stmt)].append(numbers[path])
-    lets = {name: n for n, line in enumerate(above) if isinstance(line.head, Let) for name in line.names}
-    axes = {name: n for n, line in enumerate(above) for kind, name in written(line.head) if kind == "axis"}
-    found: Links = []
-    seen: dict[int, int] = defaultdict(int)
+        for stmt in nodes(block, Stmt):
+            if places[path] not in owners[stmt]:
+                owners[stmt].append(places[path])
+    lets = {line.node.dst: line for line in above if isinstance(line.node, Let)}
+    axes = {name: line for line in above if line.inside for name in line.names}
     for line in below:
-        # equal statements are one node, and its origins are in the order of the text
-        distinct = list(dict.fromkeys(owners.get(id(line.stmt), ())))
-        own = distinct[min(seen[id(line.stmt)], len(distinct) - 1)] if distinct else None
-        seen[id(line.stmt)] += 1
-        if named := [lets[name] for name in line.names if name in lets]:
-            found.append(tuple(named))  # a value that became a register at its first use
-        elif isinstance(line.head, Launch):
-            found.append((0,))
-        elif own is None and isinstance(line.head, Define) and line.head.dst in axes:
-            found.append((axes[line.head.dst],))
-        elif own is None or (isinstance(line.head, Base) and above[own].has_body):
-            found.append(())  # an address that a loop keeps belongs to its readers
-        else:
-            found.append((own,))
-    fill(below, found)
-    return made, _with_inlined(above, lets, found)
-
-
-def _with_inlined(above: Sequence[Line], lets: Mapping[str, int], found: Links) -> Links:
-    """Add to each line the values without a statement of their own that it computes inline."""
-    linked = {source for sources in found for source in sources}
-
-    def with_inlined(sources: tuple[int, ...]) -> tuple[int, ...]:
-        reached = list(sources)
-        for place in reached:  # which grows
-            read = {lets[name] for name in names_read(above[place].head) if name in lets}
-            reached += read - linked - set(reached)
-        return tuple(sorted(reached))
-
-    return [
-        sources if not sources or isinstance(above[sources[0]].head, Tile) else with_inlined(sources)
-        for sources in found
-    ]
+        own = [next_of(owners[line.node])] if line.node in owners else []
+        if isinstance(line.node, Base) and own and own[0].inside:
+            own = []  # an address that a loop keeps belongs to its readers
+        elif not own and isinstance(line.node, Define):
+            own = [axes[name] for name in line.names if name in axes]
+        # a value may become a register at its first use
+        line.up = {lets[name] for name in line.names if name in lets} or set(own)
+    below[0].up = {above[0]}
+    fill(below)
+    linked = set().union(*(line.up for line in below))
+    for let in reversed(above):
+        if isinstance(let.node, Let) and let not in linked:  # an expression in the statements of its readers
+            readers = {line for line in above if let.node.dst in line.reads}
+            for line in below:
+                if not readers.isdisjoint(line.up):
+                    line.up.add(let)
+    return made, below
 
 
 class MarkingPrinter(Printer):
     """Printer that appends to each line a NUL and the numbers of its lines of Kernel IR. The Launch is line 0."""
 
     number = 0
-    printing: Stmt | None = None
 
     def statement(self, stmt: Stmt) -> list[str]:
         self.number += 1
-        own, self.printing = f"\0{self.number}", stmt
-        lines = super().statement(stmt)
-        self.printing = None
-        return [line if "\0" in line else line + own for line in lines]
+        mark = f"\0{self.number}"
+        return [line if "\0" in line else line + mark for line in super().statement(stmt)]
 
-    def load_from(self, stmt: LoadFrom) -> str | list[str]:
-        text: str | list[str] = super().load_from(stmt)
-        if stmt is self.printing:
-            return text
-        self.number += 2  # a register that is declared with its value: one line for two statements
-        return f"{text}\0{self.number - 1} {self.number}"
+    def load_from(self, stmt: LoadFrom) -> str:
+        """Print a register that is declared with its value: one line for two statements. Only `block` calls this."""
+        self.number += 2
+        return f"{super().load_from(stmt)}\0{self.number - 1} {self.number}"
 
 
-def cuda_lines(kernel: Kernel, cuda: CudaKernel) -> Links:
-    """Link each line of a kernel's CUDA text to lines of Kernel IR. The last line is the closing brace."""
+def printed(kernel: Kernel, above: Sequence[Line], cuda: CudaKernel) -> list[Line]:
+    """Return the lines of a kernel's CUDA text. The first ones and the closing brace come from the Launch."""
     (launch,) = kernel.body
     assert isinstance(launch, Launch)
-    lines = MarkingPrinter(kernel, safe_names(kernel)).block(launch.body, 1)
-    marks: Links = [tuple(map(int, line.rpartition("\0")[2].split())) for line in lines]
-    return [*([(0,)] * (len(cuda.text.splitlines()) - 1 - len(marks))), *marks, (0,)]
+    marked = MarkingPrinter(kernel, safe_names(kernel)).block(launch.body, 1)
+    numbers = [line.rpartition("\0")[2] for line in marked]
+    head = len(cuda.text.splitlines()) - len(marked) - 1
+    return [Line(up={above[int(n)] for n in each.split()}) for each in [*["0"] * head, *numbers, "0"]]

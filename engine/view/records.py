@@ -2,48 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...codegen.compiler import BuildError
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
+from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
-from ...ir.dtypes import DTYPES
-from ...ir.expr import is_int
 from ...ir.interp.scalar import ScheduleError
 from ...ir.kernel import Launch
-from ...ir.program import Kernel, Param
+from ...ir.program import Kernel, Param, TensorType
+from ...ir.substitute import with_hints
+from ...ir.tensor import Term
+from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
-from ...version import __version__
 from ..api import Compiled
-from ..bench.cases import Suite, assembled, assembler, read_suite, subject_of
+from ..bench.cases import assembled, assembler, kernel_record, read_suite, subject_of
 from ..capture.signature import Capture
-from ..compiler import Compilation, Compiler
+from ..compiler import Compilation, Compiler, buffer
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
 from ..cost.predict import occupancy, predict
-from ..kernels.sharing import share
+from ..kernels.fusion_pass import called_in
+from ..language.pipeline import PassStep
 from ..language.rule import pass_name
 from ..rewrite.statements.compiled import Program
-from ..rewrite.statements.driver import run_pipeline
-from ..rewrite.trace import Event, Firing, Trace
-from ..ruleset import Toolchain
+from ..rewrite.trace import Firing, Trace
 from ..schedule.scheduling import microseconds, predicted_registers
-from .provenance import Column, columns
+from .provenance import column_records, columns
 from .server import Record
 
 if TYPE_CHECKING:
     from ..explore.candidates import Fusing
     from ..explore.problem import EGraph
     from ..explore.solution import PricedSolution
-    from ..schedule.space import ScheduleCandidate
     from ..tune.search import SearchLog, SearchRun, Tried
+    from ..tune.tuning import TuningOutcome
 
 # ---- effects of firings
 
@@ -57,104 +62,67 @@ COMBINED: dict[str, Callable[[Iterable[Any]], Any]] = {
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
-class Effects:
-    """Predictions of kernels of a compile at any point of their schedule, each kernel once.
+def predicted_effects(compilation: Compilation, seconds: float | None = None) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (number, [before, after]) for each firing on kernels, loop nests last, scheduled by the default order.
+
+    A side that the lowering rejects is None. A kernel half way through its schedule often cannot be launched (one
+    thread for each element). For such a firing (number, [before, after, REST]) follows: both sides after the remaining
+    passes, without and with it. The side after the firing skips the other passes of the same `one of`.
 
     seconds: limit of processor time.
     """
+    compiler = compilation.compiler.untraced
+    passes = compiler.tools.pipelines["tile"]
+    tiles = {kernel.name: kernel for kernel in compilation.tile}  # from which registers are predicted
+    ends = math.inf if seconds is None else time.process_time() + seconds
 
-    def __init__(self, compilation: Compilation, seconds: float | None = None):
-        self.compiler = compilation.compiler.untraced
-        self.ends = None if seconds is None else time.process_time() + seconds
-        self._tiles = {kernel.name: kernel for kernel in compilation.tile}  # from which registers are predicted
-        self._known: dict[Kernel, Record | None] = {}
-        self._made: dict[Program, Program] = {}
-
-    def of_all(self, events: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
-        """Yield (number, [before, after]) for each firing on kernels, loop nests last, scheduled by the default order.
-
-        A side that the lowering rejects is None. A kernel half way through its schedule often cannot be launched (one
-        thread for each element). For such a firing (number, [before, after, REST]) follows: both sides after the
-        remaining passes, without and with it.
-        """
-        firings = [(n, event) for n, event in enumerate(events) if isinstance(event, Firing) and event.prefix in LEVELS]
-        half_way = []
-        for number, event in sorted(firings, key=lambda one: one[1].prefix == NEST):
-            sides = (event.before, event.after)
-            effect = [self.together(self._scheduled(side) if event.prefix == NEST else side) for side in sides]
-            yield number, effect
-            if event.prefix == TILE and None in effect:
-                half_way.append((number, event))
-        for number, event in half_way:
-            rest = self._through_the_rest(event)
-            if all(rest) and not self._over():
-                yield number, [*rest, REST]
-
-    def _through_the_rest(self, event: Firing) -> Sequence[Record | None]:
-        """Run the remaining passes on both sides of a firing. Returns [before, after], with None for a failed side.
-
-        The side after the firing skips the other passes of the same `one of`.
-        """
-        tools, target = self.compiler.tools, self.compiler.target
-        steps = tools.pipelines["tile"]
-        place = max((n for n, step in enumerate(steps) if step.label == pass_name(event.label)), default=None)
-        if place is None or self._over():
-            return (None,)
-        rest, group = steps[place + 1 :], steps[place].group
-        others = [step for step in rest if group is None or step.group != group]
-        try:
-            sides = [run_pipeline(tools.engine, rest, event.before, target)]
-            sides.append(run_pipeline(tools.engine, others, event.after, target))
-        except UNPRICED:
-            return (None,)
-        return [self.together(side) for side in sides]
-
-    def _scheduled(self, nests: Program) -> Program:
-        """Schedule loop nests by the default order. Returns no kernels if that fails or time is over."""
-        if nests not in self._made and not self._over():
-            try:
-                self._made[nests] = self.compiler.passes("tile", nests)
-            except UNPRICED:
-                self._made[nests] = ()
-        return self._made.get(nests, ())
-
-    def together(self, kernels: Sequence[Kernel]) -> Record | None:
-        """Combine launches: sums of times, bytes and blocks, the least occupancy, the largest of the rest."""
-        found = [self.kernel(kernel) for kernel in kernels]
-        priced = [one for one in found if one is not None]
-        if not priced or len(priced) < len(found):
-            return None
-        each = {name: [one[name] for one in priced if one[name] is not None] for name in COMBINED}
-        combined = {name: combine(each[name]) if each[name] else None for name, combine in COMBINED.items()}
-        return combined | {"binding": max(priced, key=lambda one: one["us"])["binding"]}
-
-    def kernel(self, kernel: Kernel) -> Record | None:
-        """Predict one kernel of Loop, Tile or Kernel IR. `registers` is None without its Tile IR."""
-        if kernel not in self._known and not self._over():
-            self._known[kernel] = self._priced(kernel)
-        return self._known.get(kernel)
-
-    def _over(self) -> bool:
-        return self.ends is not None and time.process_time() > self.ends
-
-    def _priced(self, kernel: Kernel) -> Record | None:
-        target = self.compiler.target
-        try:
-            lowered = isinstance(kernel.body[0], Launch)
-            (made,) = (kernel,) if lowered else self.compiler.kernel_ir((kernel,))
-            tile = self._tiles.get(kernel.name, kernel) if lowered else kernel
-            registers = predicted_registers(tile, target) if isinstance(tile.body[0], Tile) else None
-            counts = instruction_counts(made)
-        except UNPRICED:
-            return None  # a partly scheduled kernel may have no launch
-        prediction = predict(counts, target)
-        filled, held = occupancy(counts, target)
+    @functools.cache
+    def figures(kernel: Kernel) -> Record:
+        lowered = isinstance(kernel.body[0], Launch)
+        (made,) = with_hints((kernel,) if lowered else compiler.kernel_ir((kernel,)))
+        counts = instruction_counts(made)
+        prediction = predict(counts, compiler.target)
         return {
             "us": prediction.seconds * 1e6, "dram": counts.dram, "shared": counts.shared, "threads": counts.threads,
-            "blocks": counts.blocks, "occupancy": filled, "held_by": held, "binding": prediction.binding,
-            "registers": registers, "waves": prediction.waves, "resident": prediction.resident,
-            "bounds": {name: seconds * 1e6 for name, seconds in prediction.bounds.items()},
+            "blocks": counts.blocks, "occupancy": occupancy(counts, compiler.target)[0], "binding": prediction.binding,
+            "registers": registers_of(tiles.get(kernel.name, kernel) if lowered else kernel, compiler.target),
         }  # fmt: skip
+
+    @functools.cache
+    def predicted(kernels: Program, steps: tuple[PassStep, ...] = ()) -> Record | None:
+        """Predict the launches that kernels become after some passes, with the binding resource of the slowest one."""
+        if time.process_time() > ends:
+            return None
+        try:
+            launches = [figures(kernel) for kernel in compiler.passes("tile", kernels, steps=steps)]
+        except UNPRICED:
+            return None  # a partly scheduled kernel may have no launch
+        combined = {name: combine(one[name] for one in launches) for name, combine in COMBINED.items()}
+        return combined | {"binding": max(launches, key=itemgetter("us"))["binding"]}
+
+    half_way = []
+    firings = [(n, one) for n, one in enumerate(compilation.events) if isinstance(one, Firing) and one.prefix in LEVELS]
+    for number, event in sorted(firings, key=lambda firing: firing[1].prefix == NEST):
+        steps = passes if event.prefix == NEST else ()
+        effect = [predicted(side, steps) for side in (event.before, event.after)]
+        yield number, effect
+        places = [n for n, step in enumerate(passes) if step.label == pass_name(event.label)]
+        if event.prefix == TILE and None in effect and places:
+            half_way.append((number, event, places[-1]))
+    for number, event, place in half_way:
+        rest, group = passes[place + 1 :], passes[place].group
+        others = tuple(step for step in rest if group is None or step.group != group)
+        effect = [predicted(event.before, rest), predicted(event.after, others)]
+        if None not in effect:
+            yield number, [*effect, REST]
+
+
+def registers_of(tile: Kernel, target: Target) -> int:
+    """Return the predicted registers of a thread, 0 for a kernel that is not in Tile IR."""
+    return predicted_registers(tile, target) if isinstance(tile.body[0], Tile) else 0
+
+
+# ---- a compile
 
 
 SECONDS = 1.5  # of processor time, for predicting all firings of one page
@@ -165,55 +133,41 @@ def view_record(compilation: Compilation, title: str, seconds: float | None = SE
 
     seconds: processor time for predicting firings. Firings beyond it get no prediction.
     """
-    effects = {str(number): found for number, found in Effects(compilation, seconds).of_all(compilation.events)}
+    effects = {str(number): effect for number, effect in predicted_effects(compilation, seconds)}
     return compile_record(compilation, title) | {"effects": effects}
 
 
 def compile_record(compilation: Compilation, title: str) -> Record:
     """Return the record without predictions of firings."""
-    events, target, pricing = compilation.events, compilation.target, Effects(compilation)
-    kernels = [_kernel(number, compilation, pricing) for number in range(len(compilation.kernels))]
+    target = compilation.target
+    kernels = zip(with_hints(compilation.kernels), compilation.cuda_kernels, compilation.tile, strict=True)
     return {
-        "dplc": __version__,
         "title": title,
         "target": {"name": target.name, "arch": target.arch},
         "timings": compilation.timings,
-        "launches": len(compilation.launched),
-        "kernels": kernels,
-        "columns": [column_record(column) for column in columns(compilation, events)],
-        "trace": [event.record() for event in events],
+        "kernels": [
+            msgspec.to_builtins(kernel_record(kernel, cuda, target))
+            | {"launches": compilation.launched.count(number), "predicted_registers": registers_of(tile, target)}
+            for number, (kernel, cuda, tile) in enumerate(kernels)
+        ],
+        "columns": column_records(columns(compilation)),
+        "trace": [event.record() for event in compilation.events],
         "effects": {},
         "fusion": fusion_graph(compilation),
-        "rules": _rules(events, compilation.compiler.tools),
-        "schedules": [origin.record() for origin in compilation.origins],
+        "rules": _rules(compilation),
     }
 
 
-def column_record(column: Column) -> Record:
-    """Return a column as data."""
-    return dict(vars(column))
-
-
-def _kernel(number: int, compilation: Compilation, pricing: Effects) -> Record:
-    made, has_tiles = compilation.cuda_kernels[number], len(compilation.tile) == len(compilation.kernels)
+def _rules(compilation: Compilation) -> Record:
+    """Describe each rule in the trace: location, documentation, parameters, number of firings."""
+    fired = Counter(event.rule for event in compilation.events if isinstance(event, Firing))
+    traced = {event.rule for event in compilation.events}
     return {
-        "name": made.name, "grid": list(made.grid), "block": made.block, "shared": made.smem,
-        "launches": compilation.launched.count(number), "predicted": pricing.kernel(compilation.kernels[number]),
-        "registers": predicted_registers(compilation.tile[number], compilation.target) if has_tiles else None,
-        "assembled": None,
-    }  # fmt: skip
-
-
-def _rules(events: Sequence[Event], tools: Toolchain) -> Record:
-    """Describe each rule in the trace: location, documentation, level, parameters, number of firings."""
-    fired = Counter(event.rule for event in events if isinstance(event, Firing))
-    named = (tools.rules.rules[name] for name in dict.fromkeys(e.rule for e in events) if name in tools.rules.rules)
-    return {
-        rule.name: {
-            "location": rule.location, "docs": " ".join(rule.docs).strip(), "level": rule.level, "pass": rule.file,
-            "parameters": [parameter.name for parameter in rule.parameters], "fired": fired[rule.name],
+        name: {
+            "location": rule.location, "docs": " ".join(rule.docs).strip(), "fired": fired[name],
+            "parameters": [parameter.name for parameter in rule.parameters],
         }
-        for rule in named
+        for name, rule in compilation.compiler.tools.rules.rules.items() if name in traced
     }  # fmt: skip
 
 
@@ -242,117 +196,100 @@ def access_counts(compilation: Compilation) -> Record:
     checker = CheckingExecutor(None)
     compiled = Compiled(compilation, "emulator")
     compiled.executor = checker
-    try:
+    with contextlib.suppress(EmulatorError):  # the findings hold it
         compiled.run({})
-        ended = True
-    except EmulatorError:  # the findings hold it
-        ended = False
-    first = {launch.kernel.name: launch for launch in reversed(checker.launches)}
+    first = {launch.kernel.name: launch.sites for launch in reversed(checker.launches)}
     lines: dict[str, list[Record]] = {}
     start = 0
     for kernel in compilation.cuda_kernels:
-        for site in first[kernel.name].sites if kernel.name in first else ():
+        for site in first.get(kernel.name, ()):
             lines.setdefault(str(start + site.line - 1), []).append(asdict(site) | {"unit": site.unit})
         start += kernel.text.count("\n") + 1  # an empty line between two kernels
-    findings = [{"kernel": one.kernel, "message": one.message, "lines": list(one.lines)} for one in checker.findings]
-    return {"lines": lines, "findings": findings, "ended": ended, "whole": all(one.whole for one in checker.launches)}
+    return {"lines": lines, "findings": [*map(asdict, checker.findings)]}
 
 
 def fusion_graph(compilation: Compilation) -> Record:
     """Return kernels as nodes and buffers as edges, with bytes and why fusion kept each buffer."""
     plan = compilation.plan
-    reasons = {
-        param.name: {"reason": why.reason, "location": why.location}
-        for cut, values in zip(plan.stores, plan.kernels, strict=False)
-        for term, param in zip(cut, values.outs, strict=False)
-        for why in reversed(plan.why)  # the first that is about the value
-        if why.value is term
-    }
+    why = {stored.value: {"reason": stored.reason, "location": stored.location} for stored in plan.why}
     nodes: list[Record] = []
     edges: list[Record] = []
-    made: dict[str, int] = {}
-    for number, (kernel, place) in enumerate(zip(plan.kernels, share(plan.kernels).place, strict=True)):
-        stored = {param.name: number for param in kernel.outs}
-        inside = dict.fromkeys(plan.values[number]) if number < len(plan.values) else ()
-        nodes.append({"name": kernel.name, "kernel": place, "values": [name for name in inside if name not in stored]})
+    made: dict[str, tuple[int, Record]] = {}  # the kernel that stores a buffer, and why it does
+    for number, (kernel, values, terms) in enumerate(zip(plan.kernels, plan.values, plan.stores, strict=True)):
         for param in kernel.ins:
-            read = {"to": number, "from": made.get(param.name, -1)}
-            edges.append(read | _buffer(param) | reasons.get(param.name, {}))
+            source, reason = made.get(param.name, (-1, {}))
+            edges.append({"from": source, "to": number} | _buffer(param) | reason)
+        stored = {param.name: (number, why.get(term, {})) for param, term in zip(kernel.outs, terms, strict=True)}
+        nodes.append({"name": kernel.name, "values": [name for name in values if name not in stored]})
         made |= stored
-    edges += [{"from": made[param.name], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made]
-    return {"nodes": nodes, "edges": edges, "outputs": sorted({param.name for param in plan.outputs})}
+    edges += [{"from": made[param.name][0], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made]
+    return {"nodes": nodes, "edges": edges}
 
 
 def _buffer(param: Param) -> Record:
-    shape = [extent if is_int(extent) else str(extent) for extent in param.shape]
-    size = math.prod(n for n in shape if isinstance(n, int)) * DTYPES[param.dtype].item_bytes
-    return {"buffer": param.name, "type": f"{param.dtype}{shape}", "bytes": size}
+    shown = print_value(TensorType(param.dtype, param.shape))
+    return {"buffer": param.name, "type": shown, "bytes": buffer(with_hints(param)).nbytes}
 
 
 # ---- suites
 
 
 CASE_SECONDS = 0.5  # of processor time, for predicting the firings of one case
-Fired = dict[str, list[tuple[str, int, float]]]
+Fired = Mapping[str, list[tuple[str, int, float]]]
 Report = Callable[[str, int, int], None]
 
 
 def fired_in(path: Path, compiler: Compiler, report: Report, priced: bool = False) -> Fired:
-    """Return {rule: [(case, firings, predicted speed-up)]} for a suite file.
-
-    report: called with (case, number, count) as each case begins. priced: predict speed-ups, which are 1.0 otherwise.
-    Cases that do not compile are left out.
-    """
-    cases, credits = _credited(read_suite(path), compiler, report, priced)
-    return {rule: [(cases[n]["name"], *credit) for n, credit in found.items()] for rule, found in credits.items()}
+    """Return {rule: [(case, firings, predicted speed-up)]} for a suite file. See `_compiled_cases`."""
+    found = defaultdict[str, list[tuple[str, int, float]]](list)
+    for case in _compiled_cases(path, compiler, report, priced):
+        for rule, credit in case["fired"].items():
+            found[rule].append((case["name"], *credit))
+    return found
 
 
 def suite_record(path: Path, compiler: Compiler, report: Report) -> Record:
-    """Return the record of a suite for the page.
-
-    A cell holds how often a rule fired in a case, and the predicted speed-up of all its firings there.
-    """
-    suite, target, known = read_suite(path), compiler.target, compiler.tools.rules.rules
-    cases, credits = _credited(suite, compiler, report, True)
+    """Return the record of a suite for the page: its cases, and the rules on values and kernels that fire in them."""
+    target, known, about = compiler.target, compiler.tools.rules.rules, read_suite(path).about
+    cases = _compiled_cases(path, compiler, report, True)
+    often = Counter(rule for case in cases for rule in case["fired"])
     rules = [
-        {"name": name, "location": known[name].location, "cells": {str(n): list(credit) for n, credit in found.items()}}
-        for name, found in sorted(credits.items(), key=lambda item: (-len(item[1]), item[0]))
+        {"name": name, "location": known[name].location}
+        for name in sorted(often, key=lambda name: (-often[name], name))
         if name in known and known[name].level != "torch"
     ]
     return {
-        "dplc": __version__, "title": f"{path.name}: {suite.about}" if suite.about else path.name,
+        "title": f"{path.name}: {about}" if about else path.name,
         "target": {"name": target.name, "arch": target.arch}, "heat": {"cases": cases, "rules": rules},
     }  # fmt: skip
 
 
-def _credited(
-    suite: Suite, compiler: Compiler, report: Report, priced: bool
-) -> tuple[list[Record], dict[str, dict[int, tuple[int, float]]]]:
-    """Compile each case. Returns the cases, and the credits of each rule by the number of the case.
+def _compiled_cases(path: Path, compiler: Compiler, report: Report, priced: bool) -> list[Record]:
+    """Compile each case of a suite file.
 
-    A credit is the number of firings and their predicted speed-up, 1.0 for a firing without a prediction.
+    `fired` maps a rule to its number of firings and their predicted speed-up, 1.0 for a firing without a prediction. A
+    case that does not compile has an error and no firings.
+
+    report: called with (case, number, count) as each case begins. priced: predict speed-ups.
     """
-    cases: list[Record] = []
-    credits: dict[str, dict[int, tuple[int, float]]] = {}
+    suite, cases = read_suite(path), list[Record]()
     for number, case in enumerate(suite.cases):
         report(case.name, number, len(suite.cases))
-        trace = Trace()
-        told: Record = {"name": case.name, "us": None, "launches": 0, "error": ""}
-        cases.append(told)
+        fired: dict[str, tuple[int, float]] = {}
+        cases.append({"name": case.name, "us": None, "error": "", "fired": fired})
         try:
-            made = subject_of(suite, case).compile(replace(compiler, trace=trace))
+            made = subject_of(suite, case).compile(replace(compiler, trace=Trace()))
         except DplcError as error:
-            told["error"] = error.render()
+            cases[-1]["error"] = error.render()
             continue
-        told |= {"us": made.predicted_seconds * 1e6, "launches": len(made.launched)}
-        effects = dict(Effects(made, CASE_SECONDS).of_all(trace.firings)) if priced else {}
-        for place, event in enumerate(trace.firings):
-            of_rule = credits.setdefault(event.rule, {})
-            count, times = of_rule.get(number, (0, 1.0))
-            before, after, *_ = effects.get(place, (None, None))
-            times *= before["us"] / after["us"] if before is not None and after is not None else 1.0
-            of_rule[number] = count + 1, times
-    return cases, credits
+        cases[-1]["us"] = made.predicted_seconds * 1e6
+        effects = dict(predicted_effects(made, CASE_SECONDS)) if priced else {}
+        for place, event in enumerate(made.events):
+            if isinstance(event, Firing):
+                count, speedup = fired.get(event.rule, (0, 1.0))
+                before, after, *_ = effects.get(place, (None, None))
+                fired[event.rule] = count + 1, speedup * (before["us"] / after["us"] if before and after else 1.0)
+    return cases
 
 
 # ---- tuning
@@ -379,66 +316,52 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
 
     options = SearchOptions(budget=Budget(tries), check=False, predict=True)
     found = tune_program(fusing, PredictingEvaluator(), options, None, observe)
-    rows = [(one.kernel, one.count, one.default_seconds, one.seconds, one.winner) for one in found.kernels]
-    return _tuning(found.run, log, found.run.seconds, found.seconds, rows) | {"running": False}
+    return _tuning(found.run, log, found.kernels) | {"running": False}
 
 
-def tuning_so_far(run: SearchRun, log: SearchLog, seconds: float) -> Record:
-    """Return the record of a tuning run after `seconds`, with the fastest schedules of each kernel by itself."""
-    rows = []
-    for start, leaders in run.fastest.items():
-        if start in log.kernels:
-            default, count = log.kernels[start]
-            rows.append((start[0].name, count, default, *leaders[0]))
-    return _tuning(run, log, seconds, run.best, rows)
+def tuning_so_far(run: SearchRun, log: SearchLog) -> Record:
+    """Return the record of a tuning run that goes on, with the fastest schedules of the best program so far."""
+    from ..tune.tuning import choose_schedule
+
+    spaces = run.space.spaces(run.search.best_way)
+    kernels = [replace(choose_schedule(space, run), count=count) for space, count in spaces]
+    return _tuning(run, log, kernels) | {"running": True}
 
 
-def _tuning(
-    run: SearchRun, log: SearchLog, seconds: float, best: float | None,
-    rows: Iterable[tuple[str, int, float | None, float | None, ScheduleCandidate]],
-) -> Record:  # fmt: skip
-    """Return the record of a tuning run that goes on, with times in microseconds.
+def _tuning(run: SearchRun, log: SearchLog, kernels: Sequence[TuningOutcome]) -> Record:
+    """Return the record of a tuning run, with times in microseconds.
 
-    rows: (kernel, number of launches, seconds by default, best seconds, schedule). `curve` holds [tries, best time so
-    far]. `tree` holds decisions with the candidates below them.
+    `curve` holds [tries, programs, best time so far]. `tree` holds decisions with the candidates below them.
     """
-    from ..tune.tuning import plain
+    from ..tune.search import total
 
-    default = run.default.seconds
-    kernels = [
-        {
-            "name": name, "count": count, "default": microseconds(before), "best": microseconds(after),
-            "schedule": plain(winner), "effects": _effects(log, name, before),
-        }
-        for name, count, before, after, winner in rows
-    ]  # fmt: skip
+    default, best = run.default, total((one.seconds, one.count) for one in kernels)
     return run.record() | {
-        "basis": run.default.basis, "seconds": seconds, "limit": run.limit, "default": microseconds(default),
-        "running": True, "best": microseconds(best), "tree": log.root.record(default), "kernels": kernels,
+        "basis": default.basis, "limit": run.limit, "tree": log.root.record(default.seconds),
+        "default_us": microseconds(default.seconds), "tuned_us": microseconds(best),
+        "kernels": [one.record() | {"effects": _effects(log, one)} for one in kernels],
     }  # fmt: skip
 
 
-def _effects(log: SearchLog, kernel: str, default: float | None) -> list[Record]:
+def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
     """Return the parameters of a kernel with several tried values, those with the largest effect first.
 
     Each value has the number of candidates with and without a time, and the best and mean time over the default.
     """
-    ranked = []
-    for (owner, step, rule, name), values in log.effects.items():
-        if owner == kernel and len(values) > 1:
+    default, ranked = outcome.default_seconds or 1.0, []
+    for (kernel, *place), values in log.effects.items():
+        if kernel == outcome.kernel and len(values) > 1:
             best = [times.best for times in values.values() if times.count] or [1.0]
-            ranked.append((-math.log(max(best) / min(best)), (step, rule, name), values))
+            ranked.append((-max(best) / min(best), place, values))
     rows = []
-    for _, (step, rule, name), values in sorted(ranked, key=lambda one: one[:2])[:EFFECTS]:
-        shown = sorted(values.items(), key=lambda pair: -(pair[1].count + pair[1].without))[:VALUES]
-        shown.sort(key=lambda pair: (not pair[0].isdigit(), float(pair[0]) if pair[0].isdigit() else 0.0, pair[0]))
+    for _, (step, rule, name), values in sorted(ranked, key=itemgetter(0, 1))[:EFFECTS]:
+        often = sorted(values, key=lambda value: -values[value].visits)[:VALUES]
         told = [
             {
-                "value": value, "tried": times.count, "without": times.without,
-                "best": f"{times.best / (default or 1.0):.3f}" if times.count else "-",
-                "mean": f"{times.mean / (default or 1.0):.3f}" if times.count else "-",
+                "value": value, "tried": values[value].count, "without": values[value].without,
+                "best": values[value].best / default, "mean": values[value].mean / default,
             }
-            for value, times in shown
+            for value in sorted(often, key=lambda value: value.rjust(12) if value.isdigit() else value)
         ]  # fmt: skip
         rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
     return rows
@@ -456,28 +379,28 @@ def egraph_record(captured: Capture, compiler: Compiler) -> Record:
     from ..explore.candidates import exploration
 
     made = exploration(compiler.values(captured))
-    found = made.candidates()
-    names = {n.value: n.name for n in made.graph.names} | {out.value: out.name for out in made.graph.outs}
+    found, names = made.candidates(), called_in(made.graph)
     regions: dict[int, Record] = {}
-    for problem, solved in made.problems:
+    for _, solved in made.problems:
         if id(solved) not in regions:
-            terms = [str(getattr(term, "name", "") or names.get(term, "")) for term in problem.terms]
-            regions[id(solved)] = _region(solved.search.graph, solved.found[0], terms)
+            regions[id(solved)] = _region(solved.search.graph, solved.found[0], names)
         regions[id(solved)]["times"] += 1
-    left_out, room = 0, MOST_CLASSES
+    room = MOST_CLASSES
     for region in regions.values():
         classes = region["classes"]
-        region["classes"] = classes[:room]
-        left_out += len(classes[room:])
-        room -= len(region["classes"])
-    return {"regions": [*regions.values()], "left_out": left_out, "candidates": [one.record() for one in found]}
+        region["classes"] = classes[: max(room, 0)]
+        room -= len(classes)
+    return {
+        "regions": [*regions.values()], "left_out": max(-room, 0), "candidates": [one.record() for one in found]
+    }  # fmt: skip
 
 
-def _region(graph: EGraph, best: PricedSolution, names: list[str]) -> Record:
+def _region(graph: EGraph, best: PricedSolution, names: Mapping[Term, str]) -> Record:
     """Return the e-classes of a region with all members, and the kernels of the best solution."""
     problem, solution = graph.problem, best.solution
     axes = {1 << place: axis.name for place, axis in enumerate(problem.axes)}
-    named = {cls: name for cls, name in reversed([*zip(graph.of, names, strict=False)]) if name}  # by its first name
+    pairs = reversed([*zip(graph.of, problem.terms, strict=False)])
+    named = {cls: names[term] for cls, term in pairs if term in names}  # the first name of each class
 
     def title(cls: int) -> str:
         return named.get(cls, f"c{cls}")

@@ -20,8 +20,8 @@ from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.view.live_program import LiveProgram
-from dplc.engine.view.provenance import Column
-from dplc.engine.view.records import column_record, suite_record, view_record
+from dplc.engine.view.provenance import Column, column_records
+from dplc.engine.view.records import suite_record, view_record
 from dplc.engine.view.server import LivePage, PageServer, SearchRequest, page
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install -e '.[dev]'")
@@ -301,8 +301,8 @@ def test_a_suite_is_a_map(browser: Any, tmp_path: Path) -> None:
     record = suite_record(tmp_path / "suite.json", compiler_with(target()), lambda *_: None)
     opened(browser, tmp_path / "page.html", record)
     rows = browser.execute_script("return [...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText)")
-    fired = {rule["name"]: rule["cells"]["0"][0] for rule in record["heat"]["rules"] if "0" in rule["cells"]}
-    assert fired["tileify"] == 1 and any(row.split()[:2] == ["tileify", "1"] for row in rows)
+    fired = record["heat"]["cases"][0]["fired"]
+    assert fired["tileify"][0] == 1 and any(row.split()[:2] == ["tileify", "1"] for row in rows)
     assert browser.execute_script("return document.querySelectorAll('b').length") == 0
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert browser.execute_script(f"return {wide}") <= 0
@@ -398,8 +398,7 @@ def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Any) -> No
         shown.begin("capture")
         until(browser, "document.querySelector('#stages .now')?.textContent.includes('capturing')")
         assert "✓ loading PyTorch" in browser.find_element("id", "stages").text
-        lines = Column("torch", ["growing"], [()], [()])
-        shown.show(columns=[column_record(lines)])
+        shown.show(columns=column_records([Column("torch", ["growing"])]))
         until(browser, "document.querySelector('.column .ln')?.textContent.includes('growing')")
         server.program = program
         program.compile("started")
@@ -489,13 +488,13 @@ def test_markup_in_news_and_searches_stays_text(browser: Any, compiled: Compile)
     record = record_of(compiled, "rmsnorm")
     node = {"label": MARKUP, "tried": 1, "without": 0, "best": 1.0, "mean": 1.0, "below": []}
     kernel = {
-        "name": MARKUP, "count": 1, "default": 1.0, "best": 1.0,
+        "kernel": MARKUP, "count": 1, "default_us": 1.0, "tuned_us": 1.0,
         "schedule": [{"pass": MARKUP, "rule": MARKUP, "site": MARKUP, "parameters": {MARKUP: MARKUP}}],
-        "effects": [{"title": MARKUP, "values": [{"value": MARKUP, "tried": 1, "without": 0, "best": MARKUP, "mean": "1"}]}],
+        "effects": [{"title": MARKUP, "values": [{"value": MARKUP, "tried": 1, "without": 0, "best": 1.0, "mean": None}]}],
     }  # fmt: skip
     tuning = {
         "search": MARKUP, "basis": MARKUP, "tries": 1, "programs": 1, "refused": 0, "failed": 0, "repeated": 0,
-        "seconds": 1.0, "limit": 2, "default": 1.0, "best": 1.0, "running": True, "curve": [[1, 1, 1.0]],
+        "seconds": 1.0, "limit": 2, "default_us": 1.0, "tuned_us": 1.0, "running": True, "curve": [[1, 1, 1.0]],
         "tree": {**node, "below": [node]}, "kernels": [kernel],
     }  # fmt: skip
     spelling = {"chosen": True, "text": MARKUP}

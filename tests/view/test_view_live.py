@@ -108,7 +108,7 @@ def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveP
     assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
     assert program.shown.record["trace"] == whole["trace"]
     registers = [after["registers"] for _, after in whole["effects"].values() if after]
-    assert any(registers) and whole["kernels"][0]["registers"] == [count for count in registers if count][-1]
+    assert any(registers) and whole["kernels"][0]["predicted_registers"] == [count for count in registers if count][-1]
 
 
 def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
@@ -118,7 +118,7 @@ def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Ca
         program.compile(why)
         found = until(lambda: shown.record.get("counted"))
         assert found == access_counts(compiler_with(target()).compile(capture_text(TEXT)))
-        assert found["lines"] and found["ended"] and not found["findings"]
+        assert found["lines"] and not found["findings"]
     assert sum(parts.get("counted") is not None for parts in shown.seen) == 2  # once for each compile
 
 
@@ -128,9 +128,9 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
     program.compile("started")
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
     going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
-    assert going[0]["running"] and going[0]["tries"] == 1 and going[0]["default"] == ended["default"]
+    assert going[0]["running"] and going[0]["tries"] == 1 and going[0]["default_us"] == ended["default_us"]
     assert ended["tries"] == ended["limit"] == ended["each"] == 12 and ended["tree"]["tried"] == 12
-    assert [kernel["name"] for kernel in going[0]["kernels"]] == [kernel["name"] for kernel in ended["kernels"]]
+    assert [kernel["kernel"] for kernel in going[0]["kernels"]] == [kernel["kernel"] for kernel in ended["kernels"]]
     assert any(kernel["effects"] for kernel in ended["kernels"])
     number = shown.news.number
     program.compile("again")

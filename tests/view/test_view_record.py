@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view_programs import PROGRAMS
+from view_programs import PROGRAMS, command, written_page
 
 from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
 from dplc.engine.bench.cases import BenchCase, assembled, assembler, read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
-from dplc.engine.cli.app import main
 from dplc.engine.cli.programs import compile_record
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.scheduling import predictions
-from dplc.engine.view import records
 from dplc.engine.view import records as page_record
-from dplc.engine.view.records import REST, Effects, access_counts, view_record
+from dplc.engine.view.records import REST, access_counts, predicted_effects, view_record
 from dplc.engine.view.server import embedded, page
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
@@ -32,20 +30,11 @@ Compile = Callable[[str], Compilation]
 SUITE = Path(__file__).resolve().parents[2] / "examples" / "suites" / "kernels_84.json"
 
 
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert not stop.value.code
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize("name", ["rmsnorm", "attention"])
 def test_the_trace_of_a_page_is_that_of_json(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = PROGRAMS[name][0]
     said = json.loads(command(capsys, "compile", "-c", text, "-vv", "--json"))
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
-    written = (tmp_path / "page.html").read_text()
-    data = json.loads(written.split('id="data">')[1].split("</script>")[0])
+    data = written_page(tmp_path, capsys, text)
     assert data["trace"] == said["trace"]
     assert [kernel["name"] for kernel in data["kernels"]] == [kernel["name"] for kernel in said["kernels"]]
     cuda = "\n".join(data["columns"][-1]["lines"])
@@ -106,7 +95,7 @@ def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     (prediction,) = predictions(compilation.kernels, compilation.target)
     last = max(int(number) for number in record["effects"])
     assert record["effects"][str(last)][1]["us"] == pytest.approx(prediction.seconds * 1e6)
-    assert record["kernels"][0]["predicted"]["us"] == pytest.approx(prediction.seconds * 1e6)
+    assert record["kernels"][0]["predicted_us"] == pytest.approx(prediction.seconds * 1e6)
     first = min(int(number) for number in record["effects"])
     assert record["effects"][str(first)][0]["us"] > record["effects"][str(last)][1]["us"]
 
@@ -123,9 +112,9 @@ def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled
     made = [kernel for kernel in record["kernels"] if kernel["name"].startswith(record["trace"][number]["unit"])]
     before, after = record["effects"][str(number)]
     assert len(made) == 2  # the rows, and what is done with them
-    assert after["us"] == pytest.approx(sum(kernel["predicted"]["us"] for kernel in made))
-    assert after["shared"] == max(kernel["shared"] for kernel in made)
-    assert after["registers"] == max(kernel["registers"] for kernel in made)
+    assert after["us"] == pytest.approx(sum(kernel["predicted_us"] for kernel in made))
+    assert after["shared"] == max(kernel["smem"] for kernel in made)
+    assert after["registers"] == max(kernel["predicted_registers"] for kernel in made)
     assert (before["us"], before["shared"]) != (after["us"], after["shared"])
 
 
@@ -135,14 +124,14 @@ def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: C
     assert numbers
     for number in numbers:
         for side in record["effects"][str(number)]:
-            assert side["us"] > 0 and side["shared"] == record["kernels"][0]["shared"]
-            assert side["registers"] == record["kernels"][0]["registers"]
+            assert side["us"] > 0 and side["shared"] == record["kernels"][0]["smem"]
+            assert side["registers"] == record["kernels"][0]["predicted_registers"]
 
 
 def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["attention"][0])
-    events = compilation.trace.events
-    effects = list(Effects(compilation).of_all(events))
+    events = compilation.events
+    effects = list(predicted_effects(compilation))
     told = [events[number].prefix for number, effect in effects if REST not in effect]
     assert told[-1] == "l" and "l" not in told[:-1]
     last = [REST in effect for _, effect in effects]
@@ -156,7 +145,7 @@ def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(c
     assert all(effect is not None and len(effect) in (2, 3) for effect in effects.values())
     assert all(side is not None for effect in effects.values() for side in effect)  # not one is left without its gain
     before, after, rest = effects["chunk_matmul_k"]
-    whole = sum(kernel["predicted"]["us"] * kernel["launches"] for kernel in record["kernels"])
+    whole = sum(kernel["predicted_us"] * kernel["launches"] for kernel in record["kernels"])
     assert rest == REST and after["us"] == pytest.approx(whole, rel=0.01) and before["us"] > after["us"]
 
 
@@ -170,11 +159,15 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
 ) -> None:
     compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
 
-    def refused(*_: Any) -> Any:
-        raise DplcError("no launch")
+    passes = Compiler.passes
 
-    monkeypatch.setattr(records, "run_pipeline", refused)
-    told = list(Effects(compilation).of_all(compilation.trace.events))
+    def refused(*given: Any, steps: Any = ()) -> Any:
+        if steps:
+            raise DplcError("no launch")
+        return passes(*given) if given[1] == "kernel" else given[2]
+
+    monkeypatch.setattr(Compiler, "passes", refused)
+    told = list(predicted_effects(compilation))
     assert any(None in effect for _, effect in told) and not any(REST in effect for _, effect in told)
 
 
@@ -184,6 +177,14 @@ def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> 
     between = {edge["buffer"] for edge in graph["edges"] if edge["from"] >= 0 and edge["to"] >= 0}
     assert between == {param.name for param in compilation.plan.temporaries}
     assert all(edge["reason"] for edge in graph["edges"] if edge["buffer"] in between)
+
+
+def test_a_page_of_a_kernel_without_a_tile_predicts_no_registers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my.rw").write_text("without tileify\n")
+    data = written_page(tmp_path, capsys, "torch.exp(torch.randn(8))", "--rules", str(tmp_path / "my.rw"))
+    assert [kernel["predicted_registers"] for kernel in data["kernels"]] == [0] and all(data["columns"][-1]["up"][:-1])
 
 
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
@@ -198,21 +199,12 @@ def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
     assert "<img" not in written and written.count("<script") == 2
 
 
-def written_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The kernels of the page that `dplc view -o` writes."""
-    text = PROGRAMS["rmsnorm"][0]
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"))
-    data = json.loads((tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0])
-    kernels: list[dict[str, Any]] = data["kernels"]
-    return kernels
-
-
 @pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
 def test_a_written_page_says_what_the_assembler_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], compiled: Compile
 ) -> None:
     compilation = compiled(PROGRAMS["rmsnorm"][0])
-    (kernel,) = written_kernels(tmp_path, capsys)
+    (kernel,) = written_page(tmp_path, capsys)["kernels"]
     measured = assembled(compilation.cuda_kernels[0], compilation.target.arch)
     assert kernel["assembled"] == {
         "registers": measured.registers, "spill_bytes": measured.spill_bytes, "by": assembler()
@@ -223,8 +215,8 @@ def test_a_written_page_without_an_assembler_says_what_is_predicted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_record, "assembler", lambda: "")
-    (kernel,) = written_kernels(tmp_path, capsys)
-    assert kernel["assembled"] is None and kernel["registers"] > 0
+    (kernel,) = written_page(tmp_path, capsys)["kernels"]
+    assert "assembled" not in kernel and kernel["predicted_registers"] > 0
 
 
 def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.MonkeyPatch, compiled: Compile) -> None:
@@ -253,7 +245,7 @@ def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, capsys:
     said = json.loads(command(capsys, "run", "--check", "-c", text, "--json"))
     cuda = compilation.cuda.splitlines()
     (kernel,) = said["kernels"]
-    assert found["ended"] and found["findings"] == said["findings"] == []
+    assert found["findings"] == said["findings"] == []
     for site in kernel["sites"]:
         (told,) = [one for one in found["lines"][str(site["line"] - 1)] if one["access"] == site["access"]]
         assert told == {key: site[key] for key in told}

@@ -8,27 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from view_programs import command, written_page
 
-from dplc.engine.cli.app import main
 from dplc.engine.explore.saturate import available
 
 TEXT = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
-
-
-def data_of(tmp_path: Path, *options: str) -> dict[str, Any]:
-    with pytest.raises(SystemExit) as stop:
-        main(["view", "-c", TEXT, "--target", "sm_80", "--no-db", "-o", str(tmp_path / "page.html"), *options])
-    assert not stop.value.code
-    written = (tmp_path / "page.html").read_text()
-    found: dict[str, Any] = json.loads(written.split('id="data">')[1].split("</script>")[0])
-    return found
-
-
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert not stop.value.code
-    return json.loads(capsys.readouterr().out)
 
 
 def leaves(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -38,17 +22,17 @@ def leaves(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_tuning_is_what_the_search_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = data_of(tmp_path, "--tune", "30")["tuning"]
-    capsys.readouterr()
+    run = written_page(tmp_path, capsys, TEXT, "--target", "sm_80", "--no-db", "--tune", "30")["tuning"]
     arguments = ("--tries", "30", "--top", "1", "--predict", "--target", "sm_80", "--no-db", "--json")
-    said = command(capsys, "tune", "-c", TEXT, *arguments)
-    assert run["default"] == pytest.approx(said["default_us"]) and run["best"] == pytest.approx(said["tuned_us"])
-    assert [kernel["name"] for kernel in run["kernels"]] == [kernel["kernel"] for kernel in said["kernels"]]
+    said = json.loads(command(capsys, "tune", "-c", TEXT, *arguments))
+    assert run["default_us"] == pytest.approx(said["default_us"])
+    assert run["tuned_us"] == pytest.approx(said["tuned_us"])
+    assert [kernel["kernel"] for kernel in run["kernels"]] == [kernel["kernel"] for kernel in said["kernels"]]
     tried = run["curve"][-1][2]  # what is settled on is put together of the fastest kernels, as perhaps no try was
-    assert run["best"] <= tried * (1 + 1e-9) and run["basis"] == "predicted"
+    assert run["tuned_us"] <= tried * (1 + 1e-9) and run["basis"] == "predicted"
     assert run["curve"] == sorted(run["curve"], key=lambda point: (point[0], -point[2]))
     tree = run["tree"]
-    assert tree["tried"] == run["tries"] and tree["best"] == pytest.approx(run["default"] / tried, rel=1e-3)
+    assert tree["tried"] == run["tries"] and tree["best"] == pytest.approx(run["default_us"] / tried, rel=1e-3)
     assert all(sum(child["tried"] for child in node["below"]) <= node["tried"] for node in leaves(tree))
     assert all(node["mean"] <= node["best"] * (1 + 1e-9) for node in leaves(tree) if node["best"])
     assert any(effect["values"] for kernel in run["kernels"] for effect in kernel["effects"])
@@ -56,9 +40,8 @@ def test_tuning_is_what_the_search_says(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.skipif(not available(), reason="egglog is not installed: pip install 'dplc[explore]'")
 def test_the_e_graph_is_that_of_the_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    graph = data_of(tmp_path, "--explore")["egraph"]
-    capsys.readouterr()
-    said = command(capsys, "fuse", "--explore", "-c", TEXT, "--target", "sm_80", "--json")["candidates"]
+    graph = written_page(tmp_path, capsys, TEXT, "--target", "sm_80", "--no-db", "--explore")["egraph"]
+    said = json.loads(command(capsys, "fuse", "--explore", "-c", TEXT, "--target", "sm_80", "--json"))["candidates"]
     assert [one["kernels"] for one in graph["candidates"]] == [one["kernels"] for one in said]
     (region,) = graph["regions"]
     titles = [one["title"] for one in region["classes"]]

@@ -30,6 +30,8 @@ function draw(tag, fields, ...children) {
 const say = (text) => { find("said").textContent = text; };
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
+const predicted = (record) => (record.kernels || []).reduce((sum, kernel) => sum + kernel.predicted_us * kernel.launches, 0);
+
 function micro(us) {
   if (us === null || us === undefined) return "?";
   if (us >= 1e6) return `${(us / 1e6).toFixed(2)} s`;

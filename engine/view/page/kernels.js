@@ -8,20 +8,17 @@ function kernelsView(main) {
 }
 
 function card(kernel) {
-  const said = kernel.predicted;
   const box = make("section", { class: "card", "aria-label": kernel.name }, make("h3", {}, kernel.name));
-  box.append(make("p", { class: "quiet" }, `${kernel.launches > 1 ? `${kernel.launches} launches, ` : ""}grid ${kernel.grid.join(" × ")}, ${kernel.block} threads, ${bytes(kernel.shared)} shared` +
-    (kernel.registers === null ? "" : `, about ${kernel.registers} registers a thread (predicted)`)));
+  box.append(make("p", { class: "quiet" }, `${kernel.launches > 1 ? `${kernel.launches} launches, ` : ""}grid ${kernel.grid.join(" × ")}, ${kernel.block} threads, ${bytes(kernel.smem)} shared` +
+    (kernel.predicted_registers ? `, about ${kernel.predicted_registers} registers a thread (predicted)` : "")));
   if (kernel.assembled) box.append(make("p", {}, make("b", {}, `${kernel.assembled.registers} registers`), ` a thread, measured by the assembler (${kernel.assembled.by}, ${data.target.arch})` +
     (kernel.assembled.spill_bytes ? `, ${bytes(kernel.assembled.spill_bytes)} spilled` : ", nothing spilled")));
-  if (said) {
-    box.append(make("p", {}, make("b", {}, micro(said.us)), ` bound by ${said.binding}, ${bytes(said.dram)} of DRAM, occupancy ${(said.occupancy * 100).toFixed(0)}% (held by ${said.held_by}), ${plural(said.waves, "wave")}`));
-    const most = Math.max(...Object.values(said.bounds), 1e-9);
-    for (const [name, us] of Object.entries(said.bounds)) {
-      if (!us) continue;
-      box.append(make("div", { class: `meter${us === most ? " most" : ""}` }, make("span", {}, name),
-        make("span", { class: "track" }, make("span", { class: "fill", width: `${Math.max(1, (us / most) * 100)}%` })), make("span", { class: "num" }, micro(us))));
-    }
+  box.append(make("p", {}, make("b", {}, micro(kernel.predicted_us)), ` bound by ${kernel.predicted_bound}, ${bytes(kernel.dram_bytes)} of DRAM, occupancy ${(kernel.occupancy * 100).toFixed(0)}% (held by ${kernel.held_by}), ${plural(kernel.waves, "wave")}`));
+  const most = Math.max(...Object.values(kernel.busy_us), 1e-9);
+  for (const [name, us] of Object.entries(kernel.busy_us)) {
+    if (!us) continue;
+    box.append(make("div", { class: `meter${us === most ? " most" : ""}` }, make("span", {}, name),
+      make("span", { class: "track" }, make("span", { class: "fill", width: `${Math.max(1, (us / most) * 100)}%` })), make("span", { class: "num" }, micro(us))));
   }
   const steps = data.trace.map((event, number) => number).filter((number) => data.trace[number].event === "fired" && data.trace[number].unit === kernel.name && data.effects[number]);
   if (steps.length) {

@@ -24,13 +24,9 @@ async function listen() {
   }
 }
 
-function total(record) {
-  return (record.kernels || []).reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
-}
-
 // News bring the parts of the record that are new: all of a compile, or what followed it.
 function hear(found) {
-  const before = total(data), first = !data.kernels, compiled = found.compiles > news.compiles;
+  const before = predicted(data), first = !data.kernels, compiled = found.compiles > news.compiles;
   news = found;
   for (const [part, value] of Object.entries(found.data)) { if (value === null) delete data[part]; else data[part] = value; }
   const parts = Object.keys(found.data).filter((part) => part !== "stages");
@@ -41,7 +37,7 @@ function hear(found) {
   if (found.error) { banner(found.error, true); say("It does not compile."); return; }
   if (first) { find("banner").hidden = true; say("Compiled."); return; }
   const lines = found.diff ? found.diff.split("\n").filter((line) => /^[+-]/.test(line)).length : 0;
-  banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(total(data))}. ` +
+  banner(`${found.why}: compiled in ${Math.round(found.ms)} ms. Predicted ${micro(before)} → ${micro(predicted(data))}. ` +
     (lines ? `CUDA differs in ${plural(lines, "line")}: see Rules.` : "The CUDA is the same."), false);
   say(find("banner").textContent);
 }

@@ -1,13 +1,14 @@
 // What searches found: a tuning run, and the e-graph class by class.
 VIEWS.push(["tuning", "Tuning", tuningView, () => data.tuning, () => data.tuning.tries ?? ""]);
 VIEWS.push(["egraph", "E-graph", egraphView, () => data.egraph, () => (data.egraph.regions || []).reduce((sum, one) => sum + one.classes.length, 0)]);
+const over = (ratio) => (ratio === null ? "-" : ratio.toFixed(3));
 const gained = (reward) => (reward ? `${reward.toFixed(2)}×` : "no time");
 
 function tuningView(main) {
   const run = data.tuning;
   if (run.error) { main.append(make("pre", {}, run.error)); return; }
   main.append(
-    make("p", {}, make("b", {}, `${micro(run.default)} by default, ${micro(run.best)} tuned`), `, ${run.basis} for ${data.target.name}. ` +
+    make("p", {}, make("b", {}, `${micro(run.default_us)} by default, ${micro(run.tuned_us)} tuned`), `, ${run.basis} for ${data.target.name}. ` +
       `${run.search}: ${run.tries} tries, ${run.programs} programs, ${run.refused} refused by limits, ${run.failed} failed, ${run.repeated} seen before, ${run.seconds.toFixed(1)} s.`),
     make("h2", {}, "Best so far"), curve(run),
     make("h2", {}, "Decisions"),
@@ -45,13 +46,13 @@ function decision(node, depth, path) {
 }
 
 function tuned(kernel) {
-  const box = make("section", { class: "card tuned", "aria-label": kernel.name }, make("h3", {}, kernel.name + (kernel.count > 1 ? `, ${kernel.count} times` : "")),
-    make("p", {}, `${micro(kernel.default)} by default, ${micro(kernel.best)} tuned`));
+  const box = make("section", { class: "card tuned", "aria-label": kernel.kernel }, make("h3", {}, kernel.kernel + (kernel.count > 1 ? `, ${kernel.count} times` : "")),
+    make("p", {}, `${micro(kernel.default_us)} by default, ${micro(kernel.tuned_us)} tuned`));
   const steps = kernel.schedule.map((step) => `${step.pass}: ${step.rule} at ${step.site}${Object.entries(step.parameters).map(([name, value]) => ` ${name}=${JSON.stringify(value)}`).join("")}`);
-  box.append(folding(`schedule of ${kernel.name}`, false, {}, [`its schedule, ${plural(steps.length, "decision")}`], make("pre", { tabindex: 0 }, steps.map((step) => make("span", {}, step)))));
+  box.append(folding(`schedule of ${kernel.kernel}`, false, {}, [`its schedule, ${plural(steps.length, "decision")}`], make("pre", { tabindex: 0 }, steps.map((step) => make("span", {}, step)))));
   for (const effect of kernel.effects) {
     const table = make("table", {}, make("caption", {}, effect.title), make("tr", {}, ["value", "tried", "no time", "best", "mean"].map((text) => make("th", { scope: "col" }, text))));
-    for (const one of effect.values) table.append(make("tr", {}, make("td", {}, make("code", {}, one.value)), [one.tried, one.without, one.best, one.mean].map((text) => make("td", { class: "num" }, String(text)))));
+    for (const one of effect.values) table.append(make("tr", {}, make("td", {}, make("code", {}, one.value)), [one.tried, one.without, over(one.best), over(one.mean)].map((text) => make("td", { class: "num" }, String(text)))));
     box.append(make("div", { class: "wide" }, table));
   }
   if (kernel.effects.length) box.append(make("p", { class: "quiet" }, "Best and mean: time over the default's with this value; less is better."));

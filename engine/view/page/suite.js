@@ -15,13 +15,13 @@ function suiteView(main) {
   for (const rule of rules) {
     const row = make("tr", {}, make("th", { scope: "row", title: rule.location }, rule.name));
     cases.forEach((one, place) => {
-      const cell = rule.cells[place];
+      const cell = one.fired[rule.name];
       const warmth = !cell ? "" : cell[1] > 3 ? "h3" : cell[1] > 1.05 ? "h2" : "h1";
       row.append(make("td", { class: warmth, "data-case": place }, cell ? String(cell[0]) : ""));
     });
     row.addEventListener("mouseover", (event) => {
       const place = event.target.dataset.case;
-      const cell = place === undefined ? null : rule.cells[place];
+      const cell = place === undefined ? null : cases[place].fired[rule.name];
       if (cell) told.textContent = `${rule.name} fired ${plural(cell[0], "time")} in ${cases[place].name}` + (cell[1] === 1 ? "" : `: ${cell[1].toFixed(2)} times as fast, predicted`);
     });
     body.append(row);

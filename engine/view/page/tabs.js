@@ -9,12 +9,12 @@ let open = null;
 
 function facts() {
   if (!data.kernels) return;
-  const total = data.kernels.reduce((sum, kernel) => sum + (kernel.predicted ? kernel.predicted.us * kernel.launches : 0), 0);
+  const launches = data.kernels.reduce((sum, kernel) => sum + kernel.launches, 0);
   const fired = data.trace.filter((event) => event.event === "fired").length;
   const spent = Object.values(data.timings).reduce((sum, ms) => sum + ms, 0);
   find("facts").replaceChildren(
-    make("span", {}, make("b", {}, String(data.launches)), ` launch${data.launches === 1 ? "" : "es"}`),
-    make("span", {}, make("b", {}, micro(total)), ` predicted, ${data.target.name}`),
+    make("span", {}, make("b", {}, String(launches)), ` launch${launches === 1 ? "" : "es"}`),
+    make("span", {}, make("b", {}, micro(predicted(data))), ` predicted, ${data.target.name}`),
     make("span", {}, make("b", {}, String(fired)), " firings"),
     make("span", {}, make("b", {}, spent < 1e4 ? `${Math.round(spent)} ms` : `${(spent / 1e3).toFixed(1)} s`), " to compile"));
 }

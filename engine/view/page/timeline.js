@@ -98,7 +98,7 @@ function gain(number) {
 }
 
 const MEASURES = [["us", "time, predicted", micro], ["dram", "DRAM", bytes], ["shared", "shared memory", bytes],
-  ["registers", "registers of a thread, predicted from Tile IR", (n) => (n === null ? "not known of a loop nest" : `about ${n}`)],
+  ["registers", "registers of a thread, predicted from Tile IR", (n) => (n ? `about ${n}` : "not known of a loop nest")],
   ["threads", "threads of a block", String], ["blocks", "blocks", String], ["occupancy", "occupancy", (x) => `${(x * 100).toFixed(0)}%`],
   ["binding", "bound by", String]];
 
