@@ -11,6 +11,7 @@ import inspect
 import itertools
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -40,12 +41,13 @@ from ..language.format import format_file, format_rule
 from ..language.pipeline import pipelines
 from ..language.rule import LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
-from ..language.spelling import statement
-from ..language.typed_slots import every, is_variable, names_in
+from ..language.spelling import INDENT, statement
+from ..language.typed_slots import is_variable, names_in
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
-STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "kernel": ("kernel",)}
+# The levels of the classes of a module.
+LEVELS_OF = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "tensor": ("torch", "tensor")}
 
 
 @dataclass(frozen=True)
@@ -128,17 +130,13 @@ def nodes() -> tuple[Word, ...]:
 
 
 def _nodes() -> Iterator[Word]:
-    for cls in (*owners().values(), *ADDRESSES):
-        name, module, fields = cls.__name__, cls.__module__.rpartition(".")[2], tuple(map(_field, cls.fields))
+    for cls in (*owners().values(), *ADDRESSES, *VALUES):
+        name, module = "mat" if cls is tensor.Mat else cls.__name__, cls.__module__.rpartition(".")[2]
+        fields = tuple(map(_field, cls.fields))
         named = (field for field in fields if field.name != "body")
         written = ", ".join(f"{field.name}={field.default}" if field.default else field.name for field in named)
-        levels, says = STATEMENTS.get(module, (module,)), inspect.cleandoc(cls.__doc__ or "")
-        yield Word(name, "statement", f"{name}({written})", says, levels, _place(cls), fields)
-    for value in VALUES:
-        name = "mat" if value is tensor.Mat else value.__name__
-        text = FORMS.get(name) or f"{name}({', '.join(field.name for field in value.fields)})"
-        says = inspect.cleandoc(value.__doc__ or "")
-        yield Word(name, "value", text, says, ("torch", "tensor"), _place(value), tuple(map(_field, value.fields)))
+        kind, text = "value" if cls in VALUES else "statement", FORMS.get(name) or f"{name}({written})"
+        yield Word(name, kind, text, inspect.getdoc(cls) or "", LEVELS_OF.get(module, (module,)), _place(cls), fields)
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
         says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
@@ -153,7 +151,7 @@ def _nodes() -> Iterator[Word]:
 def machine() -> Word:
     """Describe the fields of `target` with units, and the devices for `for NAME` and `target.name`."""
     known = "\n".join(f'- {name}: "{devices.load_device(name).name}"' for name in devices.devices())
-    says = f"{inspect.cleandoc(devices.Target.__doc__ or '')}\n\nDevices, and their `target.name`:\n\n{known}"
+    says = f"{inspect.getdoc(devices.Target)}\n\nDevices, and their `target.name`:\n\n{known}"
     fields = tuple(WordField(name, sort.kind) for name, sort in TARGET_FIELDS.items())
     return Word("target", "target", "target.FIELD", says, place=_place(devices.Target), fields=fields)
 
@@ -178,9 +176,9 @@ def op(name: str) -> Word | None:
 
 
 @functools.cache
-def known(rules: RuleSet | None = None) -> tuple[Word, ...]:
-    """Return all names except the ops of Torch IR."""
-    return (*facts(rules), *nodes())
+def known() -> tuple[Word, ...]:
+    """Return all names that Python declares, except the ops of Torch IR."""
+    return (*facts(), *nodes())
 
 
 def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
@@ -195,21 +193,13 @@ def _field(field: Field) -> WordField:
     return WordField(field.name, f"[{sort.kind}]" if sort.many else sort.kind, _default(field))
 
 
-def _argument(argument: schemas.Argument, spelled: Callable[[Any], str] | None = None) -> str:
-    default = "" if argument.required else f" = {(spelled or _spelled)(argument.default)}"
+def _argument(argument: schemas.Argument) -> str:
+    default = "" if argument.required else f" = {print_value(argument.default)}"
     return f"{argument.name}: {argument.kind}{default}"
 
 
 def _default(field: Field | schemas.Argument) -> str:
-    return "" if field.required else _spelled(field.default)
-
-
-def _spelled(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_spelled, value))})"
-    return str(getattr(value, "name", value))
+    return "" if field.required else print_value(field.default)
 
 
 def _place(definition: Callable[..., Any] | type) -> str:
@@ -239,25 +229,24 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     for pipeline, steps in pipelines(rules).items():
         index.append(f"\n## {pipeline}\n\n| pass | rules | reason for its position |\n|---|---|---|")
         for number, step in enumerate(steps, 1):
-            name, reason = step.label or step.name, _text(step.reason or "")
+            reason = _text(step.reason or "")
             linked = "<br>".join(f"{_link(rule)} {_text(_first_sentence(rule.docs))}" for rule in step.rules)
-            index.append(f"| `{name}` | {linked} | {reason} |")
+            index.append(f"| `{step.label}` | {linked} | {reason} |")
             because = f", because {reason}" if reason else ""
             for rule in step.rules:
-                line = f"- Pass `{name}`, {number} of {len(steps)} of `{pipeline}`{because}."
+                line = f"- Pass `{step.label}`, {number} of {len(steps)} of `{pipeline}`{because}."
                 passes.setdefault(rule.name, []).append(line)
+    named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
     made: dict[str, list[str]] = {}
-    for rule in rules.rules.values():
-        written, page = rules.written.get(rule.name, rule), _page(rule)
-        words = set(written.words)
-        body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
+    for rule in {**rules.rules, **rules.written}.values():
+        page = _page(rule)
+        body = "\n".join(line for line in format_rule(rule).splitlines() if not line.startswith("## "))
         lines = made.setdefault(page, [f"# Rules: {PurePosixPath(page).stem}"])
         lines.append(f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}")
         lines.append(f"- Defined in `{rule.location}`, on {rule.level}.")
         lines += passes.get(rule.name, ())
-        named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
         for title, names in named.items():
-            if read := sorted(words & names):
+            if read := sorted(names & set(rule.words)):
                 lines.append(f"- {title}: " + ", ".join(f"[`{one}`](../{title.lower()}.md#{one})" for one in read))
         if fired is not None:
             lines.append(f"- {_firings(fired.get(rule.name, ()), _text(suite))}")
@@ -271,7 +260,7 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     for name, constant in rules.numbers.items():
         value, declared = print_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
-        if readers := [rule for rule in rules.rules.values() if name in rules.written.get(rule.name, rule).words]:
+        if readers := [rule for rule in rules.rules.values() if name in rule.words]:
             constants.append(f"Read by {', '.join(map(_link, readers))}.")
     return {path: f"{MARK}\n\n" + "\n".join(lines).rstrip() + "\n" for path, lines in made.items()}
 
@@ -370,33 +359,32 @@ gives
 
 def rule_from_lines(name: str, source: Source, level: str, first: int, last: int) -> str:
     """Return a rule whose pattern is lines `first` to `last` (from 1) of a dump at a level. Raises DplcError."""
-    source = Source(source.name, re.sub(r"^##.*$", "", source.text, flags=re.MULTILINE))  # the head of a dump
-    units = list(every(parse(source), s.Unit))
+    text = re.sub(r"^##.*$", "", source.text, flags=re.MULTILINE)  # the head of a dump
     file = source.name.rpartition("/")[2]
     title = "as it is" if file.startswith("--") else f"lines {first} to {last} of {file}"
+    what = f"lines {first} to {last} of {source.name}"
+    slots = {"says": "", "guard": "", "remark": "", "refusal": ""}
     if level == "torch":
         raise DplcError("a rule on torch is of one op", hint="dplc rules new NAME --op OP -c EXPR")
-    lines = source.text.splitlines()
-    slots = {"says": "", "guard": "", "remark": "", "refusal": ""}
     if level == "tensor":
-        unit = next((u for u in units if any(first <= one.span.line <= last for one in u.body)), None)
-        if unit is None:
+        graphs: Any = parse(Source(source.name, text))
+        graph = next((graph for graph in graphs if any(first <= one.span.line <= last for one in graph.body)), None)
+        if graph is None:
             raise DplcError(f"lines {first} to {last} hold no value of a graph")
-        pattern = _values(line for line in unit.body if first <= line.span.line <= last)
-        program = lines[unit.span.line - 1 : max(one.span.line for one in unit.body)]
+        pattern = _values(line for line in graph.body if first <= line.span.line <= last)
+        program = statement(graph)
         slots |= {"says": " @approx if it rounds differently.", "remark": REMARK}
     else:
-        program = lines[first - 1 : last]
-        while program and (not program[0].strip() or program[0].startswith("#")):
-            program.pop(0)
+        lines = [line.rstrip() for line in text.splitlines()[first - 1 : last] if line.strip()]
+        program = [*itertools.dropwhile(lambda line: line.startswith("#"), lines)]
         if not program:
-            raise DplcError(f"there is nothing in lines {first} to {last} of {source.name}")
+            raise DplcError(f"there is nothing in {what}")
         lead = len(program[0]) - len(program[0].lstrip())
         if cut := [line for line in program if line[:lead].strip()]:
-            what = f"lines {first} to {last} of {source.name} are not a block: `{cut[0].strip()}` stands further out"
+            what += f" are not a block: `{cut[0].strip()}` stands further out"
             raise DplcError(what, hint="give whole statements, from their first line to their last")
         program = [line[lead:] for line in program]
-        pattern, further = _statements([line.rstrip() for line in program if line.strip()])
+        pattern, further = _statements(program)
         slots |= further
         level = "module" if program[0].startswith("kernel ") else level
     return RULE.format(
@@ -405,7 +393,7 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
 
 
 def _indented(lines: Iterable[str]) -> str:
-    return "\n".join(f"    {line.rstrip()}" for line in lines if line.strip())
+    return textwrap.indent("\n".join(lines), INDENT)
 
 
 def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -460,21 +448,21 @@ def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
 
     graph: a program that calls the op, for the pattern and the example.
     """
-    arguments = schemas.overloads(op)[0].arguments
-    fields = ", ".join(_argument(argument, str) for argument in arguments)
+    arguments, example = schemas.overloads(op)[0].arguments, ""
     if graph is None:
         given = [_variable(argument.name) for argument in arguments if argument.required]
-        template = f"y[is..] = {given[0] if given else 'x'}[is..]"
-        return TORCH_RULE.format(name=name, fields=fields, pattern=f"y = {op}({', '.join(given)})", template=template)
-    found = next((one for one in graph.body if one.op == op), None)
-    if found is None:
-        ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
-        raise DplcError(f"the program has no `{op}`", notes=(f"it has {ops}",))
-    alone = _alone(graph, found)
-    pattern = re.sub(r"^(\w+): .*? = ", r"\1 = ", print_torch_op(alone.body[0]))
-    head = TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=_comprehension(alone))
-    program = _indented(print_torch_graph(alone).splitlines())
-    return head + TORCH_EXAMPLE.format(op=schemas.aten_name(op), program=program)
+        pattern, template = f"y = {op}({', '.join(given)})", f"y[is..] = {given[0] if given else 'x'}[is..]"
+    else:
+        found = next((one for one in graph.body if one.op == op), None)
+        if found is None:
+            ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
+            raise DplcError(f"the program has no `{op}`", notes=(f"it has {ops}",))
+        alone = _alone(graph, found)
+        pattern = re.sub(r"^(\w+): .*? = ", r"\1 = ", print_torch_op(alone.body[0]))
+        template, program = _comprehension(alone), textwrap.indent(print_torch_graph(alone), INDENT)
+        example = TORCH_EXAMPLE.format(op=schemas.aten_name(op), program=program)
+    fields = ", ".join(map(_argument, arguments))
+    return TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=template) + example
 
 
 def _comprehension(alone: TorchGraph) -> str:
@@ -499,8 +487,7 @@ def _alone(graph: TorchGraph, op: TorchOp) -> TorchGraph:
     types: dict[str, Param | TensorType] = {p.name: p for p in graph.ins}
     types |= {one.dst: one.types[0] for one in graph.body}
     read = dict.fromkeys(value.name for value in walk(op.args) if isinstance(value, Var) and value.name in types)
-    renamed = {old: f"x{n}" if n else "x" for n, old in enumerate(read)}
-    args = substitute(op.args, {old: Var(new) for old, new in renamed.items()})
-    ins = tuple(Param(new, types[old].dtype, types[old].shape) for old, new in renamed.items())
+    ins = {old: Param(f"x{n}" if n else "x", types[old].dtype, types[old].shape) for n, old in enumerate(read)}
+    args = substitute(op.args, {old: Var(param.name) for old, param in ins.items()})
     outs = (Param("y", op.types[0].dtype, op.types[0].shape),)
-    return TorchGraph("f", ins, outs, (TorchOp("y", op.op, args, op.types),))
+    return TorchGraph("f", tuple(ins.values()), outs, (TorchOp("y", op.op, args, op.types),))
