@@ -35,16 +35,16 @@ from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language import core as s
 from ..language.check import load_facts
-from ..language.core import FORMS, rebuilt
+from ..language.definitions import line_of, signature
 from ..language.evaluate import FACTS
 from ..language.format import format_file, format_rule
 from ..language.pipeline import pipelines
-from ..language.rule import LEVELS, Rule, RuleSet
+from ..language.rule import BUILT_IN, LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
 from ..language.spelling import INDENT, statement
 from ..language.typed_slots import is_variable, names_in
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = BUILT_IN.parent
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
 # The levels of the classes of a module.
 LEVELS_OF = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "tensor": ("torch", "tensor")}
@@ -94,21 +94,24 @@ class Word:
 # ---- queries
 
 
-def facts(rules: RuleSet | None = None) -> list[Word]:
-    """Return facts and scalar functions by name, with the facts that the files of `rules` declare."""
+def facts(rules: RuleSet) -> list[Word]:
+    """Return facts and scalar functions by name, with the facts that rule files declare."""
+    return sorted((*_facts(), *declared_facts(rules), *_functions()), key=lambda entry: (entry.name, entry.levels))
+
+
+def _facts() -> Iterator[Word]:
     load_facts()
-    return sorted((*_facts(rules), *_functions()), key=lambda entry: (entry.name, entry.levels))
-
-
-def _facts(rules: RuleSet | None) -> Iterator[Word]:
     for fact in dict.fromkeys(FACTS.values()):
         text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
         levels = tuple(level for level in LEVELS if level in fact.levels)
         yield Word(fact.name, "fact", text, inspect.getdoc(fact.ask) or "", levels, _place(fact.ask))
-    for declared in rules.facts.values() if rules is not None else ():
-        given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
-        text, place = f"{declared.name}({given}) -> {declared.result}", declared.span.location.rpartition(":")[0]
-        yield Word(declared.name, "fact", text, "\n".join(declared.docs), place=place)
+
+
+def declared_facts(rules: RuleSet) -> Iterator[Word]:
+    """Yield the facts that rule files declare."""
+    for declared in rules.facts.values():
+        says = "\n".join(declared.docs)
+        yield Word(declared.name, "fact", signature(declared), says, place=line_of(declared.span))
 
 
 def _functions() -> Iterator[Word]:
@@ -123,7 +126,6 @@ def _functions() -> Iterator[Word]:
 # ---- the parts of programs
 
 
-@functools.cache
 def nodes() -> tuple[Word, ...]:
     """Return statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
     return (*_nodes(), machine())
@@ -135,7 +137,7 @@ def _nodes() -> Iterator[Word]:
         fields = tuple(map(_field, cls.fields))
         named = (field for field in fields if field.name != "body")
         written = ", ".join(f"{field.name}={field.default}" if field.default else field.name for field in named)
-        kind, text = "value" if cls in VALUES else "statement", FORMS.get(name) or f"{name}({written})"
+        kind, text = "value" if cls in VALUES else "statement", s.FORMS.get(name) or f"{name}({written})"
         yield Word(name, kind, text, inspect.getdoc(cls) or "", LEVELS_OF.get(module, (module,)), _place(cls), fields)
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
@@ -156,7 +158,6 @@ def machine() -> Word:
     return Word("target", "target", "target.FIELD", says, place=_place(devices.Target), fields=fields)
 
 
-@functools.cache
 def op(name: str) -> Word | None:
     """Return an op of Torch IR, with the fields of all its overloads, or None for an unknown op."""
     overloads = schemas.overloads(name)
@@ -172,20 +173,10 @@ def op(name: str) -> Word | None:
     return Word(name, "op", text, says, ("torch",), "ir/aten.json", tuple(fields.values()))
 
 
-# ---- by name
-
-
 @functools.cache
 def known() -> tuple[Word, ...]:
     """Return all names that Python declares, except the ops of Torch IR."""
-    return (*facts(), *nodes())
-
-
-def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
-    """Return the entries of a name on a level, and the torch op of the name."""
-    found = [entry for entry in entries if entry.name == name and (level is None or level in entry.levels)]
-    ops = op(name) if level in (None, "torch") else None
-    return [*found, ops] if ops is not None else found
+    return (*_facts(), *_functions(), *nodes())
 
 
 def _field(field: Field) -> WordField:
@@ -237,7 +228,7 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
                 line = f"- Pass `{step.label}`, {number} of {len(steps)} of `{pipeline}`{because}."
                 passes.setdefault(rule.name, []).append(line)
     named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
-    made: dict[str, list[str]] = {}
+    made = {"index.md": index, "statements.md": ["# Statements and values", *_words(nodes())]}
     for rule in {**rules.rules, **rules.written}.values():
         page = _page(rule)
         body = "\n".join(line for line in format_rule(rule).splitlines() if not line.startswith("## "))
@@ -250,11 +241,12 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
                 lines.append(f"- {title}: " + ", ".join(f"[`{one}`](../{title.lower()}.md#{one})" for one in read))
         if fired is not None:
             lines.append(f"- {_firings(fired.get(rule.name, ()), _text(suite))}")
-    made["index.md"] = index
-    made["statements.md"] = ["# Statements and values", *_words(nodes())]
-    made["facts.md"] = ["# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"]
-    made["facts.md"] += [*_words(facts()), "\n## Facts in rule files"]
-    made["facts.md"] += [f"\n### {one.name}\n\n{_code(format_file([one]))}" for f in rules.files for one in f.facts]
+    made["facts.md"] = [
+        "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python",
+        *_words(word for word in facts(rules) if word.name not in rules.facts),
+        "\n## Facts in rule files",
+        *(f"\n### {one.name}\n\n{_code(format_file([one]))}" for file in rules.files for one in file.facts),
+    ]
     override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
     constants = made["constants.md"] = [f"# Constants\n\n{override}"]
     for name, constant in rules.numbers.items():
@@ -319,6 +311,7 @@ def _words(entries: Iterable[Word]) -> Iterator[str]:
 # It changes nothing until the author edits the template. `dplc rules test --accept` then writes the result.
 
 AXES = "ijkmnpqrstuv"
+EXTENT = re.compile(r"((\w+)(?: in 0\.\.|:(?=\d+=)))(\d+)")  # of a loop, or of an axis with a role
 REASON = "say what is wrong where this fails"
 RULE = """\
 ## Say what becomes cheaper, and why both sides mean the same.{says}
@@ -406,10 +399,7 @@ def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         same = extents.setdefault(variable, number) == number
         return before + (variable if same else number)
 
-    pattern = []
-    for line in lines:
-        axes = r"((\w+):)(\d+)(?==)" if line.lstrip().startswith("Tile(") else r"(for (\w+) in 0\.\.)(\d+)"
-        pattern.append(re.sub(axes, sized, line))
+    pattern = [EXTENT.sub(sized, line) for line in lines]
     if not extents:
         return pattern, {}
     extent, number = next(iter(extents.items()))
@@ -437,7 +427,7 @@ def _plain_reads(node: Any) -> Any:
         return node.base
     if isinstance(node, s.AxisItem):
         return s.NameOf(node.span, node.name)
-    return rebuilt(node, _plain_reads)
+    return s.rebuilt(node, _plain_reads)
 
 
 # ---- an op of torch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.workbench.document import Document, completions, meaning
+from dplc.engine.workbench.document import At, Document, completions, meaning
 from dplc.engine.workbench.language_server import fixes
 
 TEXT = """\
@@ -48,7 +48,7 @@ def place(text: str) -> tuple[int, int]:
     ],
 )
 def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(document, *place(at)) == says
+    assert meaning(At(document, *place(at))) == says
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> N
     ],
 )
 def test_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(document, *place(at)) == says
+    assert meaning(At(document, *place(at))) == says
 
 
 def test_a_loop_offers_the_fields_that_have_no_place_in_its_head(document: Document) -> None:
-    names = [found.name for found in completions(document, *place("serial u")) if found.kind == "field"]
+    names = [found.name for found in completions(At(document, *place("serial u"))) if found.kind == "field"]
     assert names == ["step", "unroll"]
 
 
 def test_behind_an_equals_sign_stand_values_and_each_name_once(document: Document) -> None:
-    found = completions(document, *place("serial unroll="))
+    found = completions(At(document, *place("serial unroll=")))
     assert not [one for one in found if one.kind == "field"]
     assert [one.kind for one in found if one.name == "U"] == ["parameter"]
 
@@ -78,7 +78,12 @@ def test_an_axis_offers_its_roles(tmp_path: Path) -> None:
     document = Document(tmp_path / "mine.rw")
     text = "rule mine on tile\nmatch\n    Tile(i:32="
     document.problems(text)
-    assert [one.name for one in completions(document, 2, len("    Tile(i:32="))] == ["BLOCK", "THREAD", "REG", "VEC"]
+    assert [one.name for one in completions(At(document, 2, len("    Tile(i:32=")))] == [
+        "BLOCK",
+        "THREAD",
+        "REG",
+        "VEC",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,12 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
 @pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
 def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
     from dplc.engine.workbench import document as queries
-    from dplc.engine.workbench.document import Document
+    from dplc.engine.workbench.document import At, Document
 
     half = Document(tmp_path / "mine.rw")
     half.problems(text)
     lines = text.split("\n")
-    listed = queries.completions(half, len(lines) - 1, len(lines[-1]))
+    listed = queries.completions(At(half, len(lines) - 1, len(lines[-1])))
     assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
 
 
@@ -338,7 +338,7 @@ def test_diagnostics_and_answers_are_quick() -> None:
     """Typing in the longest file, and asking in it: what was not typed in is not read again."""
     from dplc.engine.language.rule import BUILT_IN
     from dplc.engine.workbench import document as queries
-    from dplc.engine.workbench.document import Document
+    from dplc.engine.workbench.document import At, Document
 
     files = sorted((p for p in BUILT_IN.rglob("*.rw") if ".examples" not in p.name), key=lambda p: len(p.read_text()))
     of_rules = next(file for file in reversed(files) if "\nrequire " in file.read_text())
@@ -351,5 +351,5 @@ def test_diagnostics_and_answers_are_quick() -> None:
             with at_most_calls(400_000):
                 opened_.problems(text.replace(word, word + " " * n, 1))
             with at_most_calls(100_000):
-                queries.completions(opened_, 40, 6)
-                queries.meaning(opened_, 40, 6)
+                queries.completions(At(opened_, 40, 6))
+                queries.meaning(At(opened_, 40, 6))

@@ -8,6 +8,7 @@ from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
 from dplc.engine.language.sorts import sort_of
 from dplc.engine.workbench import reference
+from dplc.engine.workbench.document import At, Document
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.text.read_statements import owners
 
@@ -38,13 +39,18 @@ def test_sorts_of_fields_are_words_of_the_language() -> None:
 
 
 def test_a_name_may_mean_several_things() -> None:
-    assert [entry.levels for entry in reference.find(reference.facts(), "widest")] == [
+    assert [entry.levels for entry in reference.facts(load()) if entry.name == "widest"] == [
         ("module", "loop", "tile"),
         ("tensor",),
     ]
-    assert [entry.levels for entry in reference.find(reference.facts(), "widest", "tensor")] == [("tensor",)]
-    (softmax,) = reference.find(reference.nodes(), "Softmax", "torch")
+    (softmax,) = filter(None, [reference.op("Softmax")])
     assert [field.name for field in softmax.fields] == ["self", "dim", "dtype"]
+
+
+def test_a_rule_reads_the_fact_of_its_own_level(tmp_path: Path) -> None:
+    document = Document(tmp_path / "mine.rw")
+    document.problems("rule mine on tensor\n")
+    assert [entry.levels for entry in At(document, 0, 0).known("widest")] == [("tensor",)]
 
 
 def test_what_is_said_of_functions_is_their_algebra() -> None:
