@@ -141,7 +141,7 @@ class Document:
         self.file = read_rules(Source(self.name, ""))
         self.rules = RuleSet(built_in_files())
         # findings by the rule, its text and the other declarations, with the line where the text began
-        self._checked: dict[tuple[str, str, Any], tuple[int, list[DplcError]]] = {}
+        self._checked: dict[Any, tuple[int, list[DplcError]]] = {}
 
     @property
     def keywords(self) -> set[tuple[int, int]]:
@@ -269,9 +269,9 @@ class At:
     @property
     def words(self) -> list[Word]:
         """The facts, functions, nodes and constants on the level."""
-        numbers, declared = self.document.rules.numbers, reference.declared_facts(self.document.rules)
-        constants = (Word(name, "number", format_file([of.declared]).strip()) for name, of in numbers.items())
-        words = (*reference.known(), *declared, *constants)
+        rules = self.document.rules
+        constants = (Word(name, "number", format_file([of.declared]).strip()) for name, of in rules.numbers.items())
+        words = (*reference.known(), *reference.declared_facts(rules), *constants)
         return [word for word in words if self.level in (None, *word.levels)]
 
     def known(self, name: str) -> list[Word]:
@@ -395,7 +395,7 @@ class FilePlace:
     line: int
     column: int
     end: int
-    leading: str = ""
+    leading: str
 
 
 def definition(at: At) -> list[FilePlace]:

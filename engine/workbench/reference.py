@@ -135,9 +135,8 @@ def _nodes() -> Iterator[Word]:
     for cls in (*owners().values(), *ADDRESSES, *VALUES):
         name, module = "mat" if cls is tensor.Mat else cls.__name__, cls.__module__.rpartition(".")[2]
         fields = tuple(map(_field, cls.fields))
-        named = (field for field in fields if field.name != "body")
-        written = ", ".join(f"{field.name}={field.default}" if field.default else field.name for field in named)
-        kind, text = "value" if cls in VALUES else "statement", s.FORMS.get(name) or f"{name}({written})"
+        named = [f"{one.name}={one.default}" if one.default else one.name for one in fields if one.name != "body"]
+        kind, text = "value" if cls in VALUES else "statement", s.FORMS.get(name) or f"{name}({', '.join(named)})"
         yield Word(name, kind, text, inspect.getdoc(cls) or "", LEVELS_OF.get(module, (module,)), _place(cls), fields)
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
@@ -167,10 +166,9 @@ def op(name: str) -> Word | None:
     fields: dict[str, WordField] = {}
     for argument in (argument for form in overloads for argument in form.arguments):
         fields.setdefault(argument.name, WordField(argument.name, argument.kind, _default(argument)))
-    required = [argument.name for argument in overloads[0].arguments if argument.required]
+    required = ", ".join(argument.name for argument in overloads[0].arguments if argument.required)
     says = f"torch.ops.aten.{schemas.aten_name(name)}\n\n" + "\n".join(forms)
-    text = f"{name}({', '.join(required)})"
-    return Word(name, "op", text, says, ("torch",), "ir/aten.json", tuple(fields.values()))
+    return Word(name, "op", f"{name}({required})", says, ("torch",), "ir/aten.json", tuple(fields.values()))
 
 
 @functools.cache
@@ -247,8 +245,9 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
         "\n## Facts in rule files",
         *(f"\n### {one.name}\n\n{_code(format_file([one]))}" for file in rules.files for one in file.facts),
     ]
-    override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
-    constants = made["constants.md"] = [f"# Constants\n\n{override}"]
+    constants = made["constants.md"] = [
+        "# Constants\n\nOverride a constant in a file for `--rules`: `override number NAME = VALUE`."
+    ]
     for name, constant in rules.numbers.items():
         value, declared = print_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
@@ -313,23 +312,33 @@ def _words(entries: Iterable[Word]) -> Iterator[str]:
 AXES = "ijkmnpqrstuv"
 EXTENT = re.compile(r"((\w+)(?: in 0\.\.|:(?=\d+=)))(\d+)")  # of a loop, or of an axis with a role
 REASON = "say what is wrong where this fails"
-RULE = """\
-## Say what becomes cheaper, and why both sides mean the same.{says}
+STATEMENTS_RULE = """\
+## Say what becomes cheaper, and why both sides mean the same.
 rule {name} on {level}
 match
 {pattern}
 {guard}rewrite
 {pattern}
-{remark}example "{title}"
+example "{title}"
 {program}
 gives
 {program}
 {refusal}"""
-REMARK = f"""\
+VALUES_RULE = f"""\
+## Say what becomes cheaper, and why both sides mean the same. @approx if it rounds differently.
+rule {{name}} on tensor
+match
+{{pattern}}
+rewrite
+{{pattern}}
 # A guard stands before `rewrite`:
 #   require known(x)                               else "{REASON}"
 # and needs an example that is refused:
 #   example "refused" .. gives no "{REASON}"
+example "{{title}}"
+{{program}}
+gives
+{{program}}
 """
 TORCH_RULE = """\
 ## Say what the op means. Its fields: {fields}.
@@ -356,7 +365,6 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
     file = source.name.rpartition("/")[2]
     title = "as it is" if file.startswith("--") else f"lines {first} to {last} of {file}"
     what = f"lines {first} to {last} of {source.name}"
-    slots = {"says": "", "guard": "", "remark": "", "refusal": ""}
     if level == "torch":
         raise DplcError("a rule on torch is of one op", hint="dplc rules new NAME --op OP -c EXPR")
     if level == "tensor":
@@ -364,24 +372,21 @@ def rule_from_lines(name: str, source: Source, level: str, first: int, last: int
         graph = next((graph for graph in graphs if any(first <= one.span.line <= last for one in graph.body)), None)
         if graph is None:
             raise DplcError(f"lines {first} to {last} hold no value of a graph")
-        pattern = _values(line for line in graph.body if first <= line.span.line <= last)
-        program = statement(graph)
-        slots |= {"says": " @approx if it rounds differently.", "remark": REMARK}
-    else:
-        lines = [line.rstrip() for line in text.splitlines()[first - 1 : last] if line.strip()]
-        program = [*itertools.dropwhile(lambda line: line.startswith("#"), lines)]
-        if not program:
-            raise DplcError(f"there is nothing in {what}")
-        lead = len(program[0]) - len(program[0].lstrip())
-        if cut := [line for line in program if line[:lead].strip()]:
-            what += f" are not a block: `{cut[0].strip()}` stands further out"
-            raise DplcError(what, hint="give whole statements, from their first line to their last")
-        program = [line[lead:] for line in program]
-        pattern, further = _statements(program)
-        slots |= further
-        level = "module" if program[0].startswith("kernel ") else level
-    return RULE.format(
-        name=name, level=level, title=title, pattern=_indented(pattern), program=_indented(program), **slots
+        pattern = _indented(_values(line for line in graph.body if first <= line.span.line <= last))
+        return VALUES_RULE.format(name=name, title=title, pattern=pattern, program=_indented(statement(graph)))
+    lines = [line.rstrip() for line in text.splitlines()[first - 1 : last] if line.strip()]
+    program = [*itertools.dropwhile(lambda line: line.startswith("#"), lines)]
+    if not program:
+        raise DplcError(f"there is nothing in {what}")
+    lead = len(program[0]) - len(program[0].lstrip())
+    if cut := [line for line in program if line[:lead].strip()]:
+        what += f" are not a block: `{cut[0].strip()}` stands further out"
+        raise DplcError(what, hint="give whole statements, from their first line to their last")
+    program = [line[lead:] for line in program]
+    level = "module" if program[0].startswith("kernel ") else level
+    pattern, guard, refusal = _statements(program)
+    return STATEMENTS_RULE.format(
+        name=name, level=level, title=title, pattern=pattern, program=_indented(program), guard=guard, refusal=refusal
     )
 
 
@@ -389,7 +394,7 @@ def _indented(lines: Iterable[str]) -> str:
     return textwrap.indent("\n".join(lines), INDENT)
 
 
-def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _statements(lines: Sequence[str]) -> tuple[str, str, str]:
     """Return a pattern in which extents are variables, with a guard of the first one and an example that it refuses."""
     extents: dict[str, str] = {}  # variable -> its number
 
@@ -399,15 +404,14 @@ def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         same = extents.setdefault(variable, number) == number
         return before + (variable if same else number)
 
-    pattern = [EXTENT.sub(sized, line) for line in lines]
+    pattern = _indented(EXTENT.sub(sized, line) for line in lines)
     if not extents:
-        return pattern, {}
+        return pattern, "", ""
     extent, number = next(iter(extents.items()))
     axis = re.compile(rf"(for {extent} in 0\.\.|\b{extent}:){number}\b", re.IGNORECASE)
     small = [axis.sub(r"\g<1>1", line) for line in lines]
     refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n' if small != lines else ""
-    guard = f'require {extent} > 1                                    else "{REASON}"\n'
-    return pattern, {"guard": guard, "refusal": refusal}
+    return pattern, f'require {extent} > 1                                    else "{REASON}"\n', refusal
 
 
 def _values(lines: Iterable[s.Syntax]) -> list[str]:
