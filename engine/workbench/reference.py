@@ -96,15 +96,22 @@ class Word:
 
 def facts(rules: RuleSet) -> list[Word]:
     """Return facts and scalar functions by name, with the facts that rule files declare."""
-    return sorted((*_facts(), *declared_facts(rules), *_functions()), key=lambda entry: (entry.name, entry.levels))
+    return sorted((*_facts(), *declared_facts(rules)), key=lambda entry: (entry.name, entry.levels))
 
 
 def _facts() -> Iterator[Word]:
+    """Yield the facts and scalar functions that Python declares."""
     load_facts()
     for fact in dict.fromkeys(FACTS.values()):
         text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
         levels = tuple(level for level in LEVELS if level in fact.levels)
         yield Word(fact.name, "fact", text, inspect.getdoc(fact.ask) or "", levels, _place(fact.ask))
+    for function in FUNCTIONS.values():
+        operands = {1: "x", 3: "condition, a, b"}.get(function.arity, "a, b")
+        algebra = " Commutative." if function.commutative else ""
+        algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
+        says = f"{function.meaning} ({function.kind}).{algebra}"
+        yield Word(function.name, "function", f"{function.name}({operands})", says, place="ir/functions.py")
 
 
 def declared_facts(rules: RuleSet) -> Iterator[Word]:
@@ -114,24 +121,11 @@ def declared_facts(rules: RuleSet) -> Iterator[Word]:
         yield Word(declared.name, "fact", signature(declared), says, place=line_of(declared.span))
 
 
-def _functions() -> Iterator[Word]:
-    for function in FUNCTIONS.values():
-        operands = {1: "x", 3: "condition, a, b"}.get(function.arity, "a, b")
-        algebra = " Commutative." if function.commutative else ""
-        algebra += f" A reduction starts from {function.identity}." if function.identity is not None else ""
-        says = f"{function.meaning} ({function.kind}).{algebra}"
-        yield Word(function.name, "function", f"{function.name}({operands})", says, place="ir/functions.py")
-
-
 # ---- the parts of programs
 
 
-def nodes() -> tuple[Word, ...]:
-    """Return statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
-    return (*_nodes(), machine())
-
-
-def _nodes() -> Iterator[Word]:
+def nodes() -> Iterator[Word]:
+    """Yield statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
     for cls in (*owners().values(), *ADDRESSES, *VALUES):
         name, module = "mat" if cls is tensor.Mat else cls.__name__, cls.__module__.rpartition(".")[2]
         fields = tuple(map(_field, cls.fields))
@@ -147,6 +141,7 @@ def _nodes() -> Iterator[Word]:
         who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
         says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
         yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py")
+    yield machine()
 
 
 def machine() -> Word:
@@ -174,7 +169,7 @@ def op(name: str) -> Word | None:
 @functools.cache
 def known() -> tuple[Word, ...]:
     """Return all names that Python declares, except the ops of Torch IR."""
-    return (*_facts(), *_functions(), *nodes())
+    return (*_facts(), *nodes())
 
 
 def _field(field: Field) -> WordField:
@@ -416,12 +411,11 @@ def _statements(lines: Sequence[str]) -> tuple[str, str, str]:
 
 def _values(lines: Iterable[s.Syntax]) -> list[str]:
     """Return the last value and those that it is computed from, by name if they are read at their own axes."""
-    kept: list[str] = []
-    wanted: set[str] | None = None
+    kept, wanted = list[str](), set[str]()
     for line in reversed([line for line in lines if isinstance(line, s.Assign)]):
         line = replace(_plain_reads(line), types=())
-        if wanted is None or names_in(line.target) & wanted:
-            wanted = (wanted or set()) | names_in(line.value)
+        if not kept or names_in(line.target) & wanted:
+            wanted |= names_in(line.value)
             kept = [*statement(line), *kept]
     return kept
 
