@@ -160,9 +160,8 @@ class Document:
         that invalidates the whole file is reported and left out. A reference to a declaration with an error is none.
         """
         self.text = text.removeprefix("\ufeff")
-        found: dict[Any, DplcError] = {}
-        kept: list[s.Syntax] = []
-        missing: set[str] = set()
+        self.declarations = ()
+        found, missing = dict[Any, DplcError](), set[str]()
         texts = chunks(self.text.replace("\t", "    "))
         for chunk in texts:
             read = _placed(self.name, chunk.text, chunk.start)
@@ -170,8 +169,7 @@ class Document:
                 found[read.what, read.span] = read
                 missing.update(_NAMES.findall(chunk.text))
             else:
-                kept += read
-        self.declarations = tuple(kept)
+                self.declarations += read
         while True:
             wrong: list[s.Syntax] = []
             try:
@@ -304,9 +302,11 @@ def completions(at: At) -> list[Word]:
         (r"(?:\s+(?:pass|one of)\b|\s*without ).*", "rule", dict.fromkeys((*rules.passes, *rules.rules), "")),
         (r"\w*", "keyword", dict.fromkeys(BEGINNINGS, "")),
         (r".*:\s*\w+=\w*", "constant", dict.fromkeys(filter(str.isupper, CLOSED["Role"]), "role")),  # `i:32=THREAD`
+        *(
+            (rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field))
+            for field, kind in (("via", "Via"), ("fn", "Fn"), ("atom", "AtomName"), ("dtype", "Dtype"))
+        ),
     ]
-    for field, kind in (("via", "Via"), ("fn", "Fn"), ("atom", "AtomName"), ("dtype", "Dtype")):
-        offers.append((rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field)))
     for pattern, kind, names in offers:
         if re.fullmatch(pattern, before):
             return [Word(name, kind, str(text)) for name, text in names.items()]
@@ -510,8 +510,11 @@ class Request:
             raise wrong
         if self.kind == "firings":
             return self._firings(document, tell)
-        asked = (rule.name for rule in document.file.rules if self.rule in (None, rule.name, rule.family))
-        chosen = [document.rules.rules[name] for name in asked]
+        chosen = [
+            document.rules.rules[rule.name]
+            for rule in document.file.rules
+            if self.rule in (None, rule.name, rule.family)
+        ]
         if not chosen:
             raise document.rules.missing(self.rule or "")
         return self._examples(document, chosen) if self.kind == "examples" else _check(document, chosen, tell)

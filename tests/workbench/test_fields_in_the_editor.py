@@ -33,10 +33,10 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
     return made
 
 
-def place(text: str) -> tuple[int, int]:
-    """The line and column behind the last character of a text that stands once."""
-    before = TEXT[: TEXT.index(text) + len(text)]
-    return before.count("\n"), len(before.rpartition("\n")[2])
+def place(document: Document, text: str) -> At:
+    """The position behind the last character of a text that stands once."""
+    before = document.text[: document.text.index(text) + len(text)]
+    return At(document, before.count("\n"), len(before.rpartition("\n")[2]))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def place(text: str) -> tuple[int, int]:
     ],
 )
 def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(At(document, *place(at))) == says
+    assert meaning(place(document, at)) == says
 
 
 @pytest.mark.parametrize(
@@ -60,30 +60,25 @@ def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> N
     ],
 )
 def test_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(At(document, *place(at))) == says
+    assert meaning(place(document, at)) == says
 
 
 def test_a_loop_offers_the_fields_that_have_no_place_in_its_head(document: Document) -> None:
-    names = [found.name for found in completions(At(document, *place("serial u"))) if found.kind == "field"]
+    names = [found.name for found in completions(place(document, "serial u")) if found.kind == "field"]
     assert names == ["step", "unroll"]
 
 
 def test_behind_an_equals_sign_stand_values_and_each_name_once(document: Document) -> None:
-    found = completions(At(document, *place("serial unroll=")))
+    found = completions(place(document, "serial unroll="))
     assert not [one for one in found if one.kind == "field"]
     assert [one.kind for one in found if one.name == "U"] == ["parameter"]
 
 
 def test_an_axis_offers_its_roles(tmp_path: Path) -> None:
     document = Document(tmp_path / "mine.rw")
-    text = "rule mine on tile\nmatch\n    Tile(i:32="
-    document.problems(text)
-    assert [one.name for one in completions(At(document, 2, len("    Tile(i:32=")))] == [
-        "BLOCK",
-        "THREAD",
-        "REG",
-        "VEC",
-    ]
+    document.problems("rule mine on tile\nmatch\n    Tile(i:32=")
+    found = completions(place(document, "Tile(i:32="))
+    assert [one.name for one in found] == ["BLOCK", "THREAD", "REG", "VEC"]
 
 
 @pytest.mark.parametrize(

@@ -67,20 +67,23 @@ guards small(x):
 
 
 def test_a_name_below_a_rule_is_not_a_variable_of_that_rule(tmp_path: Path) -> None:
-    line = GROUP[: GROUP.index("fact of_few")].count("\n")
-    found = references(at(tmp_path, GROUP, "fact of_few("))
-    assert [(place.line, place.column) for place in found] == [(line, 12), (line, 30)]
+    fact = at(tmp_path, GROUP, "fact of_few(")
+    assert [(place.line, place.column) for place in references(fact)] == [(fact.line, 12), (fact.line, 30)]
 
 
 def test_the_definition_of_a_group_of_guards_is_found(tmp_path: Path) -> None:
-    line = GROUP[: GROUP.index("guards small")].count("\n")
-    (found,) = definition(at(tmp_path, GROUP, "guards s"))
-    assert (found.line, found.column, found.end) == (line, 7, 12)
+    guards = at(tmp_path, GROUP, "guards s")
+    (found,) = definition(guards)
+    assert (found.line, found.column, found.end) == (guards.line, 7, 12)
 
 
 def test_an_example_is_inserted_below_a_rule_with_remarks(tmp_path: Path) -> None:
     ((_, edit),) = fixes(at(tmp_path, GROUP, "rule").document, "no example shows it fire", 0, 0)
-    assert edit.range.start.line == GROUP[: GROUP.index("\n\n## Remark")].count("\n") + 1
+    assert edit.range.start.line == at(tmp_path, GROUP, '"flat"\nrewrite\n    y = tanh(x)\n').line
+
+
+def test_a_rule_reads_the_fact_of_its_own_level(tmp_path: Path) -> None:
+    assert [entry.levels for entry in at(tmp_path, GROUP, "rule").known("widest")] == [("tensor",)]
 
 
 FIELDS = """\

@@ -8,7 +8,6 @@ from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
 from dplc.engine.language.sorts import sort_of
 from dplc.engine.workbench import reference
-from dplc.engine.workbench.document import At, Document
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.text.read_statements import owners
 
@@ -43,14 +42,7 @@ def test_a_name_may_mean_several_things() -> None:
         ("module", "loop", "tile"),
         ("tensor",),
     ]
-    (softmax,) = filter(None, [reference.op("Softmax")])
-    assert [field.name for field in softmax.fields] == ["self", "dim", "dtype"]
-
-
-def test_a_rule_reads_the_fact_of_its_own_level(tmp_path: Path) -> None:
-    document = Document(tmp_path / "mine.rw")
-    document.problems("rule mine on tensor\n")
-    assert [entry.levels for entry in At(document, 0, 0).known("widest")] == [("tensor",)]
+    assert [field.name for field in reference.op("Softmax").fields] == ["self", "dim", "dtype"]
 
 
 def test_what_is_said_of_functions_is_their_algebra() -> None:
