@@ -126,6 +126,7 @@ def declared_facts(rules: RuleSet) -> Iterator[Word]:
 
 def nodes() -> Iterator[Word]:
     """Yield statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
+    cls: Any
     for cls in (*owners().values(), *ADDRESSES, *VALUES):
         name, module = "mat" if cls is tensor.Mat else cls.__name__, cls.__module__.rpartition(".")[2]
         fields = tuple(map(_field, cls.fields))
