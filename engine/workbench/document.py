@@ -395,24 +395,23 @@ class FilePlace:
     line: int
     column: int
     end: int
-    leading: str
+    leading: str = ""
 
 
 def definition(at: At) -> list[FilePlace]:
-    """Return the declarations of the word at a position: a pass has that of its first rule, a member its family's.
-
-    A number that is overridden has several. A name that no rule file declares has none.
-    """
+    """Return the declarations of the word at a position; none for a name that no rule file declares."""
     word, rules, subject = at.word, at.document.rules, at.variable
     if subject is not None:  # the pattern, a clause or the template binds it first, below the head of the rule
         bound = [place for place in references(at) if word in subject.given or place.line >= subject.rule.span.line]
         return bound[:1]
-    named = [rules.rules[word]] if word in rules.rules else rules.passes.get(word, ())
-    name = named[0].family or named[0].name if named else word
-    return [
-        next(_occurrences(path, chunk, name))
-        for path, chunk in _chunks_with(at.document, name)
-        if name in _NAMES.findall(chunk.text)
+    number = rules.numbers.get(word)
+    spans = [one.span for one in (rules.rules.get(word), rules.facts.get(word), number and number.declared) if one]
+    spans = spans or [rule.span for rule in rules.passes.get(word, ())[:1]]
+    places = [FilePlace(path_of(one.source.name), one.line - 1, one.column, one.end_column) for one in spans]
+    return places or [
+        next(_occurrences(path, chunk, word))
+        for path, chunk in _chunks_with(at.document, word)
+        if word in _NAMES.findall(chunk.text)
     ]
 
 
@@ -458,8 +457,8 @@ def _sets(rule: Rule, chunk: Chunk, leading: str) -> bool:
 
 
 def _occurrences(path: Path, chunk: Chunk, word: str) -> Iterator[FilePlace]:
-    """Yield the whole words outside of quoted texts, comments and attributes."""
-    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.@])({word})(?!\w)')
+    """Yield the whole words outside of quoted texts, comments and attributes, less the fields in `x.field`."""
+    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w@])(?<![^.]\.)({word})(?!\w)')
     for number, line in enumerate(chunk.text.splitlines(), chunk.start):
         for found in pattern.finditer(line):
             if found[1]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.workbench.document import At, Document, completions, meaning
+from dplc.engine.workbench.document import At, Document, completions, meaning, references
 from dplc.engine.workbench.language_server import fixes
 
 TEXT = """\
@@ -45,22 +45,17 @@ def place(document: Document, text: str) -> At:
         ("for k", "`k` is a name"),
         ("0..K", "`K` is an expression"),
         ("y = Softmax(x", "`x` is a tensor value"),
-    ],
-)
-def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(place(document, at)) == says
-
-
-@pytest.mark.parametrize(
-    ("at", "says"),
-    [
         ("serial unroll", "field `unroll` of `For`: int, else 1"),
         ("depth", "field `depth` of `Stage`: int, else 1"),
         ("dim", "field `dim` of `Softmax`: int"),
     ],
 )
-def test_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
+def test_a_variable_or_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
     assert meaning(place(document, at)) == says
+
+
+def test_the_bound_of_a_loop_is_a_use_of_its_variable(document: Document) -> None:
+    assert [one.line for one in references(place(document, "0..K"))] == [2, 5]
 
 
 def test_a_loop_offers_the_fields_that_have_no_place_in_its_head(document: Document) -> None:
