@@ -195,8 +195,8 @@ def facts_of_files(facts: Iterable[s.FactOf], literals: Literals) -> dict[str, s
         name, earlier = fact.name, declared.get(fact.name)
         refuse_override("fact", fact, declared, f"choose another name; `override fact {name}(..)` replaces it")
         if earlier is not None and _sorts(fact) != _sorts(earlier):
-            note = f"it is {_signature(earlier)}, at {line_of(earlier.span)}"
-            what = f"`override fact {name}` is {_signature(fact)}: rules that ask it would not fit"
+            note = f"it is `{signature(earlier)}`, at {line_of(earlier.span)}"
+            what = f"`override fact {name}` is `{signature(fact)}`: rules that ask it would not fit"
             raise DplcError(what, fact.span, (note,), "give it the same parameters and the same result")
         declared[name] = fact
     found: dict[str, s.FactOf] = {}
@@ -212,8 +212,9 @@ def _sorts(fact: s.FactOf) -> list[str | None]:
     return [*(parameter.sort for parameter in fact.parameters), fact.result]
 
 
-def _signature(fact: s.FactOf) -> str:
-    return f"`{fact.name}({', '.join(f'{p.name}: {p.sort}' for p in fact.parameters)}) -> {fact.result}`"
+def signature(fact: s.FactOf) -> str:
+    """Return the head of a fact: its name, its parameters with their sorts, and the sort of its result."""
+    return f"{fact.name}({', '.join(f'{p.name}: {p.sort}' for p in fact.parameters)}) -> {fact.result}"
 
 
 def asked_of(words: Iterable[str], facts: Facts, literals: Literals) -> list[s.Syntax]:
@@ -273,7 +274,7 @@ def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     wanted = len(fact.parameters)
     if len(asked.items) != wanted:
-        note = f"it is {_signature(fact)}"
+        note = f"it is `{signature(fact)}`"
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
     given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}

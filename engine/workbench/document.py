@@ -20,7 +20,7 @@ from typing import Any
 
 from ...codegen.target import target
 from ...ir import schemas
-from ...ir.diagnostic import Diagnostics, DplcError, Source, Span
+from ...ir.diagnostic import DplcError, Source, Span
 from ...ir.text.parse import parse
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
@@ -34,7 +34,6 @@ from ..language.rule import (
     BUILT_IN,
     LEVELS,
     Rule,
-    RuleFile,
     RuleSet,
     built_in_files,
     place_of,
@@ -43,11 +42,10 @@ from ..language.rule import (
 from ..language.rule_files import FURTHER, further_of, parse_rules
 from ..language.rule_scope import CheckedRule
 from ..language.sorts import TARGET_FIELDS
+from ..language.typed_slots import every, plain
 from ..rewrite.statements.driver import Engine
 from . import reference
-from .reference import Word, WordField
-
-ROOT = BUILT_IN.parent
+from .reference import ROOT, Word, WordField
 
 # ---- Declarations of a rule file: each text is parsed once, and moved when lines above it change.
 
@@ -68,10 +66,6 @@ class Chunk:
     start: int
     text: str
 
-    def declares(self, kind: str) -> bool:
-        """Return whether it is a declaration of a kind, such as `rule`."""
-        return re.search(rf"^(?:override +)?{kind} ", self.text, re.MULTILINE) is not None
-
 
 @functools.lru_cache(maxsize=512)
 def chunks(text: str) -> list[Chunk]:
@@ -88,11 +82,8 @@ def chunk_at(parts: Sequence[Chunk], line: int) -> Chunk:
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(name: str, text: str) -> tuple[s.Syntax, ...] | DplcError:
-    try:
-        return parse(Source(name, text + "\n"))
-    except DplcError as error:
-        return error
+def _parsed(name: str, text: str) -> tuple[s.Syntax, ...]:
+    return parse(Source(name, text + "\n"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -101,29 +92,25 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcErro
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
-    found, source = _parsed(name, text), Source(name, "\n" * lines + text)
-    if isinstance(found, DplcError):
-        return _error_moved(found, source, lines)
-    return _moved(found, source, lines)  # type: ignore[no-any-return]
-
-
-def _error_moved(error: DplcError, source: Source, lines: int) -> DplcError:
-    """Return an error moved down by a number of lines; itself if it is in another file."""
-    if error.span is None or error.span.source.name != source.name:
-        return error
-    moved = error.__class__.__new__(error.__class__, *error.args)
-    moved.__dict__.update(error.__dict__, span=_span_moved(error.span, source, lines))
-    return moved
+    try:
+        found: Any = _parsed(name, text)
+    except DplcError as error:
+        found = error
+    return _moved(found, Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
 
 
 def _moved(value: Any, source: Source, lines: int) -> Any:
-    """Return syntax, moved down by a number of lines."""
+    """Return syntax or an error, moved down by a number of lines; an error in another file as it is."""
     if value.__class__ is tuple:
         return tuple([_moved(item, source, lines) for item in value])
-    if not isinstance(value, s.Syntax):
+    if isinstance(value, s.Syntax):
+        fields = [_moved(part, source, lines) for part in s.children(value)]
+        return value.__class__(_span_moved(value.span, source, lines), *fields)
+    if not isinstance(value, DplcError) or value.span is None or value.span.source.name != source.name:
         return value
-    fields = [_moved(part, source, lines) for part in s.children(value)]
-    return value.__class__(_span_moved(value.span, source, lines), *fields)
+    moved = value.__class__.__new__(value.__class__, *value.args)
+    moved.__dict__.update(value.__dict__, span=_span_moved(value.span, source, lines))
+    return moved
 
 
 def _span_moved(span: Span, source: Source, lines: int) -> Span:
@@ -151,11 +138,16 @@ class Document:
         self.path, self.texts, self.text = path, texts, ""
         self.name = str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
         self.declarations: tuple[s.Syntax, ...] = ()
-        self.file: RuleFile | None = None
+        self.file = read_rules(Source(self.name, ""))
         self.rules = RuleSet(built_in_files())
         # findings by the rule, its text and the other declarations, with the line where the text began
-        self._checked: dict[tuple[str, str, str], tuple[int, list[DplcError]]] = {}
-        self._ordered: object = None
+        self._checked: dict[Any, tuple[int, list[DplcError]]] = {}
+
+    @property
+    def keywords(self) -> set[tuple[int, int]]:
+        """Lines and columns, from 0, of the names of fields: `depth` of `Stage(depth=N)`, outside of examples."""
+        parts = tuple(getattr(one, "clauses", one) for one in self.declarations)
+        return {(one.span.line - 1, one.span.column) for one in every(parts, s.Keyword)}
 
     def forget(self) -> None:
         """Drop all cached findings, because they do not depend on other rules that changed."""
@@ -168,9 +160,8 @@ class Document:
         that invalidates the whole file is reported and left out. A reference to a declaration with an error is none.
         """
         self.text = text.removeprefix("\ufeff")
-        found: dict[Any, DplcError] = {}
-        kept: list[s.Syntax] = []
-        missing: set[str] = set()
+        self.declarations = ()
+        found, missing = dict[Any, DplcError](), set[str]()
         texts = chunks(self.text.replace("\t", "    "))
         for chunk in texts:
             read = _placed(self.name, chunk.text, chunk.start)
@@ -178,55 +169,46 @@ class Document:
                 found[read.what, read.span] = read
                 missing.update(_NAMES.findall(chunk.text))
             else:
-                kept += read
-        self.declarations = tuple(kept)
+                self.declarations += read
         while True:
-            raised: tuple[DplcError, ...] = ()
+            wrong: list[s.Syntax] = []
             try:
                 told = self._checks(texts)
             except DplcError as error:
-                told = raised = error.errors if isinstance(error, Diagnostics) else (error,)
+                told = [error]
+                if (at := error.span) is not None:
+                    wrong = [one for one in self.declarations if one.span.line <= at.line <= one.span.end_line]
             # members of a family share their text
             found |= {(error.what, error.span): error for error in told if not _misses(error, missing)}
-            wrong = [one for one in self.declarations if any(_stands_in(error, one) for error in raised)]
             if not wrong:
                 return [*found.values()]
             missing |= {getattr(one, "name", "") for one in wrong}
             self.declarations = tuple(one for one in self.declarations if one not in wrong)
 
-    def _checks(self, texts: list[Chunk]) -> tuple[DplcError, ...]:
+    def _checks(self, texts: list[Chunk]) -> list[DplcError]:
         """Return the findings of checks. Raises DplcError for an error that invalidates the file."""
         if self.name.endswith(FURTHER):
-            return ()
+            return []
         source, files = Source(self.name, self.text), built_in_files()
         saved, unsaved = further_of(self.path, self.name), self.texts(self.path.with_name(self.path.stem + FURTHER))
         further = saved if unsaved is None else Source(self.name.removesuffix(".rw") + FURTHER, unsaved)
         file = self.file = read_rules(
             source, lambda asked: elaborated(self.declarations) if asked is source else _examples_of(asked), further
         )
-        place = next((place for place, known in enumerate(files) if known.source.name == self.name), None)
-        self.rules = _others(place_of(file, files, copies=True) if place is None else place).extended(file)
-        found = [*check_declarations(self.rules, {self.name})]
-        others = (line for chunk in texts if not chunk.declares("rule") for line in chunk.text.splitlines())
-        context = "\n".join(line for line in others if line.strip() and not line.startswith("#"))
+        names = [known.source.name for known in files]
+        place = names.index(self.name) if self.name in names else place_of(file, files, copies=True)
+        self.rules = _others(place).extended(file)
+        found: list[DplcError] = [*check_declarations(self.rules, {self.name})]
+        shared = plain(tuple(one for one in self.declarations if not isinstance(one, s.Rule)))
         checked, self._checked = self._checked, {}
-        moved: list[DplcError] = []
         for rule in (self.rules.rules[rule.name] for rule in file.rules):
             chunk = chunk_at(texts, rule.span.line - 1)
-            key = (rule.name, chunk.text, context)
+            key = (rule.name, chunk.text, shared)
             known = checked.get(key) or (chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)])
             self._checked[key] = known
-            moved += [_error_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
-        order = (file.pipelines, file.without, [(rule.name, rule.level, rule.attributes) for rule in file.rules])
-        if order != self._ordered:
-            pipelines(self.rules)
-            self._ordered = order
-        return (*found, *moved)
-
-
-def _stands_in(error: DplcError, declared: s.Syntax) -> bool:
-    """Return whether an error is in a declaration."""
-    return error.span is not None and declared.span.line <= error.span.line <= declared.span.end_line
+            found += [_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
+        pipelines(self.rules)
+        return found
 
 
 def _misses(error: DplcError, names: set[str]) -> bool:
@@ -238,10 +220,9 @@ def _misses(error: DplcError, names: set[str]) -> bool:
 # ---- Queries about a position in a rule file: meaning, completions, definition, references.
 
 WORD = re.compile(r"[A-Za-z_]\w*")
-# words that begin a line
-DECLARATIONS = ("rule", "number", "fact", "pipeline", "form", "guards", "without", "override")
-CLAUSES = (
-    "match", "require", "prefer", "let", "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
+BEGINNINGS = (  # words that begin a line
+    "rule", "number", "fact", "pipeline", "form", "guards", "without", "override", "match", "require", "prefer", "let",
+    "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
 )  # fmt: skip
 LOOP = "For"
 
@@ -249,42 +230,52 @@ LOOP = "For"
 class At:
     """Position in a document.
 
-    word: the word there, "" for none; leading, before: the text of the line up to the word and up to the position;
-    following: the text after the word; level: read from the head of the rule, which may have errors below.
+    chunk: the declaration there; word: the word there, "" for none; leading, before: the text of the line up to the
+    word and up to the position; following: the text after the word; level: read from the head of the rule, which may
+    have errors below.
     """
 
     def __init__(self, document: Document, line: int, column: int) -> None:
-        lines = document.text.splitlines()[: line + 1]
-        text = lines[line] if line < len(lines) else ""
+        text = "".join(document.text.splitlines()[line : line + 1])
         words = (match.span() for match in WORD.finditer(text) if match.start() <= column <= match.end())
         start, end = next(words, (column, column))
-        self.document, self.line, self.before = document, line, text[:column]
+        self.document, self.chunk = document, chunk_at(chunks(document.text), line)
+        self.line, self.before = line, text[:column]
         self.leading, self.word, self.following = text[:start], text[start:end], text[end:]
-        head = r"^(?:override +)?rule .*\bon +(\w+)(?: +for +\w+)?[^\S\n]*(?:#.*)?$"
-        level = re.findall(head, "\n".join(lines), re.MULTILINE)[-1:]
-        self.level = level[0] if level and level[0] in LEVELS else None
+        head = rf"^(?:override +)?rule .*\bon +({'|'.join(LEVELS)})(?: +for +\w+)?[^\S\n]*(?:#.*)?$"
+        level = re.search(head, self.chunk.text, re.MULTILINE)
+        self.level = level[1] if level else None
 
     @functools.cached_property
     def subject(self) -> CheckedRule | None:
         """The rule at the position as it last parsed, None above all rules."""
-        file, rules = self.document.file, self.document.rules
-        above = [rule for rule in (file.rules if file is not None else ()) if rule.span.line <= self.line + 1]
-        if not above:
-            return None
-        rule = max(above, key=lambda rule: rule.span.line)
-        return CheckedRule(rules.rules.get(rule.name, rule) if rule.device is None else rule, rules)
+        rules = self.document.rules
+        for rule in reversed(self.document.file.rules):
+            if rule.span.line <= self.line + 1:
+                return CheckedRule(rules.rules.get(rule.name, rule) if rule.device is None else rule, rules)
+        return None
 
     @property
     def variable(self) -> CheckedRule | None:
         """Rule in which the word is a variable, None if rule files share the word or nothing declares it."""
         rules, subject = self.document.rules, self.subject
-        if subject is None or self.word in (subject.rule.name, *rules.numbers, *rules.facts):
+        if subject is None or (self.line, len(self.leading)) in self.document.keywords:
             return None
-        return subject if self.word in subject.scope | subject.made else None
+        variables = (subject.scope | subject.made).keys() - {subject.rule.name, *rules.numbers, *rules.facts}
+        return subject if self.word in variables else None
+
+    @property
+    def words(self) -> list[Word]:
+        """The facts, functions, nodes and constants on the level."""
+        rules = self.document.rules
+        constants = (Word(name, "number", format_file([of.declared]).strip()) for name, of in rules.numbers.items())
+        words = (*reference.known(), *reference.declared_facts(rules), *constants)
+        return [word for word in words if self.level in (None, *word.levels)]
 
     def known(self, name: str) -> list[Word]:
         """Return the facts, functions, nodes and ops of a name on the level."""
-        return reference.find(reference.known(), name, self.level)
+        ops = filter(None, [reference.op(name) if self.level in (None, "torch") else None])
+        return [*(word for word in self.words if word.name == name), *ops]
 
     def fields(self, owner: str) -> list[WordField]:
         """Return the fields of a statement or an op."""
@@ -301,20 +292,21 @@ def warm() -> None:
 # ---- completion
 
 
-def completions(document: Document, line: int, column: int) -> list[Word]:
+def completions(at: At) -> list[Word]:
     """Return the completions at a position, by the text before it, with the text of each as its signature."""
-    at, rules = At(document, line, column), document.rules
-    before, level = at.before, at.level
+    before, rules = at.before, at.document.rules
     offers: list[tuple[str, str, Mapping[str, object]]] = [
         (r".*\btarget\.\w*", "field", TARGET_FIELDS),
         (r"@\w*", "keyword", ATTRIBUTES),
         (r"(?:override +)?rule .*\bon +\w*", "keyword", LEVELS),
         (r"(?:\s+(?:pass|one of)\b|\s*without ).*", "rule", dict.fromkeys((*rules.passes, *rules.rules), "")),
-        (r"\w*", "keyword", dict.fromkeys((*DECLARATIONS, *CLAUSES), "")),
+        (r"\w*", "keyword", dict.fromkeys(BEGINNINGS, "")),
         (r".*:\s*\w+=\w*", "constant", dict.fromkeys(filter(str.isupper, CLOSED["Role"]), "role")),  # `i:32=THREAD`
+        *(
+            (rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field))
+            for field, kind in (("via", "Via"), ("fn", "Fn"), ("atom", "AtomName"), ("dtype", "Dtype"))
+        ),
     ]
-    for field, kind in (("via", "Via"), ("fn", "Fn"), ("atom", "AtomName"), ("dtype", "Dtype")):
-        offers.append((rf".*\b{field}=\w*", "constant", dict.fromkeys(CLOSED[kind], field)))
     for pattern, kind, names in offers:
         if re.fullmatch(pattern, before):
             return [Word(name, kind, str(text)) for name, text in names.items()]
@@ -324,16 +316,12 @@ def completions(document: Document, line: int, column: int) -> list[Word]:
         for field in at.fields(owner)
         if owner != LOOP or (field.default and field.name != "role")
     ]
-    if at.subject is not None:
-        parameters = {parameter.name: parameter.sort or "" for parameter in at.subject.rule.parameters}
-        scope = {name: str(sort) for name, sort in at.subject.scope.items() if name not in parameters}
-        found += [Word(name, "variable", sort) for name, sort in scope.items()]
-        found += [Word(name, "parameter", sort) for name, sort in parameters.items()]
-    found += [entry for entry in reference.known() if level is None or level in entry.levels]
-    found += [Word(name, "number", format_file([of.declared]).strip()) for name, of in rules.numbers.items()]
-    found += [Word(fact.name, "fact", "", "\n".join(fact.docs)) for fact in rules.facts.values()]
+    if (subject := at.subject) is not None:
+        for name, sort in subject.scope.items():
+            found.append(Word(name, "parameter" if name in subject.given else "variable", str(sort)))
+    found += at.words
     found += [Word(name, "constant") for name in itertools.chain(*CLOSED.values(), CONSTANTS)]
-    return found + [Word(name, "op") for name in sorted(schemas.names()) if level == "torch"]
+    return found + [Word(name, "op") for name in sorted(schemas.names()) if at.level == "torch"]
 
 
 def owner_of(before: str) -> str:
@@ -343,31 +331,26 @@ def owner_of(before: str) -> str:
 
 def open_call(before: str) -> str:
     """Return the name of the innermost call that is open at the end of a line, "" for none."""
-    depth = 0
-    for place in range(len(before) - 1, -1, -1):
-        depth += (before[place] in ")]}") - (before[place] in "([{")
-        if depth < 0:
-            word = re.search(r"(\w+)\($", before[: place + 1])
-            return word[1] if word else ""
-    return ""
+    while (left := re.sub(r"[(\[{][^()\[\]{}]*[)\]}]", "", before)) != before:
+        before = left
+    word = re.search(r"(\w+)\([^(\[{]*$", before)
+    return word[1] if word else ""
 
 
-def signatures(document: Document, line: int, column: int) -> list[Word]:
+def signatures(at: At) -> list[Word]:
     """Return the signatures of the call that is open at a position."""
-    at = At(document, line, column)
     return at.known(open_call(at.before))
 
 
 # ---- hover
 
 
-def meaning(document: Document, line: int, column: int) -> str:
+def meaning(at: At) -> str:
     """Describe the word at a position in Markdown; "" for an unknown word."""
-    at = At(document, line, column)
-    word, rules = at.word, document.rules
+    word, rules = at.word, at.document.rules
     if at.leading.endswith("target.") and word in TARGET_FIELDS:
         return f"`target.{word}`: {TARGET_FIELDS[word]}"
-    if word and re.match(r" *=(?!=)", at.following):
+    if re.match(r" *=(?!=)", at.following):
         owner = owner_of(at.leading)
         for field in at.fields(owner):
             if field.name == word:
@@ -376,20 +359,9 @@ def meaning(document: Document, line: int, column: int) -> str:
     for entry in at.known(word):
         levels = f"{entry.kind} on {', '.join(entry.levels)}"
         found.append(f"```\n{entry.signature}\n```\n{levels}\n\n{entry.says}\n\n{entry.field_list}".strip())
-    if word in rules.numbers:
-        found.append(f"```\n{format_file([rules.numbers[word].declared]).strip()}\n```")
-    if word in rules.facts and not found:
-        found.append(f"**{word}**: {' '.join(rules.facts[word].docs)}")
-    if word in rules.rules:
-        named = rules.rules[word]
+    if named := rules.rules.get(word):
         found.append(f"rule **{word}** on {named.level}, {named.location}\n\n" + "\n".join(named.docs))
-    if not found and (variable := _about_variable(at)):
-        found.append(variable)
-    if not found and word in (*LEVELS, *ATTRIBUTES):
-        found.append(f"**{word}**: {LEVELS.get(word) or ATTRIBUTES[word]}")
-    if not found:
-        found += [f"`{word}`, of {', '.join(names[:12])}" for names in CLOSED.values() if word in names][:1]
-    return "\n\n---\n\n".join(found)
+    return "\n\n---\n\n".join(found) or _about_variable(at) or _about_constant(word)
 
 
 def _about_variable(at: At) -> str:
@@ -406,6 +378,12 @@ def _about_variable(at: At) -> str:
     return f"`{word}` is {subject.scope[word]}{by_let}"
 
 
+def _about_constant(word: str) -> str:
+    if said := (LEVELS | ATTRIBUTES).get(word):
+        return f"**{word}**: {said}"
+    return next((f"`{word}`, of {', '.join(names[:12])}" for names in CLOSED.values() if word in names), "")
+
+
 # ---- Definitions and references.
 
 
@@ -420,99 +398,77 @@ class FilePlace:
     leading: str = ""
 
 
-def definition(document: Document, line: int, column: int) -> list[FilePlace]:
-    """Return the declarations of the word at a position."""
-    at, rules = At(document, line, column), document.rules
-    word, subject, spans = at.word, at.variable, list[Span]()
-    if subject is not None:
-        spans = [one.span for one in subject.binders if one.name == word]
-        spans += [name.span for name, _ in subject.occurrences if name.text == word]
-        spans = sorted(spans, key=lambda span: (span.line, span.column))[:1]
-    if not spans:
-        number = rules.numbers[word].declared if word in rules.numbers else None
-        spans = [one.span for one in (rules.rules.get(word), rules.facts.get(word), number) if one]
+def definition(at: At) -> list[FilePlace]:
+    """Return the declarations of the word at a position; none for a name that no rule file declares."""
+    word, rules, subject = at.word, at.document.rules, at.variable
+    if subject is not None:  # the pattern, a clause or the template binds it first, below the head of the rule
+        bound = [place for place in references(at) if word in subject.given or place.line >= subject.rule.span.line]
+        return bound[:1]
+    number = rules.numbers.get(word)
+    spans = [one.span for one in (rules.rules.get(word), rules.facts.get(word), number and number.declared) if one]
     spans = spans or [rule.span for rule in rules.passes.get(word, ())[:1]]
     places = [FilePlace(path_of(one.source.name), one.line - 1, one.column, one.end_column) for one in spans]
-    return places or [*_declared_in_folder(document, word)]
-
-
-def _declared_in_folder(document: Document, word: str) -> Iterator[FilePlace]:
-    """Yield the locations at which a rule file declares a name."""
-    for path, chunk in _chunks_with(document, word):
-        if word in _NAMES.findall(chunk.text):
-            yield next(_occurrences(path, chunk, word))
-
-
-def references(document: Document, line: int, column: int) -> list[FilePlace]:
-    """Return the declarations and uses of the word at a position.
-
-    Those of a variable are in its rule, those of a parameter also in examples and pipelines that set it, and all others
-    in all rule files and their examples.
-    """
-    at = At(document, line, column)
-    word, subject = at.word, at.variable
-    here = chunk_at(chunks(document.text), line)
-    if subject is not None:
-        without_examples = Chunk(here.start, here.text.partition("\nexample ")[0])
-        settings = _settings_of(document, subject.rule, word) if word in subject.given else ()
-        return [*_occurrences(document.path, without_examples, word), *settings]
-    names = _names_rule(here, at.leading)
-    return [
-        place
-        for path, chunk in _chunks_with(document, word)
-        for place in _occurrences(path, chunk, word)
-        if not names or _names_rule(chunk, place.leading)
+    return places or [
+        next(_occurrences(path, chunk, word))
+        for path, chunk in _chunks_with(at.document, word)
+        if word in _NAMES.findall(chunk.text)
     ]
 
 
-def ours(document: Document, line: int, column: int) -> bool:
-    """Return whether rule files declare the word at a position, so that it can be renamed."""
-    return At(document, line, column).variable is not None or bool(definition(document, line, column))
+def references(at: At) -> list[FilePlace]:
+    """Return the declarations and uses of the word at a position.
+
+    Those of a variable are in its rule, those of a parameter also in examples and pipelines that set it, and all others
+    in all rule files and their examples. A field that has the name of a variable is not a use of it.
+    """
+    document, word, subject = at.document, at.word, at.variable
+    everywhere = (
+        (chunk, place) for path, chunk in _chunks_with(document, word) for place in _occurrences(path, chunk, word)
+    )
+    if subject is None:
+        named = _names_rule(at.leading)
+        return [place for chunk, place in everywhere if not named or _names_rule(place.leading)]
+    clauses = Chunk(at.chunk.start, at.chunk.text.partition("\nexample ")[0])
+    uses = _occurrences(document.path, clauses, word)
+    found = [place for place in uses if (place.line, place.column) not in document.keywords]
+    if word in subject.given:
+        found += [place for chunk, place in everywhere if _sets(subject.rule, chunk, place.leading)]
+    return found
 
 
 def _chunks_with(document: Document, word: str) -> Iterator[tuple[Path, Chunk]]:
     """Yield the declarations with a word in the built-in rule files, in those of the folder, and in their examples."""
-    sources = (source for file in built_in_files() for source in (file.source, file.further) if source is not None)
-    known = {path_of(source.name): source.text for source in sources}
-    for path in sorted(document.path.parent.glob("*.rw")):
-        if path not in known:
-            known[path] = path.read_text(encoding="utf-8", errors="replace")
-    known[document.path] = document.text
-    for path, saved in known.items():
-        text = document.texts(path)
-        text = saved if text is None else text
+    for path in sorted({*BUILT_IN.rglob("*.rw"), *document.path.parent.glob("*.rw"), document.path}):
+        text = document.text if path == document.path else document.texts(path)
+        if text is None:
+            text = path.read_text(encoding="utf-8", errors="replace")
         if word and word in text:
             yield from ((path, chunk) for chunk in chunks(text) if word in chunk.text)
 
 
-def _settings_of(document: Document, rule: Rule, word: str) -> Iterator[FilePlace]:
-    """Yield the locations that set a parameter: `example "title" (N=2)` of its rule, `pass rule(N=2)` of a pipeline."""
-    names = {rule.name, rule.family, rule.file}
-    for path, chunk in _chunks_with(document, word):
-        head = re.search(r"^(?:(?:override +)?rule|examples) +(\w+)", chunk.text, re.MULTILINE)
-        for place in _occurrences(path, chunk, word, r"(?=\s*=(?!=))"):
-            entry = re.match(r"\s+(?:pass +|one of .*?\b(?=\w+\())(\w+)", place.leading)
-            of_rule = head if place.leading.startswith("example ") else entry
-            if of_rule and of_rule[1] in names and place.leading.rstrip().endswith(("(", ",")):
-                yield place
+def _sets(rule: Rule, chunk: Chunk, leading: str) -> bool:
+    """Return whether a word after a text of its line sets a parameter of a rule.
+
+    An example of the rule sets it, `example "title" (N=2)`, and a pipeline, `pass rule(N=2)`.
+    """
+    head = re.search(r"^(?:(?:override +)?rule|examples) +(\w+)", chunk.text, re.MULTILINE)
+    of_rule = head if leading.startswith("example ") else re.match(r"\s+pass +(\w+)", leading)
+    return of_rule is not None and of_rule[1] in (rule.name, rule.family, rule.file) and leading.rstrip()[-1] in "(,"
 
 
-def _occurrences(path: Path, chunk: Chunk, word: str, following: str = "") -> Iterator[FilePlace]:
-    """Yield the whole words outside of quoted texts, comments and attributes. following: a pattern after the word."""
-    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w.@])({word})(?!\w){following}')
+def _occurrences(path: Path, chunk: Chunk, word: str) -> Iterator[FilePlace]:
+    """Yield the whole words outside of quoted texts, comments and attributes, less the fields in `x.field`."""
+    pattern = re.compile(rf'"[^"\n]*"|#.*|(?<![\w@])(?<![^.]\.)({word})(?!\w)')
     for number, line in enumerate(chunk.text.splitlines(), chunk.start):
         for found in pattern.finditer(line):
             if found[1]:
                 yield FilePlace(path, number, *found.span(1), line[: found.start()])
 
 
-def _names_rule(chunk: Chunk, leading: str) -> bool:
+def _names_rule(leading: str) -> bool:
     """Return whether a word after a text of its line names a rule or a pass. Elsewhere the word is a variable."""
-    if chunk.declares("pipeline"):
-        before = r"^[^#]*\s(?:pass|as|after|before|without|one of) +$|^\s+one of\b[^#]*, *$"
-    else:
-        before = r"^(?:[^#]*[\s,(])?(?:rule|examples|without) +$"
-    return re.search(before, leading) is not None
+    words = "rule|examples|without|pass|as|after|before|one of"
+    return re.search(rf"^(?:[^#]*[\s,(])?(?:{words}) +$|^\s+one of\b[^#]*, *$", leading) is not None
 
 
 def path_of(name: str) -> Path:
@@ -553,9 +509,11 @@ class Request:
             raise wrong
         if self.kind == "firings":
             return self._firings(document, tell)
-        assert document.file is not None
-        listed = [document.rules.rules[rule.name] for rule in document.file.rules]
-        chosen = [rule for rule in listed if self.rule in (None, rule.name, rule.family)]
+        chosen = [
+            document.rules.rules[rule.name]
+            for rule in document.file.rules
+            if self.rule in (None, rule.name, rule.family)
+        ]
         if not chosen:
             raise document.rules.missing(self.rule or "")
         return self._examples(document, chosen) if self.kind == "examples" else _check(document, chosen, tell)
@@ -597,16 +555,19 @@ def _check(document: Document, chosen: list[Rule], tell: Tell) -> Answer:
     from ..verify.run import CheckOptions, check_rules
 
     verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
-    said = {one.rule: f"{one.result}, fired on {one.reached} programs" for one in verdicts}
+    results = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
     ok = sum(one.result == "ok" for one in verdicts)
-    wrong = []
-    for verdict in verdicts:
-        if (found := verdict.wrong) is not None:
-            program = (f"  {line}" for line in found.subject.text.splitlines())
-            what, span = f"rule `{verdict.rule}` is wrong: {found.problem}", document.rules.rules[verdict.rule].span
-            wrong.append(DplcError(what, span, ("on this program:", *program, *found.details)))
-    message = "\n".join(f"rule `{rule}`: {text}" for rule, text in said.items())
-    return Answer(message, f"{ok} ok" if len(said) != 1 else next(iter(said.values())), wrong)
+    wrong = [
+        DplcError(
+            f"rule `{one.rule}` is wrong: {found.problem}",
+            document.rules.rules[one.rule].span,
+            ("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
+        )
+        for one in verdicts
+        if (found := one.wrong) is not None
+    ]
+    message = "\n".join(f"rule `{one.rule}`: {result}" for one, result in zip(verdicts, results, strict=True))
+    return Answer(message, results[0] if len(results) == 1 else f"{ok} ok", wrong)
 
 
 def serve(request: Request, pipe: Connection) -> None:

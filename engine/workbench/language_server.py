@@ -27,7 +27,7 @@ from ..language.rule_files import FURTHER
 from ..language.sorts import WARNING
 from ..language.spelling import block
 from . import document as queries
-from .document import Answer, Counts, Document, Request, ask, chunk_at, chunks
+from .document import Answer, At, Counts, Document, Request, ask, chunk_at, chunks
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
@@ -54,7 +54,7 @@ class OpenFile:
 
     def lenses(self, suite: Path) -> Iterator[lsp.CodeLens]:
         """Yield the code lenses. suite: where firings are counted, if it exists."""
-        rules = self.document.file.rules if self.document.file is not None else ()
+        rules = self.document.file.rules
         for declared in self.document.declarations:
             if isinstance(declared, s.Rule):
                 line, name = declared.span.line - 1, declared.name
@@ -121,9 +121,9 @@ class Server(LanguageServer):
         uri = given.text_document.uri
         return self.files.get(path_at(uri)) or self.check(uri)
 
-    def here(self, given: Any) -> tuple[Document, int, int]:
-        """Return the document and the position of a request."""
-        return self.file(given).document, given.position.line, given.position.character
+    def here(self, given: Any) -> At:
+        """Return the position of a request."""
+        return At(self.file(given).document, given.position.line, given.position.character)
 
     def check(self, uri: str) -> OpenFile:
         """Check the text of a document, and publish its diagnostics."""
@@ -265,7 +265,7 @@ async def saved(given: lsp.DidSaveTextDocumentParams) -> None:
     SERVER.file(given).document.forget()
     file = SERVER.check(given.text_document.uri)
     right = all(problem.severity == WARNING for problem in file.problems)
-    if right and file.document.file is not None and any(rule.examples for rule in file.document.file.rules):
+    if right and any(rule.examples for rule in file.document.file.rules):
         await SERVER.run(file, ("examples", None, None), aloud=False)
 
 
@@ -351,38 +351,36 @@ def closed(given: lsp.DidCloseTextDocumentParams) -> None:
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=[".", "@", "="]))
 def complete(given: lsp.CompletionParams) -> list[lsp.CompletionItem]:
-    items = {
-        (one.name, one.kind): lsp.CompletionItem(
-            one.name, kind=ICONS.get(one.kind), detail=one.signature or None, documentation=one.says or None
-        )
-        for one in queries.completions(*SERVER.here(given))
-    }
-    return [*items.values()]
+    unique = {(choice.name, choice.kind): choice for choice in queries.completions(SERVER.here(given))}
+    return [
+        lsp.CompletionItem(name, kind=ICONS.get(kind), detail=one.signature or None, documentation=one.says or None)
+        for (name, kind), one in unique.items()
+    ]
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_HOVER)
 def hover(given: lsp.HoverParams) -> lsp.Hover | None:
-    text = queries.meaning(*SERVER.here(given))
+    text = queries.meaning(SERVER.here(given))
     return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text)) if text else None
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
 def signature(given: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
-    found = queries.signatures(*SERVER.here(given))
+    found = queries.signatures(SERVER.here(given))
     listed = [lsp.SignatureInformation(entry.signature, entry.sentence) for entry in found]
     return lsp.SignatureHelp(listed) if listed else None
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_DEFINITION)
 def definition(given: lsp.DefinitionParams) -> list[lsp.Location]:
-    return list(map(_location, queries.definition(*SERVER.here(given))))
+    return list(map(_location, queries.definition(SERVER.here(given))))
 
 
 @SERVER.feature(lsp.TEXT_DOCUMENT_REFERENCES)
 def references(given: lsp.ReferenceParams) -> list[lsp.Location]:
-    declares = () if given.context.include_declaration else queries.definition(*SERVER.here(given))
+    declares = () if given.context.include_declaration else queries.definition(SERVER.here(given))
     declared = {(place.path, place.line) for place in declares}
-    found = queries.references(*SERVER.here(given))
+    found = queries.references(SERVER.here(given))
     return [_location(place) for place in found if (place.path, place.line) not in declared]
 
 
@@ -416,10 +414,10 @@ def layout(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
 def rename(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
     if not queries.WORD.fullmatch(given.new_name):
         raise JsonRpcInvalidParams(f"`{given.new_name}` is not a name")
-    if not queries.ours(*SERVER.here(given)):
+    if not queries.definition(SERVER.here(given)):
         raise JsonRpcInvalidParams("this name is not declared in a rule file: Python, or the language, has it")
     edits: dict[str, list[lsp.TextEdit]] = {}
-    for place in map(_location, queries.references(*SERVER.here(given))):
+    for place in map(_location, queries.references(SERVER.here(given))):
         edits.setdefault(place.uri, []).append(lsp.TextEdit(place.range, given.new_name))
     return lsp.WorkspaceEdit(changes=edits)
 

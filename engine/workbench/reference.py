@@ -11,6 +11,7 @@ import inspect
 import itertools
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -34,18 +35,19 @@ from ...ir.text.torch import print_torch_graph, print_torch_op
 from ...ir.torch import TorchGraph, TorchOp
 from ..language import core as s
 from ..language.check import load_facts
-from ..language.core import FORMS, rebuilt
+from ..language.definitions import line_of, signature
 from ..language.evaluate import FACTS
 from ..language.format import format_file, format_rule
 from ..language.pipeline import pipelines
-from ..language.rule import LEVELS, Rule, RuleSet
+from ..language.rule import BUILT_IN, LEVELS, Rule, RuleSet
 from ..language.sorts import TARGET_FIELDS, field_sort
-from ..language.spelling import statement
-from ..language.typed_slots import every, is_variable, names_in
+from ..language.spelling import INDENT, statement
+from ..language.typed_slots import is_variable, names_in
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = BUILT_IN.parent
 VALUES = (tensor.Reduce, tensor.Fold, tensor.Index, tensor.Case, tensor.Mat)
-STATEMENTS = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "kernel": ("kernel",)}
+# The levels of the classes of a module.
+LEVELS_OF = {"loop": ("loop", "tile", "module"), "tile": ("tile", "module"), "tensor": ("torch", "tensor")}
 
 
 @dataclass(frozen=True)
@@ -92,24 +94,18 @@ class Word:
 # ---- queries
 
 
-def facts(rules: RuleSet | None = None) -> list[Word]:
-    """Return facts and scalar functions by name, with the facts that the files of `rules` declare."""
+def facts(rules: RuleSet) -> list[Word]:
+    """Return facts and scalar functions by name, with the facts that rule files declare."""
+    return sorted((*_facts(), *declared_facts(rules)), key=lambda entry: (entry.name, entry.levels))
+
+
+def _facts() -> Iterator[Word]:
+    """Yield the facts and scalar functions that Python declares."""
     load_facts()
-    return sorted((*_facts(rules), *_functions()), key=lambda entry: (entry.name, entry.levels))
-
-
-def _facts(rules: RuleSet | None) -> Iterator[Word]:
     for fact in dict.fromkeys(FACTS.values()):
         text = f"{fact.name}({', '.join(fact.arguments)}) -> {fact.result}"
         levels = tuple(level for level in LEVELS if level in fact.levels)
         yield Word(fact.name, "fact", text, inspect.getdoc(fact.ask) or "", levels, _place(fact.ask))
-    for declared in rules.facts.values() if rules is not None else ():
-        given = ", ".join(f"{parameter.name}: {parameter.sort}" for parameter in declared.parameters)
-        text, place = f"{declared.name}({given}) -> {declared.result}", declared.span.location.rpartition(":")[0]
-        yield Word(declared.name, "fact", text, "\n".join(declared.docs), place=place)
-
-
-def _functions() -> Iterator[Word]:
     for function in FUNCTIONS.values():
         operands = {1: "x", 3: "condition, a, b"}.get(function.arity, "a, b")
         algebra = " Commutative." if function.commutative else ""
@@ -118,27 +114,25 @@ def _functions() -> Iterator[Word]:
         yield Word(function.name, "function", f"{function.name}({operands})", says, place="ir/functions.py")
 
 
+def declared_facts(rules: RuleSet) -> Iterator[Word]:
+    """Yield the facts that rule files declare."""
+    for declared in rules.facts.values():
+        says = "\n".join(declared.docs)
+        yield Word(declared.name, "fact", signature(declared), says, place=line_of(declared.span))
+
+
 # ---- the parts of programs
 
 
-@functools.cache
-def nodes() -> tuple[Word, ...]:
-    """Return statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
-    return (*_nodes(), machine())
-
-
-def _nodes() -> Iterator[Word]:
-    for cls in (*owners().values(), *ADDRESSES):
-        name, module, fields = cls.__name__, cls.__module__.rpartition(".")[2], tuple(map(_field, cls.fields))
-        named = (field for field in fields if field.name != "body")
-        written = ", ".join(f"{field.name}={field.default}" if field.default else field.name for field in named)
-        levels, says = STATEMENTS.get(module, (module,)), inspect.cleandoc(cls.__doc__ or "")
-        yield Word(name, "statement", f"{name}({written})", says, levels, _place(cls), fields)
-    for value in VALUES:
-        name = "mat" if value is tensor.Mat else value.__name__
-        text = FORMS.get(name) or f"{name}({', '.join(field.name for field in value.fields)})"
-        says = inspect.cleandoc(value.__doc__ or "")
-        yield Word(name, "value", text, says, ("torch", "tensor"), _place(value), tuple(map(_field, value.fields)))
+def nodes() -> Iterator[Word]:
+    """Yield statements and values of the IRs except Torch IR, monoids, atoms, and the fields of `target`."""
+    cls: Any
+    for cls in (*owners().values(), *ADDRESSES, *VALUES):
+        name, module = "mat" if cls is tensor.Mat else cls.__name__, cls.__module__.rpartition(".")[2]
+        fields = tuple(map(_field, cls.fields))
+        named = [f"{one.name}={one.default}" if one.default else one.name for one in fields if one.name != "body"]
+        kind, text = "value" if cls in VALUES else "statement", s.FORMS.get(name) or f"{name}({', '.join(named)})"
+        yield Word(name, kind, text, inspect.getdoc(cls) or "", LEVELS_OF.get(module, (module,)), _place(cls), fields)
     for name, (operands, identity, lifted, _) in TEXTS.items():
         lines = "; ".join(lifted.splitlines())
         says = f"A tuple monoid with the parts {', '.join(identity)}. An element of ({', '.join(operands)}) is {lines}."
@@ -148,17 +142,17 @@ def _nodes() -> Iterator[Word]:
         who, machines = ("Four warps multiply", "on") if atom.asynchronous else ("A warp multiplies", "from")
         says = f"{who} {extents} of {' or '.join(atom.dtypes)}, sums in {atom.sums}; {machines} sm_{atom.sm}."
         yield Word(atom.name, "atom", atom.name, says, ("tile", "kernel"), "ir/atoms.py")
+    yield machine()
 
 
 def machine() -> Word:
     """Describe the fields of `target` with units, and the devices for `for NAME` and `target.name`."""
     known = "\n".join(f'- {name}: "{devices.load_device(name).name}"' for name in devices.devices())
-    says = f"{inspect.cleandoc(devices.Target.__doc__ or '')}\n\nDevices, and their `target.name`:\n\n{known}"
+    says = f"{inspect.getdoc(devices.Target)}\n\nDevices, and their `target.name`:\n\n{known}"
     fields = tuple(WordField(name, sort.kind) for name, sort in TARGET_FIELDS.items())
     return Word("target", "target", "target.FIELD", says, place=_place(devices.Target), fields=fields)
 
 
-@functools.cache
 def op(name: str) -> Word | None:
     """Return an op of Torch IR, with the fields of all its overloads, or None for an unknown op."""
     overloads = schemas.overloads(name)
@@ -168,26 +162,15 @@ def op(name: str) -> Word | None:
     fields: dict[str, WordField] = {}
     for argument in (argument for form in overloads for argument in form.arguments):
         fields.setdefault(argument.name, WordField(argument.name, argument.kind, _default(argument)))
-    required = [argument.name for argument in overloads[0].arguments if argument.required]
+    required = ", ".join(argument.name for argument in overloads[0].arguments if argument.required)
     says = f"torch.ops.aten.{schemas.aten_name(name)}\n\n" + "\n".join(forms)
-    text = f"{name}({', '.join(required)})"
-    return Word(name, "op", text, says, ("torch",), "ir/aten.json", tuple(fields.values()))
-
-
-# ---- by name
+    return Word(name, "op", f"{name}({required})", says, ("torch",), "ir/aten.json", tuple(fields.values()))
 
 
 @functools.cache
-def known(rules: RuleSet | None = None) -> tuple[Word, ...]:
-    """Return all names except the ops of Torch IR."""
-    return (*facts(rules), *nodes())
-
-
-def find(entries: Iterable[Word], name: str, level: str | None = None) -> list[Word]:
-    """Return the entries of a name on a level, and the torch op of the name."""
-    found = [entry for entry in entries if entry.name == name and (level is None or level in entry.levels)]
-    ops = op(name) if level in (None, "torch") else None
-    return [*found, ops] if ops is not None else found
+def known() -> tuple[Word, ...]:
+    """Return all names that Python declares, except the ops of Torch IR."""
+    return (*_facts(), *nodes())
 
 
 def _field(field: Field) -> WordField:
@@ -195,21 +178,13 @@ def _field(field: Field) -> WordField:
     return WordField(field.name, f"[{sort.kind}]" if sort.many else sort.kind, _default(field))
 
 
-def _argument(argument: schemas.Argument, spelled: Callable[[Any], str] | None = None) -> str:
-    default = "" if argument.required else f" = {(spelled or _spelled)(argument.default)}"
+def _argument(argument: schemas.Argument) -> str:
+    default = "" if argument.required else f" = {print_value(argument.default)}"
     return f"{argument.name}: {argument.kind}{default}"
 
 
 def _default(field: Field | schemas.Argument) -> str:
-    return "" if field.required else _spelled(field.default)
-
-
-def _spelled(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_spelled, value))})"
-    return str(getattr(value, "name", value))
+    return "" if field.required else print_value(field.default)
 
 
 def _place(definition: Callable[..., Any] | type) -> str:
@@ -239,39 +214,40 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
     for pipeline, steps in pipelines(rules).items():
         index.append(f"\n## {pipeline}\n\n| pass | rules | reason for its position |\n|---|---|---|")
         for number, step in enumerate(steps, 1):
-            name, reason = step.label or step.name, _text(step.reason or "")
+            reason = _text(step.reason or "")
             linked = "<br>".join(f"{_link(rule)} {_text(_first_sentence(rule.docs))}" for rule in step.rules)
-            index.append(f"| `{name}` | {linked} | {reason} |")
+            index.append(f"| `{step.label}` | {linked} | {reason} |")
             because = f", because {reason}" if reason else ""
             for rule in step.rules:
-                line = f"- Pass `{name}`, {number} of {len(steps)} of `{pipeline}`{because}."
+                line = f"- Pass `{step.label}`, {number} of {len(steps)} of `{pipeline}`{because}."
                 passes.setdefault(rule.name, []).append(line)
-    made: dict[str, list[str]] = {}
-    for rule in rules.rules.values():
-        written, page = rules.written.get(rule.name, rule), _page(rule)
-        words = set(written.words)
-        body = "\n".join(line for line in format_rule(written).splitlines() if not line.startswith("## "))
+    named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
+    made = {"index.md": index, "statements.md": ["# Statements and values", *_words(nodes())]}
+    for rule in {**rules.rules, **rules.written}.values():
+        page = _page(rule)
+        body = "\n".join(line for line in format_rule(rule).splitlines() if not line.startswith("## "))
         lines = made.setdefault(page, [f"# Rules: {PurePosixPath(page).stem}"])
         lines.append(f"\n## {rule.name}\n\n{_text(' '.join(rule.docs))}\n\n{_code(body)}")
         lines.append(f"- Defined in `{rule.location}`, on {rule.level}.")
         lines += passes.get(rule.name, ())
-        named = {"Facts": rules.facts.keys() | {name for _, name in FACTS}, "Constants": rules.numbers.keys()}
         for title, names in named.items():
-            if read := sorted(words & names):
+            if read := sorted(names & set(rule.words)):
                 lines.append(f"- {title}: " + ", ".join(f"[`{one}`](../{title.lower()}.md#{one})" for one in read))
         if fired is not None:
             lines.append(f"- {_firings(fired.get(rule.name, ()), _text(suite))}")
-    made["index.md"] = index
-    made["statements.md"] = ["# Statements and values", *_words(nodes())]
-    made["facts.md"] = ["# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python"]
-    made["facts.md"] += [*_words(facts()), "\n## Facts in rule files"]
-    made["facts.md"] += [f"\n### {one.name}\n\n{_code(format_file([one]))}" for f in rules.files for one in f.facts]
-    override = "Override a constant in a file for `--rules`: `override number NAME = VALUE`."
-    constants = made["constants.md"] = [f"# Constants\n\n{override}"]
+    made["facts.md"] = [
+        "# Facts\n\nA rule calls a fact to analyse the program.\n\n## Facts and functions in Python",
+        *_words(word for word in facts(rules) if word.name not in rules.facts),
+        "\n## Facts in rule files",
+        *(f"\n### {one.name}\n\n{_code(format_file([one]))}" for file in rules.files for one in file.facts),
+    ]
+    constants = made["constants.md"] = [
+        "# Constants\n\nOverride a constant in a file for `--rules`: `override number NAME = VALUE`."
+    ]
     for name, constant in rules.numbers.items():
         value, declared = print_value(constant.value), _code(format_file([constant.declared]))
         constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
-        if readers := [rule for rule in rules.rules.values() if name in rules.written.get(rule.name, rule).words]:
+        if readers := [rule for rule in rules.rules.values() if name in rule.words]:
             constants.append(f"Read by {', '.join(map(_link, readers))}.")
     return {path: f"{MARK}\n\n" + "\n".join(lines).rstrip() + "\n" for path, lines in made.items()}
 
@@ -330,24 +306,35 @@ def _words(entries: Iterable[Word]) -> Iterator[str]:
 # It changes nothing until the author edits the template. `dplc rules test --accept` then writes the result.
 
 AXES = "ijkmnpqrstuv"
+EXTENT = re.compile(r"((\w+)(?: in 0\.\.|:(?=\d+=)))(\d+)")  # of a loop, or of an axis with a role
 REASON = "say what is wrong where this fails"
-RULE = """\
-## Say what becomes cheaper, and why both sides mean the same.{says}
+STATEMENTS_RULE = """\
+## Say what becomes cheaper, and why both sides mean the same.
 rule {name} on {level}
 match
 {pattern}
 {guard}rewrite
 {pattern}
-{remark}example "{title}"
+example "{title}"
 {program}
 gives
 {program}
 {refusal}"""
-REMARK = f"""\
+VALUES_RULE = f"""\
+## Say what becomes cheaper, and why both sides mean the same. @approx if it rounds differently.
+rule {{name}} on tensor
+match
+{{pattern}}
+rewrite
+{{pattern}}
 # A guard stands before `rewrite`:
 #   require known(x)                               else "{REASON}"
 # and needs an example that is refused:
 #   example "refused" .. gives no "{REASON}"
+example "{{title}}"
+{{program}}
+gives
+{{program}}
 """
 TORCH_RULE = """\
 ## Say what the op means. Its fields: {fields}.
@@ -370,45 +357,40 @@ gives
 
 def rule_from_lines(name: str, source: Source, level: str, first: int, last: int) -> str:
     """Return a rule whose pattern is lines `first` to `last` (from 1) of a dump at a level. Raises DplcError."""
-    source = Source(source.name, re.sub(r"^##.*$", "", source.text, flags=re.MULTILINE))  # the head of a dump
-    units = list(every(parse(source), s.Unit))
+    text = re.sub(r"^##.*$", "", source.text, flags=re.MULTILINE)  # the head of a dump
     file = source.name.rpartition("/")[2]
     title = "as it is" if file.startswith("--") else f"lines {first} to {last} of {file}"
+    what = f"lines {first} to {last} of {source.name}"
     if level == "torch":
         raise DplcError("a rule on torch is of one op", hint="dplc rules new NAME --op OP -c EXPR")
-    lines = source.text.splitlines()
-    slots = {"says": "", "guard": "", "remark": "", "refusal": ""}
     if level == "tensor":
-        unit = next((u for u in units if any(first <= one.span.line <= last for one in u.body)), None)
-        if unit is None:
+        graphs: Any = parse(Source(source.name, text))
+        graph = next((graph for graph in graphs if any(first <= one.span.line <= last for one in graph.body)), None)
+        if graph is None:
             raise DplcError(f"lines {first} to {last} hold no value of a graph")
-        pattern = _values(line for line in unit.body if first <= line.span.line <= last)
-        program = lines[unit.span.line - 1 : max(one.span.line for one in unit.body)]
-        slots |= {"says": " @approx if it rounds differently.", "remark": REMARK}
-    else:
-        program = lines[first - 1 : last]
-        while program and (not program[0].strip() or program[0].startswith("#")):
-            program.pop(0)
-        if not program:
-            raise DplcError(f"there is nothing in lines {first} to {last} of {source.name}")
-        lead = len(program[0]) - len(program[0].lstrip())
-        if cut := [line for line in program if line[:lead].strip()]:
-            what = f"lines {first} to {last} of {source.name} are not a block: `{cut[0].strip()}` stands further out"
-            raise DplcError(what, hint="give whole statements, from their first line to their last")
-        program = [line[lead:] for line in program]
-        pattern, further = _statements([line.rstrip() for line in program if line.strip()])
-        slots |= further
-        level = "module" if program[0].startswith("kernel ") else level
-    return RULE.format(
-        name=name, level=level, title=title, pattern=_indented(pattern), program=_indented(program), **slots
+        pattern = _indented(_values(line for line in graph.body if first <= line.span.line <= last))
+        return VALUES_RULE.format(name=name, title=title, pattern=pattern, program=_indented(statement(graph)))
+    lines = [line.rstrip() for line in text.splitlines()[first - 1 : last] if line.strip()]
+    program = [*itertools.dropwhile(lambda line: line.startswith("#"), lines)]
+    if not program:
+        raise DplcError(f"there is nothing in {what}")
+    lead = len(program[0]) - len(program[0].lstrip())
+    if cut := [line for line in program if line[:lead].strip()]:
+        what += f" are not a block: `{cut[0].strip()}` stands further out"
+        raise DplcError(what, hint="give whole statements, from their first line to their last")
+    program = [line[lead:] for line in program]
+    level = "module" if program[0].startswith("kernel ") else level
+    pattern, guard, refusal = _statements(program)
+    return STATEMENTS_RULE.format(
+        name=name, level=level, title=title, pattern=pattern, program=_indented(program), guard=guard, refusal=refusal
     )
 
 
 def _indented(lines: Iterable[str]) -> str:
-    return "\n".join(f"    {line.rstrip()}" for line in lines if line.strip())
+    return textwrap.indent("\n".join(lines), INDENT)
 
 
-def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def _statements(lines: Sequence[str]) -> tuple[str, str, str]:
     """Return a pattern in which extents are variables, with a guard of the first one and an example that it refuses."""
     extents: dict[str, str] = {}  # variable -> its number
 
@@ -418,28 +400,23 @@ def _statements(lines: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         same = extents.setdefault(variable, number) == number
         return before + (variable if same else number)
 
-    pattern = []
-    for line in lines:
-        axes = r"((\w+):)(\d+)(?==)" if line.lstrip().startswith("Tile(") else r"(for (\w+) in 0\.\.)(\d+)"
-        pattern.append(re.sub(axes, sized, line))
+    pattern = _indented(EXTENT.sub(sized, line) for line in lines)
     if not extents:
-        return pattern, {}
+        return pattern, "", ""
     extent, number = next(iter(extents.items()))
     axis = re.compile(rf"(for {extent} in 0\.\.|\b{extent}:){number}\b", re.IGNORECASE)
     small = [axis.sub(r"\g<1>1", line) for line in lines]
     refusal = f'example "refused"\n{_indented(small)}\ngives no "{REASON}"\n' if small != lines else ""
-    guard = f'require {extent} > 1                                    else "{REASON}"\n'
-    return pattern, {"guard": guard, "refusal": refusal}
+    return pattern, f'require {extent} > 1                                    else "{REASON}"\n', refusal
 
 
 def _values(lines: Iterable[s.Syntax]) -> list[str]:
     """Return the last value and those that it is computed from, by name if they are read at their own axes."""
-    kept: list[str] = []
-    wanted: set[str] | None = None
+    kept, wanted = list[str](), set[str]()
     for line in reversed([line for line in lines if isinstance(line, s.Assign)]):
         line = replace(_plain_reads(line), types=())
-        if wanted is None or names_in(line.target) & wanted:
-            wanted = (wanted or set()) | names_in(line.value)
+        if not kept or names_in(line.target) & wanted:
+            wanted |= names_in(line.value)
             kept = [*statement(line), *kept]
     return kept
 
@@ -449,7 +426,7 @@ def _plain_reads(node: Any) -> Any:
         return node.base
     if isinstance(node, s.AxisItem):
         return s.NameOf(node.span, node.name)
-    return rebuilt(node, _plain_reads)
+    return s.rebuilt(node, _plain_reads)
 
 
 # ---- an op of torch
@@ -460,21 +437,21 @@ def rule_of_op(name: str, op: str, graph: TorchGraph | None) -> str:
 
     graph: a program that calls the op, for the pattern and the example.
     """
-    arguments = schemas.overloads(op)[0].arguments
-    fields = ", ".join(_argument(argument, str) for argument in arguments)
+    arguments, example = schemas.overloads(op)[0].arguments, ""
     if graph is None:
         given = [_variable(argument.name) for argument in arguments if argument.required]
-        template = f"y[is..] = {given[0] if given else 'x'}[is..]"
-        return TORCH_RULE.format(name=name, fields=fields, pattern=f"y = {op}({', '.join(given)})", template=template)
-    found = next((one for one in graph.body if one.op == op), None)
-    if found is None:
-        ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
-        raise DplcError(f"the program has no `{op}`", notes=(f"it has {ops}",))
-    alone = _alone(graph, found)
-    pattern = re.sub(r"^(\w+): .*? = ", r"\1 = ", print_torch_op(alone.body[0]))
-    head = TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=_comprehension(alone))
-    program = _indented(print_torch_graph(alone).splitlines())
-    return head + TORCH_EXAMPLE.format(op=schemas.aten_name(op), program=program)
+        pattern, template = f"y = {op}({', '.join(given)})", f"y[is..] = {given[0] if given else 'x'}[is..]"
+    else:
+        found = next((one for one in graph.body if one.op == op), None)
+        if found is None:
+            ops = ", ".join(dict.fromkeys(one.op for one in graph.body))
+            raise DplcError(f"the program has no `{op}`", notes=(f"it has {ops}",))
+        alone = _alone(graph, found)
+        pattern = re.sub(r"^(\w+): .*? = ", r"\1 = ", print_torch_op(alone.body[0]))
+        template, program = _comprehension(alone), textwrap.indent(print_torch_graph(alone), INDENT)
+        example = TORCH_EXAMPLE.format(op=schemas.aten_name(op), program=program)
+    fields = ", ".join(map(_argument, arguments))
+    return TORCH_RULE.format(name=name, fields=fields, pattern=pattern, template=template) + example
 
 
 def _comprehension(alone: TorchGraph) -> str:
@@ -499,8 +476,7 @@ def _alone(graph: TorchGraph, op: TorchOp) -> TorchGraph:
     types: dict[str, Param | TensorType] = {p.name: p for p in graph.ins}
     types |= {one.dst: one.types[0] for one in graph.body}
     read = dict.fromkeys(value.name for value in walk(op.args) if isinstance(value, Var) and value.name in types)
-    renamed = {old: f"x{n}" if n else "x" for n, old in enumerate(read)}
-    args = substitute(op.args, {old: Var(new) for old, new in renamed.items()})
-    ins = tuple(Param(new, types[old].dtype, types[old].shape) for old, new in renamed.items())
+    ins = {old: Param(f"x{n}" if n else "x", types[old].dtype, types[old].shape) for n, old in enumerate(read)}
+    args = substitute(op.args, {old: Var(param.name) for old, param in ins.items()})
     outs = (Param("y", op.types[0].dtype, op.types[0].shape),)
-    return TorchGraph("f", ins, outs, (TorchOp("y", op.op, args, op.types),))
+    return TorchGraph("f", tuple(ins.values()), outs, (TorchOp("y", op.op, args, op.types),))

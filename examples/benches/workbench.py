@@ -29,7 +29,7 @@ from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.server import LivePage
 from dplc.engine.workbench import document as queries
-from dplc.engine.workbench.document import Document
+from dplc.engine.workbench.document import At, Document
 
 ROOT = Path(__file__).resolve().parents[2]
 NORM = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
@@ -78,10 +78,10 @@ def editor_rows(path: Path, times: int) -> Iterator[Row]:
     asked = [(n, len(line) // 2) for n, line in enumerate(text.splitlines()) if line.strip()]
     step = max(1, len(asked) // times)
     spots = asked[::step]
-    yield "hover", timed(lambda n: queries.meaning(document, *spots[n % len(spots)]), times), 50
-    yield "completion", timed(lambda n: queries.completions(document, *spots[n % len(spots)]), times), 50
+    yield "hover", timed(lambda n: queries.meaning(At(document, *spots[n % len(spots)])), times), 50
+    yield "completion", timed(lambda n: queries.completions(At(document, *spots[n % len(spots)])), times), 50
     name = next((n, len("rule ")) for n, line in enumerate(text.splitlines()) if line.startswith("rule "))
-    yield "references of a rule", timed(lambda n: queries.references(document, *name), times), 1000
+    yield "references of a rule", timed(lambda n: queries.references(At(document, *name)), times), 1000
 
 
 def page_rows(times: int) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dplc.engine.workbench.document import Document, completions, meaning
+from dplc.engine.workbench.document import At, Document, completions, meaning, references
 from dplc.engine.workbench.language_server import fixes
 
 TEXT = """\
@@ -33,10 +33,10 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Document:
     return made
 
 
-def place(text: str) -> tuple[int, int]:
-    """The line and column behind the last character of a text that stands once."""
-    before = TEXT[: TEXT.index(text) + len(text)]
-    return before.count("\n"), len(before.rpartition("\n")[2])
+def place(document: Document, text: str) -> At:
+    """The position behind the last character of a text that stands once."""
+    before = document.text[: document.text.index(text) + len(text)]
+    return At(document, before.count("\n"), len(before.rpartition("\n")[2]))
 
 
 @pytest.mark.parametrize(
@@ -45,40 +45,35 @@ def place(text: str) -> tuple[int, int]:
         ("for k", "`k` is a name"),
         ("0..K", "`K` is an expression"),
         ("y = Softmax(x", "`x` is a tensor value"),
-    ],
-)
-def test_a_variable_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(document, *place(at)) == says
-
-
-@pytest.mark.parametrize(
-    ("at", "says"),
-    [
         ("serial unroll", "field `unroll` of `For`: int, else 1"),
         ("depth", "field `depth` of `Stage`: int, else 1"),
         ("dim", "field `dim` of `Softmax`: int"),
     ],
 )
-def test_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
-    assert meaning(document, *place(at)) == says
+def test_a_variable_or_a_field_says_what_it_is(document: Document, at: str, says: str) -> None:
+    assert meaning(place(document, at)) == says
+
+
+def test_the_bound_of_a_loop_is_a_use_of_its_variable(document: Document) -> None:
+    assert [one.line for one in references(place(document, "0..K"))] == [2, 5]
 
 
 def test_a_loop_offers_the_fields_that_have_no_place_in_its_head(document: Document) -> None:
-    names = [found.name for found in completions(document, *place("serial u")) if found.kind == "field"]
+    names = [found.name for found in completions(place(document, "serial u")) if found.kind == "field"]
     assert names == ["step", "unroll"]
 
 
 def test_behind_an_equals_sign_stand_values_and_each_name_once(document: Document) -> None:
-    found = completions(document, *place("serial unroll="))
+    found = completions(place(document, "serial unroll="))
     assert not [one for one in found if one.kind == "field"]
     assert [one.kind for one in found if one.name == "U"] == ["parameter"]
 
 
 def test_an_axis_offers_its_roles(tmp_path: Path) -> None:
     document = Document(tmp_path / "mine.rw")
-    text = "rule mine on tile\nmatch\n    Tile(i:32="
-    document.problems(text)
-    assert [one.name for one in completions(document, 2, len("    Tile(i:32="))] == ["BLOCK", "THREAD", "REG", "VEC"]
+    document.problems("rule mine on tile\nmatch\n    Tile(i:32=")
+    found = completions(place(document, "Tile(i:32="))
+    assert [one.name for one in found] == ["BLOCK", "THREAD", "REG", "VEC"]
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,11 @@ async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path:
 @pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
 def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
     from dplc.engine.workbench import document as queries
-    from dplc.engine.workbench.document import Document
 
-    half = Document(tmp_path / "mine.rw")
+    half = queries.Document(tmp_path / "mine.rw")
     half.problems(text)
     lines = text.split("\n")
-    listed = queries.completions(half, len(lines) - 1, len(lines[-1]))
+    listed = queries.completions(queries.At(half, len(lines) - 1, len(lines[-1])))
     assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
 
 
@@ -310,13 +309,12 @@ def test_what_moves_stands_where_it_would_have_been_read() -> None:
 
 def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from dplc.engine.workbench import document as judged
-    from dplc.engine.workbench.document import Document
 
     asked: list[str] = []
     check = judged.check_rule
     monkeypatch.setattr(judged, "check_rule", lambda rule, rules: asked.append(rule.name) or check(rule, rules))
     text = "# A remark above all rules.\noverride number most_unrolled = 4\n\n" + MINE[MINE.index("rule third") :]
-    typing = Document(tmp_path / "mine.rw")
+    typing = judged.Document(tmp_path / "mine.rw")
     typing.problems(text)
     assert asked
     asked.clear()
@@ -375,18 +373,17 @@ def test_diagnostics_and_answers_are_quick() -> None:
     """Typing in the longest file, and asking in it: what was not typed in is not read again."""
     from dplc.engine.language.rule import BUILT_IN
     from dplc.engine.workbench import document as queries
-    from dplc.engine.workbench.document import Document
 
     files = sorted((p for p in BUILT_IN.rglob("*.rw") if ".examples" not in p.name), key=lambda p: len(p.read_text()))
     of_rules = next(file for file in reversed(files) if "\nrequire " in file.read_text())
     queries.warm()
     for longest, word in ((of_rules, "\nrequire "), (BUILT_IN / "policy.rw", "\nnumber ")):
         text = longest.read_text()
-        opened_ = Document(longest)
+        opened_ = queries.Document(longest)
         opened_.problems(text)
         for n in range(1, 4):
             with at_most_calls(400_000):
                 opened_.problems(text.replace(word, word + " " * n, 1))
             with at_most_calls(100_000):
-                queries.completions(opened_, 40, 6)
-                queries.meaning(opened_, 40, 6)
+                queries.completions(queries.At(opened_, 40, 6))
+                queries.meaning(queries.At(opened_, 40, 6))

@@ -15,7 +15,7 @@ ROOT = Path(reference.ROOT)
 
 
 def test_nothing_is_missing_and_everything_has_a_sentence() -> None:
-    entries = reference.known(load())
+    entries = [*reference.facts(load()), *reference.nodes()]
     names = {entry.name for entry in entries}
     assert {name for _, name in FACTS} | FUNCTIONS.keys() | owners().keys() <= names
     silent = [entry.name for entry in entries if len(entry.sentence) < 6 or not entry.signature.startswith(entry.name)]
@@ -38,17 +38,15 @@ def test_sorts_of_fields_are_words_of_the_language() -> None:
 
 
 def test_a_name_may_mean_several_things() -> None:
-    assert [entry.levels for entry in reference.find(reference.facts(), "widest")] == [
+    assert [entry.levels for entry in reference.facts(load()) if entry.name == "widest"] == [
         ("module", "loop", "tile"),
         ("tensor",),
     ]
-    assert [entry.levels for entry in reference.find(reference.facts(), "widest", "tensor")] == [("tensor",)]
-    (softmax,) = reference.find(reference.nodes(), "Softmax", "torch")
-    assert [field.name for field in softmax.fields] == ["self", "dim", "dtype"]
+    assert [field.name for field in reference.op("Softmax").fields] == ["self", "dim", "dtype"]
 
 
 def test_what_is_said_of_functions_is_their_algebra() -> None:
-    found = [entry for entry in reference.known(load()) if entry.place == "ir/functions.py"]
+    found = [entry for entry in reference.known() if entry.place == "ir/functions.py"]
     assert {entry.name for entry in found} == FUNCTIONS.keys()
     for entry in found:
         function = FUNCTIONS[entry.name]
