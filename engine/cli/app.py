@@ -90,12 +90,10 @@ app.add(
     "Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right.",
     subject=argument("[SUITE.json|MODEL]", "A suite or a model. Each distinct kernel is tuned once."),
     seed=option("Seed of the search.", default=0),
-    top=option("Number of fusion candidates. With 1, the rules decide.", "K", default=4, min=1),
+    top=option("Number of fusion candidates. With 1, the rules decide.", "K", default=4),
     assemble=option("Assemble candidates that may win, and reject those that spill.", "--assemble"),
     only=option("Cases of the suite with this in their names.", "PATTERN"),
-    verbose=option(
-        "-v lists each improvement with what changed, -vv every candidate.", "-v --verbose", default=0, count=True
-    ),
+    verbose=option("-v lists each improvement with what changed, -vv every candidate.", "-v --verbose", default=0),
     no_db=option("Do not store results."),
 )
 app.add(
@@ -173,13 +171,13 @@ rules_app.add(
     "facts",
     "rules.show_facts",
     "The questions and functions that a rule may ask, with their sorts and a sentence each.",
-    name=argument("[NAME]", default=""),
+    name=argument("[NAME]"),
 )
 rules_app.add(
     "nodes",
     "rules.show_nodes",
     "What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults.",
-    name=argument("[NAME]", default=""),
+    name=argument("[NAME]"),
 )
 rules_app.add(
     "fmt",

@@ -47,7 +47,7 @@ def ops(flags: Flags) -> None:
             write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
         return
     chosen = operators(lowering)
-    for name in flags.names or ():
+    for name in flags.names:
         if name not in chosen:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
     chosen = {name: chosen[name] for name in flags.names or chosen}

@@ -55,14 +55,12 @@ from .programs import (
     compile_options,
     compiler_for,
     each_binding,
-    float_named,
     numbers_of,
     outputs_told,
     print_schedules,
     print_trace,
     range_written,
     save_outputs,
-    stage_named,
     tokens_of,
 )
 
@@ -80,7 +78,7 @@ def shape_of(flags: Flags) -> ModelShape:
     if flags.length == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
     length, batch = extent("--seq-len", flags.length, "s"), extent("--batch", flags.batch, "b")
-    return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
+    return ModelShape(length, batch, flags.dtype or "f32", flags.layers)
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:
@@ -130,13 +128,13 @@ def captured_model(flags: Flags) -> tuple[ModelSource, CapturedModel]:
 
 def compile_artefact(flags: Flags) -> None:
     """Run `dplc compile MODEL`, or `-c TEXT -o DIR`. Check the weights of `--weights` against the model."""
-    stage, out = None if flags.ir is None else stage_named(flags.ir), flags.out
+    stage, out = flags.ir, flags.out
     with bars() as tell:
         if flags.subject.kind == "model":
             compiled = compiled_model(flags, tell)
         else:
             compiler = compile_options(flags)
-            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False)[0], compiler, tell)
+            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False), compiler, tell)
             sizes = [*compiled.sizes.values()]
             compiled = with_rows(compiled, rows_of(flags, sizes[0] if len(sizes) == 1 else None))
             print_schedules(compiled.compilation)
@@ -247,7 +245,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
 
     They come from `--size`, or from `--ids` if these are the tokens of one sequence, else from the example values.
     """
-    plan, ids, written = found.plan, flags.ids, [*(flags.sizes or ())]
+    plan, ids, written = found.plan, flags.ids, flags.sizes
     if ids is not None and not written and plan.config:
         rows = plan.batch if isinstance(plan.batch, int) else 1
         numbers = {plan.batch: 1, plan.length: len(ids.replace(",", " ").split()) // rows}

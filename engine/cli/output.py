@@ -100,23 +100,21 @@ def command_line() -> str:
 def progress(text: str) -> Iterator[None]:
     """Show the current activity while it runs, only on a terminal."""
     with bars() as show:
-        show(text, 0, 0)
+        show(text)
         yield
 
 
 @contextlib.contextmanager
-def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on a terminal: the activity, the amount done, the total amount."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
+def bars() -> Iterator[Callable[..., None]]:
+    """Yield a function that shows progress on a terminal: the activity, and if known the amount done and the total."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    with Progress(*columns, console=console, transient=True, disable=hidden) as shown:
         bar = shown.add_task("starting", total=None)
-        yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total or None)
+        yield lambda what, done=0, total=0: shown.update(bar, description=what, completed=done, total=total or None)
 
 
 # ---- files

@@ -41,7 +41,7 @@ def rewrite_program(flags: Flags) -> None:
     """Run `dplc rewrite`. Raises UsageError for an unknown name."""
     compiler = compiler_for(flags)
     tools = compiler.tools
-    only, about = ([*map(tools.rules.plain, names or ())] for names in (flags.only_rules, flags.about))
+    only, about = ([*map(tools.rules.plain, names)] for names in (flags.only_rules, flags.about))
     for name in about:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
@@ -138,7 +138,7 @@ def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) ->
     """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
     tools, order, shaped = compiler.tools, [*PIPELINES], Shaped()
     last = max((pipeline_of(tools, name) for name in only), key=order.index, default="tile")
-    captured, _ = captured_text(flags, values=False)
+    captured = captured_text(flags, values=False)
     with progress("rewriting"):
         graph, plan = compiler.cut(captured)
         if last in GRAPHS:

@@ -56,16 +56,14 @@ from ..tune.tuning import (
     tune_program,
 )
 from .models import captured_model
-from .options import Flags
+from .options import Flags, check_known
 from .output import bars, print_json, print_note, print_remark, print_rows, print_text, progress, write, write_lines
 from .programs import (
     captured_row,
     captured_text,
-    check_known,
     compiler_for,
     report_run,
     row_of,
-    stage_named,
     tell_lengths,
 )
 
@@ -89,7 +87,7 @@ def tune(flags: Flags) -> None:
     )
     compiler = compiler_for(flags)
     labels = [CANDIDATE, *(step.label for step in compiler.tools.pipelines["tile"])]
-    for free in search.free or ():
+    for free in flags.free:
         if compiler.tools.rules.plain(free) not in labels:
             raise UsageError(f"--free {free}: there is no such pass", hint=did_you_mean(free, labels))
     flags = replace(flags, seed=0)  # of the text: `--seed` is the search's
@@ -314,9 +312,7 @@ def _carried_out(
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        return of_grid(
-            flags.text, flags.grid or [], compiler, top, lambda text: captured_row(replace(flags, text=text))
-        )
+        return of_grid(flags.text, flags.grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
     if flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
         return of_suite(suite, suite.select(flags.only), compiler, top)
@@ -348,22 +344,21 @@ FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
 
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
-    stage = None if flags.ir is None else stage_named(flags.ir)
     compiler = compiler_for(flags, flags.device)
-    captured, watch = captured_text(flags, values=flags.run)
+    captured = captured_text(flags, values=flags.run)
     number = flags.candidate or 1
     made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
     with progress("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)
-    if stage or flags.run:
+    if flags.ir or flags.run:
         if number > len(found):
             raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
         chosen = found[number - 1]
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
-        compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
+        compilation = replace(compiler, explore=lambda _: chosen).compile(captured)
         if flags.ir is not None:
             print_text(compilation.ir(flags.ir), flags.ir)
         if flags.run:

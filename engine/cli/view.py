@@ -138,13 +138,13 @@ def _program(flags: Flags, shown: LivePage) -> LiveProgram:
         compiler_for(flags)  # an error here is not in a file that the user could change
     shown.begin("capture")
     if flags.subject.kind == "text":
-        captured = captured_text(flags)[0]
+        captured = captured_text(flags)
     else:
         from .models import captured_model
 
         captured = captured_model(flags)[1].captured
     return LiveProgram(
-        captured, shown, tuple(flags.rules or ()), flags.pinned, machine, flags.exact,
+        captured, shown, flags.rules, flags.pinned, machine, flags.exact,
         SearchRequest(flags.tune or 0, flags.explore), flags.check,
     )  # fmt: skip
 

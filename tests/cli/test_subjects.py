@@ -20,7 +20,7 @@ from dplc.engine.models.plan_file import MANIFEST
 from dplc.ir.diagnostic import UsageError
 
 DECLARED = ("app", "options", "output", "__init__")  # files that are not behind a command's declaration
-VALUES = {"--target": "h200", "--executor": "ray"}
+VALUES = {"--target": "h200", "--executor": "ray", "--ir": "loop", "--dtype": "f16"}
 DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
 
 PATHS = ("model", "suite", "artefact")
