@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import platform
 import sys
 from collections.abc import Callable
@@ -13,9 +12,11 @@ from functools import partial
 
 from rich.text import Text
 
+from ...ir.diagnostic import DplcError
 from .options import Flags
 from .output import print_json, print_rows
 
+TORCH = "torch>=2.11,<2.14"
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
@@ -47,18 +48,17 @@ def report(flags: Flags) -> None:
         raise SystemExit(1)
 
 
-# Packages that some commands need: the module, the extra that brings it, what for.
+# Packages that some commands need: the name in the report, the distribution, the extra that brings it, what for.
 OPTIONAL = (
-    ("transformers", "hub", "whole models"),
-    ("safetensors", "hub", "weights and artefacts of models"),
-    ("huggingface_hub", "hub", "models by their id"),
-    ("egglog", "explore", "--explore, and candidates in `dplc tune`"),
-    ("z3", "prove", "proofs in `dplc check`"),
-    ("hypothesis", "check", "the pytest plugin"),
-    ("ray", "ray", "`dplc tune --executor ray`"),
-    ("pycuda", "cuda", "launches on a GPU"),
+    ("transformers", "transformers", "hub", "whole models"),
+    ("safetensors", "safetensors", "hub", "weights and artefacts of models"),
+    ("huggingface_hub", "huggingface_hub", "hub", "models by their id"),
+    ("egglog", "egglog", "explore", "--explore, and candidates in `dplc tune`"),
+    ("z3", "z3-solver", "prove", "proofs in `dplc check`"),
+    ("hypothesis", "hypothesis", "check", "the pytest plugin"),
+    ("ray", "ray", "ray", "`dplc tune --executor ray`"),
+    ("PyCUDA", "pycuda", "cuda", "launches on a GPU"),
 )
-TITLES = {"pycuda": "PyCUDA"}
 
 
 def examine() -> list[ReportLine]:
@@ -66,7 +66,7 @@ def examine() -> list[ReportLine]:
     looks: dict[str, Callable[[], Found]] = {
         "python": _python, "torch": _torch, "host compiler": _host_compiler, "emulator": _emulator,
         "CUDA compiler": _device_compiler, "GPU": _gpu, "rules": _rules, "cache": _cache,
-        **{TITLES.get(package[0], package[0]): partial(_optional, *package) for package in OPTIONAL},
+        **{name: partial(_optional, *package) for name, *package in OPTIONAL},
     }  # fmt: skip
     found = []
     for what, look in looks.items():
@@ -83,13 +83,10 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-def _optional(module: str, extra: str, purpose: str) -> Found:
+def _optional(distribution: str, extra: str, purpose: str) -> Found:
     try:
-        if importlib.util.find_spec(module) is None:
-            raise ModuleNotFoundError
-        names = importlib.metadata.packages_distributions().get(module, [module])
-        return "ok", importlib.metadata.version(names[0])
-    except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
+        return "ok", importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
         return "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'"
 
 
@@ -97,16 +94,22 @@ def _python() -> Found:
     return "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}"
 
 
-def _torch() -> Found:
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return "broken", "not installed", "pip install 'torch>=2.11,<2.14'"
+def torch_problem() -> DplcError | None:
+    """Return the error of importing torch, which all commands but `doctor` and `rules` need; None if it works."""
     try:
         importlib.import_module("torch")
-    except Exception as error:  # a part of it is not there, or is another build's
-        remedy = "pip install --force-reinstall 'torch>=2.11,<2.14'"
-        return "broken", f"{version} cannot be imported: {_first_line(error)}", remedy
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            return DplcError("torch is not installed", hint=f"pip install '{TORCH}'")
+        remedy = f"pip install --force-reinstall '{TORCH}'"  # a part of it is not there, or is another build's
+        return DplcError("torch cannot be imported", notes=(_first_line(error),), hint=remedy)
+    return None
+
+
+def _torch() -> Found:
+    if problem := torch_problem():
+        return "broken", ": ".join((problem.what, *problem.notes)), problem.hint or ""
+    version = importlib.metadata.version("torch")
     if (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14):
         return "ok", version
     return "missing", version, "dplc is tested with torch 2.11 to 2.13"
@@ -155,7 +158,6 @@ def _gpu() -> Found:
 
 
 def _rules() -> Found:
-    from ...ir.diagnostic import DplcError
     from ..language.rule import load
 
     try:

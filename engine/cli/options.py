@@ -68,8 +68,11 @@ def option(help: str, form: str = "", default: Any = None, **more: Any) -> Any:
     form: names and metavar, as in `-o --out DIR`. By default the name is that of the field.
     """
     names = form.split()
-    metavar = names.pop() if names and not names[-1].startswith("-") else None
-    return field(default=default, metadata={"names": names, "metavar": metavar, "help": help, **more})
+    if names and not names[-1].startswith("-"):
+        more["metavar"] = names.pop()
+    if names:
+        more["names"] = names
+    return field(default=default, metadata={"help": help, **more})
 
 
 def several(help: str = "", form: str = "") -> Any:
@@ -77,10 +80,10 @@ def several(help: str = "", form: str = "") -> Any:
     return option(help, form, default=())
 
 
-def argument(metavar: str, help: str = "", default: Any = None) -> Any:
+def argument(metavar: str, help: str = "") -> Any:
     """Declare an argument. It is required unless its metavar has brackets."""
-    default = default if metavar.startswith("[") else REQUIRED
-    return field(default=default, metadata={"metavar": metavar, "help": help})
+    default = None if metavar.startswith("[") else REQUIRED
+    return field(default=default, metadata={"names": (), "metavar": metavar, "help": help})
 
 
 Repeated = list[str]  # values of an option that may be given several times
@@ -111,7 +114,7 @@ class Subject:
 class Flags:
     """Subject of a command, its options as the user typed them, and its arguments.
 
-    An option is declared here, and again in a command that gives it another help text or default.
+    An option is declared here, and again in a command that gives it another help text, form or default.
     """
 
     subject: Subject = Subject()
@@ -435,8 +438,7 @@ class Commands(typer.Typer):
         words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
 
         def run(ctx: typer.Context, **_: Any) -> None:
-            given = {name: value for name, value in ctx.params.items() if value is not None}
-            flags = Flags(**given | {"subject": checked_subject(ctx, words)})
+            flags = Flags(**{**ctx.params, "subject": checked_subject(ctx, words)})
             chosen = handler if isinstance(handler, str) else handler(flags)
             pkgutil.resolve_name(f"{__package__}.{chosen.replace('.', ':')}")(flags)
 
@@ -455,12 +457,12 @@ def _parameters(lines: Iterable[Applies], declared: dict[str, Any]) -> Iterator[
     programs = kinds_of(lines).intersection(SUBJECTS)
     listed = [name for name in DECLARED if name in programs] + [name for line in lines for name in line.fields]
     for name, one in (declared | {name: DECLARED[name] for name in listed} | declared).items():
-        more, hint, default = {**DECLARED[name].metadata, **one.metadata}, HINTS[name], one.default
+        shared, hint = DECLARED[name], HINTS[name]
+        more, default = {**shared.metadata, **one.metadata}, shared.default if one.default is None else one.default
         if name == "subject":  # a path or a text denotes it
-            hint = Repeated if more["metavar"].endswith("..") else str | None
-        names = more.pop("names", ())
-        if "names" in one.metadata:
-            names = names or [f"--{name.replace('_', '-')}"]
+            hint, default = Repeated if more["metavar"].endswith("..") else str | None, one.default
+        names = more.pop("names", [f"--{name.replace('_', '-')}"])
+        if names:
             info = typer.Option(False if hint is bool and default is None else default, *names, **more)
         else:
             info = typer.Argument(default, **more)

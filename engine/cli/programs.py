@@ -27,7 +27,7 @@ from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.expr import Size, is_int
 from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
-from ...ir.sizes import AT_HINTS, Binding, hints, sizes_in
+from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
 from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
@@ -35,7 +35,6 @@ from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..api import Compiled, choose_device, target_for
 from ..bench.bench import BenchSteps, TableLayout, bench_program, kernel_layout, summary
-from ..bench.cases import can_measure
 from ..bench.records import BenchRecord
 from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
@@ -208,13 +207,13 @@ def each_binding(found: Sequence[dict[str, int]]) -> Iterator[dict[str, int]]:
         yield binding
 
 
-def row_of(asked: Sequence[str], sizes: Mapping[str, Size]) -> Row:
+def row_of(asked: Sequence[str], captured: Capture) -> Row:
     """Read `--row` for the symbolic dimensions of a program, each at most once.
 
     The result is a bucket of lengths. Its largest length is the example value unless another is named. Raises
     UsageError.
     """
-    found: dict[str, Dim] = {}
+    found, sizes = dict[str, Dim](), sizes_in(captured.graph)
     known, first = f"its sizes are {', '.join(sizes)}", next(iter(sizes), "")
     for written in asked:
         option = f"--row {written}"
@@ -242,19 +241,19 @@ def row_of(asked: Sequence[str], sizes: Mapping[str, Size]) -> Row:
 def captured_row(flags: Flags) -> Capture:
     """Capture the text of `-c` for the lengths of `--row`. Random inputs have the example lengths of the bucket."""
     captured = captured_text(flags)
-    sizes, usual = sizes_in(captured.graph), hints(captured.graph)
-    row = row_of(flags.row, sizes)
-    captured, lengths = narrowed(captured, row, sizes), usual | {dim.name: dim.size().hint for dim in row}
-    if lengths != usual:
-        captured = _with_values(captured, captured_text(flags, sizes=lengths))
-    tell_lengths(captured)
-    return captured
+    row = row_of(flags.row, captured)
+    if row:
+        drawn = captured_text(flags, sizes={dim.name: dim.size().hint for dim in row})
+        captured = _with_values(captured, drawn)
+    return in_row(captured, row)
 
 
-def tell_lengths(captured: Capture) -> None:
-    """Print the lengths that a search assumes for symbolic dimensions."""
+def in_row(captured: Capture, row: Row) -> Capture:
+    """Return a program for the lengths of a bucket. Print the lengths that a search assumes."""
+    captured = narrowed(captured, row, sizes_in(captured.graph))
     for size in sizes_in(captured.graph).values():
         print_remark(f"`{size.name}` is {range_of(size)}; times are those of {size.hint}")
+    return captured
 
 
 # ---- Compile a dump of any IR, edited or written by hand, from its level on.
@@ -491,7 +490,7 @@ def _schedules_record(compilation: Compilation) -> dict[str, Any]:
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """Return the record of a benchmark. measuring: whether it measures on a GPU."""
     with bars() as tell:
-        return bench_program(compilation, flags.text.strip(), steps, tell, measuring and can_measure())
+        return bench_program(compilation, flags.text.strip(), steps, tell, measuring)
 
 
 def print_table(record: BenchRecord, layout: TableLayout) -> None:
@@ -512,10 +511,11 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
     references: by default those of the capture. Raises DplcError if the difference is too large.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
-    on_gpu, steps = device.startswith("cuda"), BenchSteps(False, command=command_line())
-    table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
+    on_gpu = device.startswith("cuda")
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
+    steps = BenchSteps(False, command=command_line())
+    table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     start = time.perf_counter()
     with progress(f"running on {device}"):
         results = compiled.run(inputs)

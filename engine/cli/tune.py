@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.sizes import hints, sizes_in, value_of
+from ...ir.sizes import hints, value_of
 from ..api import choose_device
 from ..bench.cases import read_suite
 from ..compiler import Compiler
@@ -21,7 +21,6 @@ from ..explore.saturate import available
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
-from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, SqliteStore
 from ..tune.search import (
     DEFAULT_SEARCH,
@@ -62,9 +61,9 @@ from .programs import (
     captured_row,
     captured_text,
     compiler_for,
+    in_row,
     report_run,
     row_of,
-    tell_lengths,
 )
 
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
@@ -317,9 +316,7 @@ def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterat
         suite = read_suite(flags.subject.path)
         return of_suite(suite, suite.select(flags.only), compiler, top)
     source, model = captured_model(flags)
-    sizes = sizes_in(model.captured.graph)
-    captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
-    tell_lengths(captured)
+    captured = in_row(model.captured, row_of(flags.row, model.captured))
     usual = hints(captured.graph)
     given = (p for p in captured.graph.ins if p.name in captured.inputs)
     kinds = {p.name: (p.dtype, [value_of(n, usual) for n in p.shape]) for p in given}

@@ -9,8 +9,7 @@ from families import CASES, check
 
 import dplc
 from dplc.codegen.launch import CudaExecutor
-from dplc.engine.api import target_for
-from dplc.engine.bench.cases import can_measure
+from dplc.engine.api import can_measure, target_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
 
