@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -413,7 +412,7 @@ def choose_device(device: str | None) -> str:
         UsageError: for any other name.
     """
     if device is None:
-        return "cuda" if can_measure() else "emulator"
+        return "cuda" if _gpu() else "emulator"
     if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
         raise UsageError(
             f"there is no device `{device}`",
@@ -439,14 +438,15 @@ def target_for(device: str, wanted: str | Target | None = None, ordinal: int | N
     """
     if isinstance(wanted, Target):
         return wanted
-    if wanted is not None or not device.startswith("cuda") or not can_measure():
+    if wanted is not None or not device.startswith("cuda") or not _gpu():
         return find_target(wanted)
     named = device.partition(":")[2]
     return target_of(torch.cuda.get_device_properties(int(named) if named else ordinal))
 
 
-def can_measure() -> bool:
-    """Return whether there are a GPU and PyCUDA."""
+def _gpu() -> bool:
+    import importlib.util
+
     return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 

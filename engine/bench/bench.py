@@ -25,7 +25,6 @@ from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean
 from ...ir.program import Kernel
 from ...version import __version__
 from ..api import Compiled as Callee
-from ..api import can_measure
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
 from ..language.rule import RuleSet, read_rules
@@ -42,6 +41,7 @@ from .cases import (
     assemble_all,
     assembler,
     build_all,
+    can_measure,
     compile_all,
     describe,
     device_name,

@@ -6,6 +6,7 @@ import contextlib
 import fnmatch
 import functools
 import gc
+import importlib.util
 import itertools
 import keyword
 import math
@@ -408,6 +409,11 @@ class CudaClock:
             torch.cuda.synchronize()
             return None
         return recorded.replay  # type: ignore[no-any-return]
+
+
+def can_measure() -> bool:
+    """Return whether there are a GPU and PyCUDA."""
+    return torch.cuda.is_available() and importlib.util.find_spec("pycuda") is not None
 
 
 def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRecord:

@@ -15,7 +15,7 @@ from ...codegen.launch import CudaExecutor
 from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
-from ..api import can_measure, choose_device
+from ..api import choose_device
 from ..bench.bench import (
     ABLATION_HEAD,
     ABLATION_LEGEND,
@@ -29,7 +29,7 @@ from ..bench.bench import (
 )
 from ..bench.bench import bench as bench_cases
 from ..bench.bench import markdown as markdown_page
-from ..bench.cases import CudaClock, read_suite
+from ..bench.cases import CudaClock, can_measure, read_suite
 from ..bench.records import BenchRecord, CaseRecord, check_suite, comparison, note_measured, read_results
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact

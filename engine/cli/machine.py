@@ -18,8 +18,8 @@ from ..api import target_for
 from ..bench.records import read_results
 from ..compiler import Compiler, compiler_with
 from ..language.rule import Rule
-from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
-from ..tune.evaluators import Build, WorkerProcess, cubin, serve_gpu
+from ..tune.calibrate import CONSTANTS, FITTED, calibrate, device_file, fit, fit_points
+from ..tune.evaluators import WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags
 from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file
@@ -88,15 +88,12 @@ def _row(words: Iterable[str]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def calibrate_device(
-    flags: Flags, process: WorkerProcess | None = None, build: Build = cubin, sizes: Sizes | None = None
-) -> None:
+def calibrate_device(flags: Flags) -> None:
     """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
-    base = target_for("cuda", flags.target)
-    worker = process or WorkerProcess(serve_gpu)
+    base, worker = target_for("cuda", flags.target), WorkerProcess(serve_gpu)
     try:
         with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
-            fitted = calibrate(base, worker, Path(folder), build, sizes)
+            fitted = calibrate(base, worker, Path(folder), cubin, None)
     except DeviceError as error:
         raise DeviceError(f"cannot calibrate: {error.what}") from None
     finally:

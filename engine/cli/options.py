@@ -9,30 +9,27 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import typer
 
-from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
+from ...ir.dtypes import FLOAT_NAMES
+from ...ir.program import LEVELS
 
 REQUIRED = ...
-LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
 
 
 # ---- values that are checked before anything heavy is imported
 
 
-def check_known(
-    option: str, name: str, known: Collection[str], problem: str, kinds: str, shown: Sequence[str] = ()
-) -> None:
-    """Raise UsageError for an unknown value of an option. problem, kinds, shown: parts of the message."""
+def check_known(option: str, name: str, known: Collection[str], problem: str, kinds: str) -> None:
+    """Raise UsageError for an unknown value of an option. problem, kinds: parts of the message."""
     if name not in known:
-        notes = (f"{kinds} are {', '.join(shown or known)}",)
+        notes = (f"{kinds} are {', '.join(known)}",)
         raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
 
 
@@ -41,15 +38,9 @@ def program_text(text: str) -> str:
     return sys.stdin.read() if text == "-" else text
 
 
-def known_target(name: str) -> str:
-    """Return the target of `--target`. Raises UsageError."""
-    target(name)
-    return name
-
-
 def float_named(name: str) -> str:
     """Return the dtype of `--dtype`, named as in dplc or PyTorch. Raises UsageError."""
-    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes", COMPUTING_FLOATS)
+    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes")
     return FLOAT_NAMES[name]
 
 
@@ -132,7 +123,7 @@ class Flags:
     prefer: Repeated = several("Apply this rule wherever it is legal, profitable or not.", "RULE")
     exact: bool = option("Disable rules that reorder floating-point operations (@approx).")
     target: str | None = option(
-        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN", parser=known_target
+        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN"
     )
     explore: bool = option("Search algebra and fusion together, and use the best candidate.")
     db: Path | None = option("The tuning store (default: in the user's cache directory).", "FILE")

@@ -26,7 +26,7 @@ from ...codegen.launch import memory_of
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
 from ...ir.expr import Size, is_int
-from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
+from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
 from ...ir.text.programs import read_program, sizes_of
@@ -46,7 +46,7 @@ from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
 from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
-from .options import LEVELS, Flags
+from .options import Flags
 from .output import (
     ARRAYS,
     bars,
@@ -158,8 +158,10 @@ def numbers_of(text: str) -> list[int]:
 
 def range_written(text: str) -> tuple[str | None, int, int | None, int | None] | None:
     """Read `[NAME=]A[..B][:HINT]`. Returns None for anything else."""
-    found = _RANGE.fullmatch(text)
-    return found and (found[1], int(found[2]), found[3] and int(found[3]), found[4] and int(found[4]))  # type: ignore[return-value]
+    if (found := _RANGE.fullmatch(text)) is None:
+        return None
+    name, low, *others = found.groups()
+    return name, int(low), *(number and int(number) for number in others)  # type: ignore[return-value]
 
 
 def tokens_of(text: str, words: int | None) -> list[int]:
@@ -365,7 +367,7 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
         made = options.compile_values(values, watch)
     else:
         since: Any = dump.level
-        made = options.compile_plan(captured, None, plan, watch, (), since, dump.units, dump.sizes)
+        made = options.compile_plan(captured, None, plan, watch, since=since, units=dump.units, sizes=dump.sizes)
     return replace(made, since=dump.level)
 
 
@@ -539,8 +541,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
         write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
         if table is not None:
             print_table(table, kernel_layout(flags.profile, summary))
-    if not found.ok:
-        raise DplcError(f"{_off(found)}; the gate is 1e-5, or twice eager's own error")
+    _check(found)
 
 
 def _judged(captured: Capture, results: list[Any], references: References | None) -> Judgement:
@@ -549,8 +550,11 @@ def _judged(captured: Capture, results: list[Any], references: References | None
         return judge(results, expected, captured.reference)
 
 
-def _off(found: Judgement) -> str:
-    return f"the result is off by {found.relative:.2e} of the largest value"
+def _check(found: Judgement) -> None:
+    """Raise DplcError for a wrong result."""
+    if not found.ok:
+        what = f"the result is off by {found.relative:.2e} of the largest value"
+        raise DplcError(f"{what}; the gate is 1e-5, or twice eager's own error")
 
 
 def judged_record(found: Judgement) -> dict[str, Any]:
@@ -625,8 +629,8 @@ def _report_check(compilation: Compilation, device: str, flags: Flags, reference
         write(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}\n")
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
-    if judged is not None and not judged.ok:
-        raise DplcError(_off(judged))
+    if judged is not None:
+        _check(judged)
 
 
 def _print_launch(launch: CheckedLaunch) -> None:

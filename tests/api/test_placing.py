@@ -77,7 +77,7 @@ def test_a_call_runs_on_the_gpu_that_its_tensors_are_on(monkeypatch: pytest.Monk
 
 def test_without_a_device_a_function_runs_where_its_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a machine with a GPU: inputs on the CPU are for the emulator."""
-    monkeypatch.setattr(api, "can_measure", lambda: True)
+    monkeypatch.setattr(api, "_gpu", lambda: True)
     assert dplc.compile(torch.nn.RMSNorm(16), (torch.randn(2, 16),)).device == "emulator"
     assert api.choose_device(None) == "cuda"  # the command line has no tensors to go by
     monkeypatch.setattr(api, "devices_of", lambda function, values: {"x": cuda(0)})

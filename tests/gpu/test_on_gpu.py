@@ -9,7 +9,8 @@ from families import CASES, check
 
 import dplc
 from dplc.codegen.launch import CudaExecutor
-from dplc.engine.api import can_measure, target_for
+from dplc.engine.api import target_for
+from dplc.engine.bench.cases import can_measure
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not can_measure(), reason="needs a GPU and PyCUDA")]
 
