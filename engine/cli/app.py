@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
-from .options import REQUIRED, Commands, argument, option
+from .options import REQUIRED, Commands, argument, arrays_file, option
 
 INTERRUPTED = 130
 COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
@@ -66,7 +66,7 @@ app.add(
     lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "programs.run_program",
     "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
     subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
-    out=option("Save the outputs as out0, out1, ...", "--out FILE.npz"),
+    out=option("Save the outputs as out0, out1, ...", "--out FILE.npz", parser=arrays_file),
 )
 app.add(
     "fuse",
@@ -291,9 +291,12 @@ def _explain(error: Exception, traceback: bool) -> int:
 
         printer.print_exception(error)
     if not isinstance(error, DplcError):
-        from .doctor import torch_problem
+        from .doctor import Unusable, imported_torch
 
-        error = torch_problem() or error
+        try:
+            imported_torch()
+        except Unusable as problem:
+            error = problem
     if isinstance(error, DplcError):
         print(error.render(), file=sys.stderr)
         return error.exit_code

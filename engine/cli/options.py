@@ -50,6 +50,13 @@ def stage_named(name: str) -> str:
     return name
 
 
+def arrays_file(name: str) -> Path:
+    """Return the path of a file of numpy's. Raises UsageError for another extension."""
+    if not name.endswith(".npz"):
+        raise UsageError(f"--out {name}: the name must end in .npz")
+    return Path(name)
+
+
 # ---- declarations
 
 

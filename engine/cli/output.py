@@ -70,7 +70,8 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Seque
     console = Console(highlight=False, width=WIDEST)
     with console.capture() as text:
         console.print(table)
-    write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()) if table.rows else "")
+    if table.rows:
+        write_lines(*map(str.rstrip, text.get().splitlines()))
 
 
 def print_json(record: Any) -> None:

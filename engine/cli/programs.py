@@ -166,10 +166,10 @@ def range_written(text: str) -> tuple[str | None, int, int | None, int | None] |
 
 def tokens_of(text: str, words: int | None) -> list[int]:
     """Read the token ids of `--ids` from a vocabulary of `words` tokens. Raises UsageError."""
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
+    tokens = numbers_of(",".join(text.replace(",", " ").split()))
+    if not tokens or (words is not None and max(tokens) >= words):
         raise UsageError(f"--ids {text}: numbers from 0 {'up' if words is None else f'to {words - 1}'} are expected")
-    return [*map(int, parts)]
+    return tokens
 
 
 def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str], single: str = "") -> list[dict[str, int]]:
@@ -222,10 +222,10 @@ def row_of(asked: Sequence[str], captured: Capture) -> Row:
         if (parts := range_written(written)) is None:
             hint = "NAME=A..B where there are several sizes, A..B:N for N as a rule"
             raise UsageError(f"{option}: write A..B, as 129..512", hint=hint)
-        named, low, high, length = parts
-        if named is None and not sizes:
+        if not sizes:
             hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
             raise UsageError(f"{option}: nothing in it is a size", hint=hint)
+        named, low, high, length = parts
         if named is None and len(sizes) > 1:
             raise UsageError(f"{option}: {known}", hint=f"say of which: --row {first}={written}")
         name = named or first
@@ -434,7 +434,6 @@ def run_program(flags: Flags) -> None:
     if flags.check and flags.device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
     device = "emulator" if flags.check else choose_device(flags.device)
-    check_arrays_path(flags.out)
     if flags.subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
     single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
@@ -574,12 +573,6 @@ def outputs_told(results: Sequence[Any]) -> Iterator[str]:
     """Yield a line for each output: dtype and shape."""
     for place, value in enumerate(results):
         yield f"out{place}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-
-
-def check_arrays_path(path: Path | None) -> None:
-    """Raise UsageError if the file for the outputs has an extension other than that of numpy."""
-    if path is not None and path.suffix != ".npz":
-        raise UsageError(f"--out {path}: the name must end in .npz")
 
 
 def save_outputs(path: Path, results: list[Any]) -> None:

@@ -112,6 +112,7 @@ def test_mistakes_are_one_line(dplc: Command, model: Path, tmp_path: Path) -> No
         ((str(model),), 2, "a prompt is needed"),
         ((str(model), "--prompt", "a", "--ids", "1"), 2, "a prompt is needed"),
         ((str(model), "--ids", "1,99"), 2, "numbers from 0 to 19"),
+        ((str(model), "--ids", "²"), 2, "numbers from 0 to 19"),
         ((str(model), "--ids", "1", "--device", "reference"), 2, "on cuda and on the emulator"),
         ((str(model), "--ids", "1", "--dtype", "f8"), 2, "--dtype f8"),
         ((str(model), "--prompt", "hello"), 1, "has no tokenizer beside it"),

@@ -21,7 +21,7 @@ from dplc.ir.diagnostic import UsageError
 from dplc.ir.program import LEVELS
 
 DECLARED = ("app", "options", "output", "__init__")  # files that are not behind a command's declaration
-VALUES = {"--target": "h200", "--executor": "ray", "--ir": "loop", "--dtype": "f16"}
+VALUES = {"--target": "h200", "--executor": "ray", "--ir": "loop", "--dtype": "f16", "--out": "3.npz"}
 DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
 
 PATHS = ("model", "suite", "artefact")
