@@ -377,14 +377,14 @@ def _stand_in(dump: Dump, seed: int | None) -> Capture:
     Raises DplcError if the arrays of the program do not fit into the memory of this machine.
     """
     plan = dump.plan
-    names = tuple(param.name for param in plan.inputs)
-    tensors: Tensors = dict.fromkeys(names)
+    kinds = {param.name: "input" for param in plan.inputs}
+    tensors: Tensors = dict.fromkeys(kinds)
     if seed is not None:
         elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
         tensors = draw(plan.inputs, seed)
     graph: Any = plan.kernels[0] if dump.level == "torch" else TorchGraph(plan.name, plan.inputs, (), ())
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {})
+    return Capture(graph, tensors, kinds, {})
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
