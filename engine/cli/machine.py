@@ -22,7 +22,7 @@ from ..tune.calibrate import CONSTANTS, FITTED, calibrate, device_file, fit, fit
 from ..tune.evaluators import WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags
-from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file
+from .output import DEVICE, bars, print_json, print_rows, write, write_file
 
 WIDTH = 120  # of a line of names
 
@@ -92,7 +92,7 @@ def calibrate_device(flags: Flags) -> None:
     """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
     base, worker = target_for("cuda", flags.target), WorkerProcess(serve_gpu)
     try:
-        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
+        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, bars("measuring"):
             fitted = calibrate(base, worker, Path(folder), cubin, None)
     except DeviceError as error:
         raise DeviceError(f"cannot calibrate: {error.what}") from None
@@ -135,7 +135,7 @@ def fit_model(flags: Flags) -> None:
             what = f"{file}: no device file is for `{results.gpu}`"
             raise UsageError(what, hint="--target says which one to start from")
         base = found[0]
-    with progress("fitting"):
+    with bars("fitting"):
         fitted, agreements = fit(fit_points(results), base)
     machine = dataclasses.replace(fitted, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")

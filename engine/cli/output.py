@@ -98,23 +98,19 @@ def command_line() -> str:
 
 
 @contextlib.contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Show the current activity while it runs, only on a terminal."""
-    with bars() as show:
-        show(text)
-        yield
+def bars(activity: str = "starting") -> Iterator[Callable[..., None]]:
+    """Show an activity while it runs, only on a terminal.
 
-
-@contextlib.contextmanager
-def bars() -> Iterator[Callable[..., None]]:
-    """Yield a function that shows progress on a terminal: the activity, and if known the amount done and the total."""
+    Yields a function that shows the next activity, and if known the amount done and the total amount.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    hidden = not sys.stderr.isatty()
+    console = Console(stderr=True, quiet=hidden)  # a progress of rich 13 ends with an empty line where it is disabled
     with Progress(*columns, console=console, transient=True, disable=hidden) as shown:
-        bar = shown.add_task("starting", total=None)
+        bar = shown.add_task(activity, total=None)
         yield lambda what, done=0, total=0: shown.update(bar, description=what, completed=done, total=total or None)
 
 

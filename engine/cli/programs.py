@@ -56,7 +56,6 @@ from .output import (
     print_remark,
     print_rows,
     print_text,
-    progress,
     write,
     write_lines,
     writing,
@@ -78,7 +77,7 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
 
 def _told(compile: Callable[[], Compilation]) -> Compilation:
     """Compile. Warn of settings without effect, and list the schedules that come from a store. Raises UsageError."""
-    with progress("compiling"):
+    with bars("compiling"):
         compilation = compile()
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
@@ -119,7 +118,7 @@ def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) 
 
     Prints of the text go to standard error, because standard output is for results.
     """
-    with progress("capturing"), contextlib.redirect_stdout(sys.stderr):
+    with bars("capturing"), contextlib.redirect_stdout(sys.stderr):
         return capture_text(flags.text, flags.seed, flags.dtype, values, sizes)
 
 
@@ -518,7 +517,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
     steps = BenchSteps(False, command=command_line())
     table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     start = time.perf_counter()
-    with progress(f"running on {device}"):
+    with bars(f"running on {device}"):
         results = compiled.run(inputs)
         if on_gpu:
             torch.cuda.synchronize(device)
@@ -544,7 +543,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
 
 
 def _judged(captured: Capture, results: list[Any], references: References | None) -> Judgement:
-    with progress("computing what it means"):
+    with bars("computing what it means"):
         expected = run_reference(captured, captured.tensors) if references is None else references()
         return judge(results, expected, captured.reference)
 
@@ -598,7 +597,7 @@ def _report_check(compilation: Compilation, device: str, flags: Flags, reference
     compiled, judged = Compiled(compilation, device), None
     compiled.executor = checker
     with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
-        with progress("running in checked mode"):
+        with bars("running in checked mode"):
             results = compiled.run({})
         judged = _judged(compilation.captured, results, references)
     found, launches = checker.findings, checker.launches

@@ -31,7 +31,7 @@ from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from .options import Flags
-from .output import print_json, print_remark, print_text, progress
+from .output import bars, print_json, print_remark, print_text
 from .programs import captured_text, compiler_for, read_text
 
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
@@ -139,7 +139,7 @@ def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) ->
     tools, order, shaped = compiler.tools, [*PIPELINES], Shaped()
     last = max((pipeline_of(tools, name) for name in only), key=order.index, default="tile")
     captured = captured_text(flags, values=False)
-    with progress("rewriting"):
+    with bars("rewriting"):
         graph, plan = compiler.cut(captured)
         if last in GRAPHS:
             return "tensor", (graph,)

@@ -56,7 +56,7 @@ from ..tune.tuning import (
 )
 from .models import captured_model
 from .options import Flags, check_known
-from .output import bars, print_json, print_note, print_remark, print_rows, print_text, progress, write, write_lines
+from .output import bars, print_json, print_note, print_remark, print_rows, print_text, write, write_lines
 from .programs import (
     captured_row,
     captured_text,
@@ -245,7 +245,7 @@ def _checked(found: TunedTimes) -> str:
 def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
     machine = compiler.target.name
-    with progress("capturing"):
+    with bars("capturing"):
         programs = list(_programs(flags, search, compiler))
     told: list[tuple[Job, JobOutcome]] = []
     choices: list[ChosenWay] = []  # of every program that has several fusion variants
@@ -345,7 +345,7 @@ def fuse(flags: Flags) -> None:
     captured = captured_text(flags, values=flags.run)
     number = flags.candidate or 1
     made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
-    with progress("exploring"):
+    with bars("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
-from .output import PAGE, bars, print_note, print_remark, progress, write_file
+from .output import PAGE, bars, print_note, print_remark, write_file
 
 if TYPE_CHECKING:
     from ..view.live_program import LiveProgram
@@ -46,7 +46,7 @@ def record_of(flags: Flags) -> dict[str, Any]:
                 return suite_record(flags.subject.path, compiler_for(flags), tell)
             compilation = compiled_model(traced, tell).compilation
     shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and kind == "text")
-    with progress("linking lines, assembling and searching"):
+    with bars("linking lines, assembling and searching"):
         shown.show(**view_record(compilation, name))
         BackgroundJobs(compilation, shown, search, flags.check).measure_and_search()
     return shown.record
