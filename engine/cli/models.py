@@ -198,8 +198,7 @@ def size(count: int) -> str:
 def run_artefact(flags: Flags) -> None:
     """Run `dplc run DIR` at each requested length, and compare with float64. Raises DplcError for a wrong result."""
     device = choose_device(flags.device)
-    with bars() as tell:
-        tell("reading the artefact", 0, 1)
+    with bars("reading the artefact") as tell:
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
         constants, whose = _weights(found, flags, tell)
@@ -209,9 +208,8 @@ def run_artefact(flags: Flags) -> None:
     for binding in each_binding(asked):
         inputs = _inputs(found, flags, binding)
         tensors = {**found.constants, **constants, **inputs}
-        with bars() as tell:
+        with bars(f"running on {device}") as tell:
             start = time.perf_counter()
-            tell(f"running on {device}", 0, 1)
             if device == "reference":
                 results = list(meaning.run(found.torch_graph(binding), tensors))
             else:
