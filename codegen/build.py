@@ -103,7 +103,7 @@ def build_host(text: str, checked: bool = False) -> Path:
 
     It takes its symbols from the runtime, which must be loaded first.
     """
-    compiler = _host_compiler()
+    compiler = host_compiler()
     flags = _kernel_flags(compiler, checked)
 
     def build(product: Path) -> None:
@@ -124,7 +124,7 @@ def _kernel_flags(compiler: str, checked: bool) -> tuple[str, ...]:
 
 def build_runtime() -> Path:
     """Return the emulator's runtime as a shared library. Raises BuildError."""
-    compiler = _host_compiler()
+    compiler = host_compiler()
     sources = sorted(EMULATOR.glob("*.cpp"))
 
     def build(product: Path) -> None:
@@ -141,7 +141,8 @@ def build_runtime() -> Path:
     return cached("runtime", [*emulator_sources(), program_identity(compiler), *RUNTIME_FLAGS], ".so", build)
 
 
-def _host_compiler() -> str:
+def host_compiler() -> str:
+    """Return the path of the C++ compiler for the emulator. Raises BuildError without one."""
     name = os.environ.get("CXX") or "g++"
     path = find_program(name)
     if path is None:

@@ -16,7 +16,7 @@ from ..codegen.kernel import Buffer, CudaKernel, Program, with_arena
 from ..codegen.target import Target
 from ..ir.diagnostic import Source, UsageError, no_such
 from ..ir.expr import Size
-from ..ir.program import Kernel, Param, TensorType
+from ..ir.program import LEVELS, Kernel, Param, TensorType
 from ..ir.sizes import AT_HINTS, Binding, hints, sizes_in, value_of
 from ..ir.tensor import TensorGraph, Term
 from ..ir.text.programs import print_program
@@ -40,7 +40,7 @@ from .ruleset import toolchain
 from .schedule.scheduling import Origin, Scheduler, cuda_of, predictions
 
 BINDINGS = 64  # of a program whose launches are kept
-STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda")
+STAGES = (*LEVELS, "cuda")
 TIMED = ("torch", "tensor", "fusion", "tile", "kernel", "cuda")
 SizePlaces = tuple[tuple[str, int, Size], ...]  # (input, dimension, size), of those that tell the sizes of a call
 

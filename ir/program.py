@@ -8,6 +8,8 @@ from typing import Any
 
 from .node import Dtype, Expr, Name, Node
 
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of IR, as dumps name them
+
 
 class TensorType(Node):
     """The type of a tensor: a dtype and one extent per dimension (torch's, size-1 dimensions included)."""

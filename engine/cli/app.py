@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from ...ir.diagnostic import INTERNAL, USAGE, DplcError, UsageError
-from .options import REQUIRED, Commands, argument, option
+from .options import REQUIRED, Commands, argument, arrays_file, option
 
 INTERRUPTED = 130
 COLLECTIONS = (100_000, 20, 100)  # Python's own (700, 10, 10) look through all of torch while it is imported: 0.8 s
@@ -45,9 +45,9 @@ def global_options(
 
 DUMP = argument("[FILE.ir]", "A dump of `compile --ir`. Leave it out with -c.")
 FILES = argument("[FILE_OR_DIR]...", "Rule files (default: the built-in rules).")
-LENGTH = option("Sequence length of the model.", "--seq-len TOKENS", default="32")
+LENGTH = option("Sequence length of the model.")
 TARGET = option("Device, architecture or device file (default: what is here).", "NAME")
-DEVICE_FILE = option("Write a device file.", "FILE.toml")
+DEVICE_FILE = option("Write a device file.", "--out FILE.toml")
 ENTRIES = option("Entries of this device.", "NAME")
 
 app.add("lsp", "rules.serve_editor", "The language server of rule files, for editors, over standard input and output.")
@@ -66,16 +66,16 @@ app.add(
     lambda flags: "models.run_artefact" if flags.subject.kind == "artefact" else "programs.run_program",
     "Compile an expression or a dump (or take a compiled model), run it, and compare the result with float64.",
     subject=argument("[DIR]", "An artefact of `dplc compile -o DIR`, or FILE.ir."),
-    out=option("Save the outputs as out0, out1, ...", "FILE.npz"),
+    out=option("Save the outputs as out0, out1, ...", "--out FILE.npz", parser=arrays_file),
 )
 app.add(
     "fuse",
     "tune.fuse",
     "Show the ways to fuse an expression: kernels, bytes, predicted time, and the rules behind them.",
     explore=option("Search algebra and fusion together. Otherwise the rules decide."),
-    ir=option("Print one candidate at a stage instead of the table.", "STAGE"),
-    run=option("Run a candidate and compare it with float64.", "--run"),
-    device=option("Device for --run: cuda, emulator or reference.", "DEVICE"),
+    ir=option("Print one candidate at a stage instead of the table."),
+    run=option("Run a candidate and compare it with float64.", "--run", default=False),
+    device=option("Device for --run: cuda, emulator or reference."),
 )
 app.add(
     "rewrite",
@@ -89,13 +89,11 @@ app.add(
     "tune.tune",
     "Search the candidates of fusion and the schedules that the rules allow; remember the fastest that is right.",
     subject=argument("[SUITE.json|MODEL]", "A suite or a model. Each distinct kernel is tuned once."),
-    seed=option("Seed of the search.", default=0),
-    top=option("Number of fusion candidates. With 1, the rules decide.", "K", default=4, min=1),
-    assemble=option("Assemble candidates that may win, and reject those that spill.", "--assemble"),
-    only=option("Cases of the suite with this in their names.", "PATTERN"),
-    verbose=option(
-        "-v lists each improvement with what changed, -vv every candidate.", "-v --verbose", default=0, count=True
-    ),
+    seed=option("Seed of the search."),
+    top=option("Number of fusion candidates. With 1, the rules decide."),
+    assemble=option("Assemble candidates that may win, and reject those that spill.", "--assemble", default=False),
+    only=option("Cases of the suite with this in their names."),
+    verbose=option("-v lists each improvement with what changed, -vv every candidate."),
     no_db=option("Do not store results."),
 )
 app.add(
@@ -103,10 +101,10 @@ app.add(
     "models.generate",
     "Continue a prompt with a model, greedily, one token at a time with a cache of keys and values.",
     subject=argument("MODEL", "A configuration, its folder, or an id of the hub."),
-    ids=option("Prompt as token ids, without a tokenizer.", "NUMBERS"),
-    weights=option("Safetensors (default: random weights by --seed).", "DIR"),
-    seed=option("Seed of random weights.", default=0),
-    device=option("cuda or emulator (default: cuda if there is a GPU).", "DEVICE"),
+    ids=option("Prompt as token ids, without a tokenizer."),
+    weights=option("Safetensors (default: random weights by --seed)."),
+    seed=option("Seed of random weights."),
+    device=option("cuda or emulator (default: cuda if there is a GPU)."),
 )
 app.add(
     "bench",
@@ -123,8 +121,8 @@ app.add(
     files=FILES,
     subject=option("Check one rule on the program in a file.", "--subject FILE.ir"),
     levels=option("Rules of this level.", "--level LEVEL"),
-    seed=option("Seed of the generated programs.", default=0),
-    out=option("Folder for counterexamples.", "DIR", default=Path("counterexamples")),
+    seed=option("Seed of the generated programs."),
+    out=option("Folder for counterexamples.", "--out DIR", default=Path("counterexamples")),
 )
 app.add(
     "ops",
@@ -173,13 +171,13 @@ rules_app.add(
     "facts",
     "rules.show_facts",
     "The questions and functions that a rule may ask, with their sorts and a sentence each.",
-    name=argument("[NAME]", default=""),
+    name=argument("[NAME]"),
 )
 rules_app.add(
     "nodes",
     "rules.show_nodes",
     "What programs are made of: statements, values, ops of torch, with their fields, sorts and defaults.",
-    name=argument("[NAME]", default=""),
+    name=argument("[NAME]"),
 )
 rules_app.add(
     "fmt",
@@ -293,25 +291,15 @@ def _explain(error: Exception, traceback: bool) -> int:
 
         printer.print_exception(error)
     if not isinstance(error, DplcError):
-        error = _torch_problem() or error
+        from .doctor import Unusable, imported_torch
+
+        try:
+            imported_torch()
+        except Unusable as problem:
+            error = problem
     if isinstance(error, DplcError):
         print(error.render(), file=sys.stderr)
         return error.exit_code
     print(f"internal error: {kind}: {error}", file=sys.stderr)
     print("  help: this is a defect of dplc; run again with `dplc --traceback ...` and report it", file=sys.stderr)
     return INTERNAL
-
-
-def _torch_problem() -> DplcError | None:
-    """Return the error of importing torch, which all commands but `doctor` and `rules` need; None if it works."""
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            return DplcError("torch is not installed", hint="pip install 'torch>=2.11,<2.14'; `dplc doctor` says more")
-        why = str(error)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-    else:
-        return None
-    return DplcError("torch cannot be imported", notes=(why,), hint="install torch again; `dplc doctor` says more")

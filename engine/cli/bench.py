@@ -39,7 +39,7 @@ from ..run.calls import at_binding
 from .models import compiled_model
 from .options import Flags
 from .output import TABLE, bars, command_line, print_json, print_rows, write, write_file, writing
-from .programs import benched, bindings, compiler_for, each_binding, prepared, print_table, teller
+from .programs import benched, bindings, compiler_for, each_binding, prepared, print_table
 
 
 def bench(flags: Flags) -> None:
@@ -66,7 +66,9 @@ def bench_suite(flags: Flags, steps: BenchSteps) -> None:
     path = flags.subject.path
     measured = measured_cases(flags.compare, path.stem) if flags.compare else {}
     suite = read_suite(path)
-    record = bench_cases(path, suite, suite.select(flags.only), lambda: compiler_for(flags), steps, teller())
+    cases = suite.select(flags.only)
+    with bars() as tell:
+        record = bench_cases(path, suite, cases, lambda: compiler_for(flags), steps, tell)
     for case in record.cases:
         case.measured = measured.get(case.name, case.measured)
     show_bench(record, SUITE, flags)
@@ -78,8 +80,9 @@ def bench_without(flags: Flags) -> None:
     `-o` names a results file, from which an interrupted run resumes.
     """
     compiler = compiler_for(flags)
-    asked = variants(flags.without or (), flags.number or (), compiler.tools)
-    record = ablate(flags.subject.path, flags.only, compiler, asked, flags.results, teller())
+    asked = variants(flags.without, flags.number, compiler.tools)
+    with bars() as tell:
+        record = ablate(flags.subject.path, flags.only, compiler, asked, flags.results, tell)
     if flags.as_json:
         print_json(msgspec.to_builtins(record))
         return
@@ -168,8 +171,8 @@ def pack_suites(flags: Flags, out: Path) -> None:
         cases = [case for case in suite.select(pattern or None) if (stem, case.name) not in known]
         known |= {(stem, case.name) for case in cases}
         suites.append(PickedSuite(path, suite, cases, f"{stem}:{pattern}" if pattern else stem))
-    with writing(out, PACK) as file:
-        made = pack(file, suites, compiler_for(flags), command_line(), flags.candidates or 0, say=teller())
+    with writing(out, PACK) as file, bars() as tell:
+        made = pack(file, suites, compiler_for(flags), command_line(), flags.candidates or 0, say=tell)
     write(f"{out}: {made.cases} cases, {made.kernels} kernels, {out.stat().st_size / 1e6:.1f} MB\n")
     if made.refused:
         notes = [f"{name}: {error.what}" for name, error in made.refused.items()]

@@ -27,7 +27,7 @@ from .rules import loaded, rules_of
 
 def check(flags: Flags) -> None:
     """Check the rules of some files (by default the built-in ones), some of them by name."""
-    paths, options = flags.files or [], CheckOptions(flags.examples, flags.seed)
+    paths, options = flags.files, CheckOptions(flags.examples, flags.seed)
     rules, files = loaded(paths)
     for warning in require(rules, files):
         print_note(warning.render())
@@ -71,7 +71,7 @@ def check(flags: Flags) -> None:
             write_lines(detail(verdict, saved[verdict.rule], paths))
         write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {flags.part}: every run with these is the same\n")
-    if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few or ())):
+    if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few)):
         ends = Counter(verdict.result for verdict in bad)
         said = f"{ends['wrong']} rules are wrong, {ends['vacuous']} are reached by no subject, "
         said += f"{ends['thin']} by fewer than {ENOUGH}"
@@ -86,7 +86,7 @@ def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:
     for an unknown rule.
     """
     named = set[str]()
-    for name in map(rules.plain, flags.rule or ()):
+    for name in map(rules.plain, flags.rule):
         called = {rule.name for rule in rules.rules.values() if name in (rule.name, rule.family, rule.file)}
         if not called:
             raise UsageError(f"there is no rule `{name}`", hint=did_you_mean(name, rules.rules))

@@ -154,7 +154,7 @@ def import_file(flags: Flags) -> None:
 
 def prune(flags: Flags) -> None:
     """Run `dplc db prune`."""
-    with _opened(flags, flags.rules or []) as store:
+    with _opened(flags, flags.rules) as store:
         gone = store.prune(flags.attempts, flags.dry_run)
     would = "would be " if flags.dry_run else ""
     write(f"{gone['entries']} schedules and {gone['attempts']} attempts {would}removed from {store.path}\n")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rich.text import Text
 
+from ...ir.diagnostic import DplcError
 from .options import Flags
 from .output import print_json, print_rows
 
+TORCH = "torch>=2.11,<2.14"
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
-Found = tuple[str, ...]  # state, detail and remedy of a line
+class Unusable(DplcError):
+    """A part of the installation is broken without which nothing runs."""
 
 
 @dataclass(frozen=True)
@@ -47,34 +50,37 @@ def report(flags: Flags) -> None:
         raise SystemExit(1)
 
 
-# Packages that some commands need: the module, the extra that brings it, what for.
+# Packages that some commands need: the name in the report, the distribution, the extra that brings it, what for.
 OPTIONAL = (
-    ("transformers", "hub", "whole models"),
-    ("safetensors", "hub", "weights and artefacts of models"),
-    ("huggingface_hub", "hub", "models by their id"),
-    ("egglog", "explore", "--explore, and candidates in `dplc tune`"),
-    ("z3", "prove", "proofs in `dplc check`"),
-    ("hypothesis", "check", "the pytest plugin"),
-    ("ray", "ray", "`dplc tune --executor ray`"),
-    ("pycuda", "cuda", "launches on a GPU"),
+    ("transformers", "transformers", "hub", "whole models"),
+    ("safetensors", "safetensors", "hub", "weights and artefacts of models"),
+    ("huggingface_hub", "huggingface_hub", "hub", "models by their id"),
+    ("egglog", "egglog", "explore", "--explore, and candidates in `dplc tune`"),
+    ("z3", "z3-solver", "prove", "proofs in `dplc check`"),
+    ("hypothesis", "hypothesis", "check", "the pytest plugin"),
+    ("ray", "ray", "ray", "`dplc tune --executor ray`"),
+    ("PyCUDA", "pycuda", "cuda", "launches on a GPU"),
 )
-TITLES = {"pycuda": "PyCUDA"}
 
 
 def examine() -> list[ReportLine]:
     """Check everything that dplc can use. A check that fails with an exception is a finding too."""
-    looks: dict[str, Callable[[], Found]] = {
+    looks: dict[str, Callable[[], str]] = {
         "python": _python, "torch": _torch, "host compiler": _host_compiler, "emulator": _emulator,
         "CUDA compiler": _device_compiler, "GPU": _gpu, "rules": _rules, "cache": _cache,
-        **{TITLES.get(package[0], package[0]): partial(_optional, *package) for package in OPTIONAL},
+        **{name: partial(_optional, *package) for name, *package in OPTIONAL},
     }  # fmt: skip
     found = []
     for what, look in looks.items():
         try:
-            line = look()
+            line = ReportLine(what, "ok", look())
+        except DplcError as error:
+            state = "broken" if isinstance(error, Unusable) else "missing"
+            line = ReportLine(what, state, ": ".join((error.what, *error.notes[:1])).splitlines()[0], error.hint or "")
         except Exception as error:
-            line = "broken", _first_line(error), "what is installed is damaged: install it again"
-        found.append(ReportLine(what, *line))
+            remedy = "what is installed is damaged: install it again"
+            line = ReportLine(what, "broken", _first_line(error), remedy)
+        found.append(line)
     return found
 
 
@@ -83,91 +89,83 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
 
-def _optional(module: str, extra: str, purpose: str) -> Found:
+def _optional(distribution: str, extra: str, purpose: str) -> str:
     try:
-        if importlib.util.find_spec(module) is None:
-            raise ModuleNotFoundError
-        names = importlib.metadata.packages_distributions().get(module, [module])
-        return "ok", importlib.metadata.version(names[0])
-    except (ImportError, ValueError, importlib.metadata.PackageNotFoundError):
-        return "missing", f"not installed: {purpose}", f"pip install 'dplc[{extra}]'"
-
-
-def _python() -> Found:
-    return "ok", f"{platform.python_version()} on {platform.machine()} {sys.platform}"
-
-
-def _torch() -> Found:
-    try:
-        version = importlib.metadata.version("torch")
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return "broken", "not installed", "pip install 'torch>=2.11,<2.14'"
+        raise DplcError(f"not installed: {purpose}", hint=f"pip install 'dplc[{extra}]'") from None
+
+
+def _python() -> str:
+    return f"{platform.python_version()} on {platform.machine()} {sys.platform}"
+
+
+def imported_torch() -> Any:
+    """Return torch, which all commands but `doctor` and `rules` need. Raises Unusable if it cannot be imported."""
     try:
-        importlib.import_module("torch")
-    except Exception as error:  # a part of it is not there, or is another build's
-        remedy = "pip install --force-reinstall 'torch>=2.11,<2.14'"
-        return "broken", f"{version} cannot be imported: {_first_line(error)}", remedy
-    if (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14):
-        return "ok", version
-    return "missing", version, "dplc is tested with torch 2.11 to 2.13"
+        return importlib.import_module("torch")
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise Unusable("torch is not installed", hint=f"pip install '{TORCH}'") from None
+        remedy = f"pip install --force-reinstall '{TORCH}'"  # a part of it is not there, or is another build's
+        raise Unusable("torch cannot be imported", notes=(_first_line(error),), hint=remedy) from None
 
 
-def _host_compiler() -> Found:
-    import os
-
-    from ...codegen.compiler import find_program, program_identity
-
-    name = os.environ.get("CXX", "g++")
-    found = find_program(name)
-    if found is None:
-        return "missing", f"`{name}` not found: no emulator", "install g++ (Debian: apt install g++), or set $CXX"
-    return "ok", program_identity(found).splitlines()[0]
+def _torch() -> str:
+    imported_torch()
+    version = importlib.metadata.version("torch")
+    if not (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14):
+        raise DplcError(version, hint="dplc is tested with torch 2.11 to 2.13")
+    return version
 
 
-def _emulator() -> Found:
+def _host_compiler() -> str:
+    from ...codegen.build import host_compiler
+    from ...codegen.compiler import program_identity
+
+    return program_identity(host_compiler()).splitlines()[0]
+
+
+def _emulator() -> str:
     from ...codegen.build import build_runtime
 
-    try:
-        return "ok", f"runtime built: {build_runtime().name}"
-    except Exception as error:  # whatever is wrong with the compiler, the report goes on
-        return "missing", str(error).splitlines()[0], "see `host compiler`"
+    return f"runtime built: {build_runtime().name}"
 
 
-def _device_compiler() -> Found:
+def _device_compiler() -> str:
     from ...codegen.compiler import find_nvrtc, find_program
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
     found = [nvrtc.identity] if nvrtc else []
     found += [f"nvcc {nvcc}"] if nvcc else []
     if not found:
-        return "missing", "neither NVRTC nor nvcc", "pip install nvidia-cuda-nvrtc, or the CUDA toolkit"
-    return "ok", "; ".join(found)
+        raise DplcError("neither NVRTC nor nvcc", hint="pip install nvidia-cuda-nvrtc, or the CUDA toolkit")
+    return "; ".join(found)
 
 
-def _gpu() -> Found:
+def _gpu() -> str:
     try:
-        import torch
-    except Exception:  # said above
-        return "missing", "not looked for: torch cannot be imported"
+        torch = imported_torch()
+    except Unusable as error:  # said above
+        raise DplcError(f"not looked for: {error.what}") from None
     if not torch.cuda.is_available():
-        return "missing", "none: kernels run on the emulator"
-    return "ok", f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
+        raise DplcError("none: kernels run on the emulator")
+    return f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"
 
 
-def _rules() -> Found:
-    from ...ir.diagnostic import DplcError
+def _rules() -> str:
     from ..language.rule import load
 
     try:
         rules = load()
     except DplcError as error:
-        return "broken", error.what, "the built-in rule files do not load; reinstall dplc"
-    return "ok", f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}"
+        raise Unusable(error.what, hint="the built-in rule files do not load; reinstall dplc") from None
+    return f"{len(rules.rules)} rules in {len(rules.files)} files, digest {rules.digest[:12]}"
 
 
-def _cache() -> Found:
+def _cache() -> str:
     from ...codegen.cache import cache_directory
 
     folder = cache_directory()
     size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
-    return "ok", f"{folder} ({size / 1e6:.1f} MB)", "DPLC_CACHE_DIR moves it"
+    return f"{folder} ({size / 1e6:.1f} MB), which $DPLC_CACHE_DIR moves"

@@ -18,11 +18,11 @@ from ..api import target_for
 from ..bench.records import read_results
 from ..compiler import Compiler, compiler_with
 from ..language.rule import Rule
-from ..tune.calibrate import CONSTANTS, FITTED, Sizes, calibrate, device_file, fit, fit_points
-from ..tune.evaluators import Build, WorkerProcess, cubin, serve_gpu
+from ..tune.calibrate import CONSTANTS, FITTED, calibrate, device_file, fit, fit_points
+from ..tune.evaluators import WorkerProcess, cubin, serve_gpu
 from ..verify.operators import COLUMNS, CRASHED, WRONG, OperatorVerdict, judged, missing, operators, supported
 from .options import Flags
-from .output import DEVICE, bars, print_json, print_rows, progress, write, write_file
+from .output import DEVICE, bars, print_json, print_rows, write, write_file
 
 WIDTH = 120  # of a line of names
 
@@ -47,7 +47,7 @@ def ops(flags: Flags) -> None:
             write(fill(f"{cause} ({len(names)}): {', '.join(names)}", WIDTH, subsequent_indent="    ") + "\n")
         return
     chosen = operators(lowering)
-    for name in flags.names or ():
+    for name in flags.names:
         if name not in chosen:
             raise UsageError(f"no rule takes an op `{name}`", hint=did_you_mean(name, chosen))
     chosen = {name: chosen[name] for name in flags.names or chosen}
@@ -88,15 +88,12 @@ def _row(words: Iterable[str]) -> str:
     return "".join(f"{word:9}" for word in words).rstrip()
 
 
-def calibrate_device(
-    flags: Flags, process: WorkerProcess | None = None, build: Build = cubin, sizes: Sizes | None = None
-) -> None:
+def calibrate_device(flags: Flags) -> None:
     """Run `dplc calibrate`: measure constants in a separate process. Raises DeviceError without a GPU."""
-    base = target_for("cuda", flags.target)
-    worker = process or WorkerProcess(serve_gpu)
+    base, worker = target_for("cuda", flags.target), WorkerProcess(serve_gpu)
     try:
-        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, progress("measuring"):
-            fitted = calibrate(base, worker, Path(folder), build, sizes)
+        with tempfile.TemporaryDirectory(prefix="dplc-calibrate-") as folder, bars("measuring"):
+            fitted = calibrate(base, worker, Path(folder), cubin, None)
     except DeviceError as error:
         raise DeviceError(f"cannot calibrate: {error.what}") from None
     finally:
@@ -138,7 +135,7 @@ def fit_model(flags: Flags) -> None:
             what = f"{file}: no device file is for `{results.gpu}`"
             raise UsageError(what, hint="--target says which one to start from")
         base = found[0]
-    with progress("fitting"):
+    with bars("fitting"):
         fitted, agreements = fit(fit_points(results), base)
     machine = dataclasses.replace(fitted, name=results.gpu)
     text = device_file(machine, base.name, CONSTANTS, "Fitted by `dplc model fit`")

@@ -53,18 +53,15 @@ from .output import bars, print_json, print_note, print_remark, print_text, writ
 from .programs import (
     bindings,
     captured_text,
-    check_arrays_path,
     compile_options,
     compiler_for,
     each_binding,
-    float_named,
     numbers_of,
     outputs_told,
     print_schedules,
     print_trace,
     range_written,
     save_outputs,
-    stage_named,
     tokens_of,
 )
 
@@ -82,7 +79,7 @@ def shape_of(flags: Flags) -> ModelShape:
     if flags.length == "0":
         raise UsageError("--seq-len 0: a sequence has at least one token")
     length, batch = extent("--seq-len", flags.length, "s"), extent("--batch", flags.batch, "b")
-    return ModelShape(length, batch, float_named(flags.dtype) or "f32", flags.layers)
+    return ModelShape(length, batch, flags.dtype or "f32", flags.layers)
 
 
 def extent(option: str, text: str, name: str) -> int | Dim:
@@ -131,13 +128,13 @@ def captured_model(flags: Flags) -> tuple[ModelSource, CapturedModel]:
 
 def compile_artefact(flags: Flags) -> None:
     """Run `dplc compile MODEL`, or `-c TEXT -o DIR`. Check the weights of `--weights` against the model."""
-    stage, out = None if flags.ir is None else stage_named(flags.ir), flags.out
+    stage, out = flags.ir, flags.out
     with bars() as tell:
         if flags.subject.kind == "model":
             compiled = compiled_model(flags, tell)
         else:
             compiler = compile_options(flags)
-            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False)[0], compiler, tell)
+            compiled = compile_text(flags.text, lambda: captured_text(flags, values=False), compiler, tell)
             sizes = [*compiled.sizes.values()]
             compiled = with_rows(compiled, rows_of(flags, sizes[0] if len(sizes) == 1 else None))
             print_schedules(compiled.compilation)
@@ -202,9 +199,7 @@ def size(count: int) -> str:
 def run_artefact(flags: Flags) -> None:
     """Run `dplc run DIR` at each requested length, and compare with float64. Raises DplcError for a wrong result."""
     device = choose_device(flags.device)
-    check_arrays_path(flags.out)
-    with bars() as tell:
-        tell("reading the artefact", 0, 1)
+    with bars("reading the artefact") as tell:
         found = artefact.load(flags.subject.path, flags.trust_edited_cuda)
         asked = _bindings(found, flags)
         folder = flags.weights or (Path(found.plan.weights_from) if found.plan.weights_from else None)
@@ -215,9 +210,8 @@ def run_artefact(flags: Flags) -> None:
     for binding in each_binding(asked):
         inputs = _inputs(found, flags, binding)
         tensors = {**found.constants, **constants, **inputs}
-        with bars() as tell:
+        with bars(f"running on {device}") as tell:
             start = time.perf_counter()
-            tell(f"running on {device}", 0, 1)
             if device == "reference":
                 results = list(meaning.run(found.torch_graph(binding), tensors))
             else:
@@ -249,7 +243,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
 
     They come from `--size`, or from `--ids` if these are the tokens of one sequence, else from the example values.
     """
-    plan, ids, written = found.plan, flags.ids, [*(flags.sizes or ())]
+    plan, ids, written = found.plan, flags.ids, flags.sizes
     if ids is not None and not written and plan.config:
         rows = plan.batch if isinstance(plan.batch, int) else 1
         numbers = {plan.batch: 1, plan.length: len(ids.replace(",", " ").split()) // rows}

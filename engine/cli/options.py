@@ -9,24 +9,55 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import typer
 
-from ...codegen.target import target
-from ...ir.diagnostic import DplcError, UsageError
+from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.dtypes import FLOAT_NAMES
+from ...ir.program import LEVELS
 
 REQUIRED = ...
 
 
-def _known_target(name: str | None) -> str | None:
-    """Raise an error for an unknown target before anything heavy is imported."""
-    if name is not None:
-        target(name)
+# ---- values that are checked before anything heavy is imported
+
+
+def check_known(option: str, name: str, known: Collection[str], problem: str, kinds: str) -> None:
+    """Raise UsageError for an unknown value of an option. problem, kinds: parts of the message."""
+    if name not in known:
+        notes = (f"{kinds} are {', '.join(known)}",)
+        raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
+
+
+def program_text(text: str) -> str:
+    """Return the text of `-c`, read from standard input for `-`."""
+    return sys.stdin.read() if text == "-" else text
+
+
+def float_named(name: str) -> str:
+    """Return the dtype of `--dtype`, named as in dplc or PyTorch. Raises UsageError."""
+    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes")
+    return FLOAT_NAMES[name]
+
+
+def stage_named(name: str) -> str:
+    """Return the stage of `--ir`. Raises UsageError."""
+    check_known("--ir", name, (*LEVELS, "cuda"), "there is no such stage", "stages")
     return name
+
+
+def arrays_file(name: str) -> Path:
+    """Return the path of a file of numpy's. Raises UsageError for another extension."""
+    if not name.endswith(".npz"):
+        raise UsageError(f"--out {name}: the name must end in .npz")
+    return Path(name)
+
+
+# ---- declarations
 
 
 def option(help: str, form: str = "", default: Any = None, **more: Any) -> Any:
@@ -35,18 +66,25 @@ def option(help: str, form: str = "", default: Any = None, **more: Any) -> Any:
     form: names and metavar, as in `-o --out DIR`. By default the name is that of the field.
     """
     names = form.split()
-    metavar = names.pop() if names and not names[-1].startswith("-") else None
-    return field(default=default, metadata={"names": names, "metavar": metavar, "help": help, **more})
+    if names and not names[-1].startswith("-"):
+        more["metavar"] = names.pop()
+    if names:
+        more["names"] = names
+    return field(default=default, metadata={"help": help, **more})
 
 
-def argument(metavar: str, help: str = "", default: Any = None) -> Any:
+def several(help: str = "", form: str = "") -> Any:
+    """Declare an option that may be given several times."""
+    return option(help, form, default=())
+
+
+def argument(metavar: str, help: str = "") -> Any:
     """Declare an argument. It is required unless its metavar has brackets."""
-    default = default if metavar.startswith("[") else REQUIRED
-    return field(default=default, metadata={"metavar": metavar, "help": help})
+    default = None if metavar.startswith("[") else REQUIRED
+    return field(default=default, metadata={"names": (), "metavar": metavar, "help": help})
 
 
-LEVELS = ("torch", "tensor", "loop", "tile", "kernel")  # of dumps
-Repeated = list[str] | None  # values of an option that may be given several times
+Repeated = list[str]  # values of an option that may be given several times
 
 
 @dataclass(frozen=True)
@@ -74,7 +112,7 @@ class Subject:
 class Flags:
     """Subject of a command, its options as the user typed them, and its arguments.
 
-    An option is declared here, and again in a command that gives it another help text or default.
+    An option is declared here, and again in a command that gives it another help text, form or default.
     """
 
     subject: Subject = Subject()
@@ -82,21 +120,22 @@ class Flags:
         "Python text: statements, then an expression over torch, nn, F, math. `-` reads standard input.",
         "-c EXPR",
         default="",
+        parser=program_text,
     )
     # what is compiled, and how
     seed: int = option("Seed of torch for the expression.", default=0)
-    dtype: str | None = option("Dtype of the model, or of `-c` tensors without a dtype.", "DTYPE")
-    rules: list[Path] | None = option("Your .rw files, in addition to the built-in rules.", "FILE_OR_DIR")
-    settings: Repeated = option("Pin a rule's parameter.", "--set RULE.PARAM=VALUE")
-    prefer: Repeated = option("Apply this rule wherever it is legal, profitable or not.", "RULE")
+    dtype: str | None = option("Dtype of the model, or of `-c` tensors without a dtype.", "DTYPE", parser=float_named)
+    rules: list[Path] = several("Your .rw files, in addition to the built-in rules.", "FILE_OR_DIR")
+    settings: Repeated = several("Pin a rule's parameter.", "--set RULE.PARAM=VALUE")
+    prefer: Repeated = several("Apply this rule wherever it is legal, profitable or not.", "RULE")
     exact: bool = option("Disable rules that reorder floating-point operations (@approx).")
     target: str | None = option(
-        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN", callback=_known_target
+        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN"
     )
     explore: bool = option("Search algebra and fusion together, and use the best candidate.")
     db: Path | None = option("The tuning store (default: in the user's cache directory).", "FILE")
     no_db: bool = option("Ignore tuned schedules.")
-    sizes: Repeated = option("Value of a symbolic dimension. `run` and `bench` take several.", "--size NAME=N[,N..]")
+    sizes: Repeated = several("Value of a symbolic dimension. `run` and `bench` take several.", "--size NAME=N[,N..]")
     # the shape of a model, and its weights
     layers: int | None = option("Number of leading blocks of the model.", min=1)
     length: str = option("Sequence length of the model, or a range A..B.", "--seq-len TOKENS", default="32")
@@ -107,11 +146,13 @@ class Flags:
     trust_edited_cuda: bool = option("Accept edited CUDA, which the emulator compiles and runs here.")
     cubins: bool = option("Also assemble the kernels, which needs NVRTC or nvcc.", "--cubins/--no-cubins", default=True)
     # what is shown or written
-    ir: str | None = option("Print torch, tensor, loop, tile, kernel or cuda (default cuda).", "STAGE")
+    ir: str | None = option(
+        "Print torch, tensor, loop, tile, kernel or cuda (default cuda).", "STAGE", parser=stage_named
+    )
     verbose: int = option(
         "-v lists the rules that fired, -vv prints a diff for each.", "-v --verbose", default=0, count=True
     )
-    why_not: Repeated = option("Print why a rule did not match, or why each did not.", "RULE|each")
+    why_not: Repeated = several("Print why a rule did not match, or why each did not.", "RULE|each")
     as_json: bool = option("Machine-readable output.", "--json")
     out: Path | None = option("Write an artefact for `dplc run DIR`.", "-o --out DIR")
     markdown: Path | None = option("Write the table as a page.", "FILE")
@@ -124,8 +165,8 @@ class Flags:
     top: int = option("Number of candidates to show.", "K", default=4, min=1)
     candidate: int | None = option("Candidate for --ir and --run (default 1).", "N", min=1)
     trace: bool = option("Print a diff for each firing and a reason for each rejection.")
-    only_rules: Repeated = None
-    about: Repeated = option("Apply all rules and show only these.", "RULE")
+    only_rules: Repeated = several()
+    about: Repeated = several("Apply all rules and show only these.", "RULE")
     port: int = option("Port of the live page (default: a free one).", "N", default=0)
     browse: bool = option("Open a live page in the browser.", "--browse/--no-browse", default=True)
     tune: int | None = option("Search schedules and show the search.", "TRIES", min=1)
@@ -141,8 +182,8 @@ class Flags:
     minutes: float | None = option("Time limit (--unpack, default 8).", min=0)
     plan: bool = option("Print the steps and their expected seconds (--unpack).")
     results: Path | None = option("Results file (--unpack, default results.json).", "-o FILE.json")
-    without: Repeated = option("Predict the suite without a rule, or each rule.", "RULE[,RULE]|each")
-    number: Repeated = option("Predict the suite with a number, or each moved by half.", "NAME=V|each")
+    without: Repeated = several("Predict the suite without a rule, or each rule.", "RULE[,RULE]|each")
+    number: Repeated = several("Predict the suite with a number, or each moved by half.", "NAME=V|each")
     compare: Path | None = option("Show times of --unpack next to predicted ones.", "RESULTS")
     # tune
     search: str | None = option("Search: hill (default), mcts or random.", "NAME")
@@ -150,12 +191,12 @@ class Flags:
     programs: int | None = option("Maximum number of distinct programs for each kernel.", min=1)
     seconds: float | None = option("Time limit for each kernel.", "--time SECONDS", min=0.0)
     patience: int | None = option("Maximum number of programs without an improvement.", min=1)
-    free: Repeated = option("Search only these passes. All others run by default.", "PASS")
+    free: Repeated = several("Search only these passes. All others run by default.", "PASS")
     predict: bool = option("Use the cost model even if a GPU could measure.")
-    grid: Repeated = option("Tune -c at each of these sizes; repeatable.", "M=1,8,64")
+    grid: Repeated = several("Tune -c at each of these sizes; repeatable.", "M=1,8,64")
     jobs: int = option("Number of kernels tuned in parallel.", default=1, min=1)
     executor: str = option("Executor of jobs: processes, or ray (a cluster).", "NAME", default="processes")
-    row: Repeated = option(
+    row: Repeated = several(
         "With --seq-len A..B or dim(s, A..B): tune the part of the range that `--rows` compiles alone; A..B:N "
         "times it at N (default: at B).",
         "[NAME=]A..B",
@@ -167,9 +208,9 @@ class Flags:
     chunk: int | None = option("Process the prompt in chunks of N tokens, which saves memory.", "N", min=1)
     # rules and ops
     name: str = ""
-    files: list[Path] | None = None
+    files: list[Path] = several()
     file: Path | None = None
-    names: Repeated = None
+    names: Repeated = several()
     level: str | None = option("Entries of one level: torch, tensor, module, loop, tile or kernel.", "LEVEL")
     diff: bool = option("Write nothing, and print the diff.")
     lines: str | None = option("Lines of a dump of `compile --ir`.", "--from FILE.ir:10-20")
@@ -181,14 +222,14 @@ class Flags:
     dtypes: bool = option("Run every op in every dtype and compare with float64 (some minutes).")
     missing: bool = option("List the ops of PyTorch that neither a rule nor a decomposition takes.")
     # check
-    rule: Repeated = option("One rule, family or file.", "NAME")
-    levels: Repeated = None
+    rule: Repeated = several("One rule, family or file.", "NAME")
+    levels: Repeated = several()
     examples: int = option("Number of generated programs for each rule.", default=40, min=0)
     part: str = option("Check every N-th rule, from the K-th.", "K/N", default="1/1")
     mutate: bool = option("Mutate each rule and report the mutants that no check detects.")
     guards: bool = option("Remove one `require` at a time and report undetected mutants.")
     allow_thin: bool = option("Accept rules that fired on fewer than 20 distinct programs.")
-    few: Repeated = option("Accept few programs for this rule.", "NAME")
+    few: Repeated = several("Accept few programs for this rule.", "NAME")
     # the tuning store
     attempts: bool = option("Write every measurement, with the features of its kernels.")
     dry_run: bool = option("Print what would be deleted.")
@@ -196,7 +237,7 @@ class Flags:
     @property
     def pinned(self) -> list[str]:
         """Settings of `--set`, and those that `--prefer` abbreviates."""
-        return [*(self.settings or ()), *(f"{rule}.prefer=false" for rule in self.prefer or ())]
+        return [*self.settings, *(f"{rule}.prefer=false" for rule in self.prefer)]
 
 
 # ---- subjects, and the options that apply to them
@@ -395,8 +436,6 @@ class Commands(typer.Typer):
         words = f"{self.info.name} {name}" if self.info.name != "dplc" else name
 
         def run(ctx: typer.Context, **_: Any) -> None:
-            if ctx.params.get("text") == "-":
-                ctx.params["text"] = sys.stdin.read()
             flags = Flags(**{**ctx.params, "subject": checked_subject(ctx, words)})
             chosen = handler if isinstance(handler, str) else handler(flags)
             pkgutil.resolve_name(f"{__package__}.{chosen.replace('.', ':')}")(flags)
@@ -416,11 +455,12 @@ def _parameters(lines: Iterable[Applies], declared: dict[str, Any]) -> Iterator[
     programs = kinds_of(lines).intersection(SUBJECTS)
     listed = [name for name in DECLARED if name in programs] + [name for line in lines for name in line.fields]
     for name, one in (declared | {name: DECLARED[name] for name in listed} | declared).items():
-        more, hint, default = dict(one.metadata), HINTS[name], one.default
+        shared, hint = DECLARED[name], HINTS[name]
+        more, default = {**shared.metadata, **one.metadata}, shared.default if one.default is None else one.default
         if name == "subject":  # a path or a text denotes it
-            hint = Repeated if more["metavar"].endswith("..") else str | None
-        if "names" in more:
-            names = more.pop("names") or [f"--{name.replace('_', '-')}"]
+            hint, default = Repeated if more["metavar"].endswith("..") else str | None, one.default
+        names = more.pop("names", [f"--{name.replace('_', '-')}"])
+        if names:
             info = typer.Option(False if hint is bool and default is None else default, *names, **more)
         else:
             info = typer.Argument(default, **more)

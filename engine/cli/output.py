@@ -70,7 +70,8 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[Any]], left: Seque
     console = Console(highlight=False, width=WIDEST)
     with console.capture() as text:
         console.print(table)
-    write("".join(f"{line.rstrip()}\n" for line in text.get().splitlines()) if table.rows else "")
+    if table.rows:
+        write_lines(*map(str.rstrip, text.get().splitlines()))
 
 
 def print_json(record: Any) -> None:
@@ -97,26 +98,20 @@ def command_line() -> str:
 
 
 @contextlib.contextmanager
-def progress(text: str) -> Iterator[None]:
-    """Show the current activity while it runs, only on a terminal."""
-    with bars() as show:
-        show(text, 0, 0)
-        yield
+def bars(activity: str = "starting") -> Iterator[Callable[..., None]]:
+    """Show an activity while it runs, only on a terminal.
 
-
-@contextlib.contextmanager
-def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress on a terminal: the activity, the amount done, the total amount."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
+    Yields a function that shows the next activity, and if known the amount done and the total amount.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        bar = shown.add_task("starting", total=None)
-        yield lambda what, done, total: shown.update(bar, description=what, completed=done, total=total or None)
+    hidden = not sys.stderr.isatty()
+    console = Console(stderr=True, quiet=hidden)  # a progress of rich 13 ends with an empty line where it is disabled
+    with Progress(*columns, console=console, transient=True, disable=hidden) as shown:
+        bar = shown.add_task(activity, total=None)
+        yield lambda what, done=0, total=0: shown.update(bar, description=what, completed=done, total=total or None)
 
 
 # ---- files

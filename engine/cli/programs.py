@@ -9,9 +9,9 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,9 @@ from ...codegen.kernel import CudaKernel
 from ...codegen.launch import memory_of
 from ...ir import interp
 from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
-from ...ir.dtypes import COMPUTING_FLOATS, FLOAT_NAMES
 from ...ir.expr import Size, is_int
-from ...ir.program import Kernel, Param, TensorType, delivered, disagreements, supplied
-from ...ir.sizes import AT_HINTS, Binding, hints, sizes_in
+from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
+from ...ir.sizes import AT_HINTS, Binding, sizes_in
 from ...ir.tensor import TensorGraph, dtype, inputs
 from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
@@ -41,23 +40,23 @@ from ..bench.records import BenchRecord
 from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.signature import Capture, Tensors
-from ..compiler import STAGES, Compilation, Compiler, Stopwatch, Values, compiler_with
+from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import check_settings, tell_unheard
 from ..rewrite.trace import Trace
 from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
-from .options import LEVELS, Flags
+from .options import Flags
 from .output import (
     ARRAYS,
+    bars,
     command_line,
     print_json,
     print_note,
     print_remark,
     print_rows,
     print_text,
-    progress,
     write,
     write_lines,
     writing,
@@ -71,13 +70,15 @@ def compile_text(flags: Flags, device: str | None = None, values: bool = True) -
 
     values: whether the program will run, and be compared with the eager results.
     """
-    compiler = compile_options(flags, device)
-    return _told(partial(compiler.compile, *captured_text(flags, values)))
+    compiler, watch = compile_options(flags, device), Stopwatch()
+    with watch.stage("capture"):
+        captured = captured_text(flags, values)
+    return _told(partial(compiler.compile, captured, watch))
 
 
 def _told(compile: Callable[[], Compilation]) -> Compilation:
     """Compile. Warn of settings without effect, and list the schedules that come from a store. Raises UsageError."""
-    with progress("compiling"):
+    with bars("compiling"):
         compilation = compile()
     tell_unheard(compilation.unheard, lambda line: print_note(f"warning: {line}"))
     print_schedules(compilation)
@@ -93,7 +94,7 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     if flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
     schedules = stored_schedules(compiler.tools, flags.db, not flags.no_db)
-    trace = Trace(asked=frozenset(flags.why_not or ())) if flags.verbose or flags.why_not else None
+    trace = Trace(asked=frozenset(flags.why_not)) if flags.verbose or flags.why_not else None
     compiler = replace(compiler, trace=trace, schedules=schedules)
     if schedules is None and not flags.explore:
         return compiler
@@ -113,44 +114,18 @@ def compiler_for(flags: Flags, device: str | None = None) -> Compiler:
     return compiler_with(target_for(choose_device(device), flags.target), flags.rules, flags.pinned, flags.exact)
 
 
-def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> tuple[Capture, Stopwatch]:
-    """Capture the `-c` text. Return the capture and the stopwatch that timed it.
+def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) -> Capture:
+    """Capture the `-c` text. values, sizes: see `capture_text`.
 
-    Prints of the text go to standard error, because standard output is for results. values, sizes: see `capture_text`.
+    Prints of the text go to standard error, because standard output is for results.
     """
-    watch = Stopwatch()
-    with watch.stage("capture"), progress("capturing"), contextlib.redirect_stdout(sys.stderr):
-        captured = capture_text(flags.text, flags.seed, float_named(flags.dtype), values, sizes)
-    return captured, watch
+    with bars("capturing"), contextlib.redirect_stdout(sys.stderr):
+        return capture_text(flags.text, flags.seed, flags.dtype, values, sizes)
 
 
-def _drawn_at(flags: Flags, captured: Capture, sizes: Binding, values: bool = True) -> tuple[Capture, Capture]:
-    """Return a program with the inputs and eager results of a binding, and the capture of its text there."""
-    drawn, _ = captured_text(flags, values, sizes)
-    return replace(captured, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference), drawn
-
-
-def check_known(
-    option: str, name: str, known: Collection[str], problem: str, kinds: str, shown: Sequence[str] = ()
-) -> None:
-    """Raise UsageError for an unknown value of an option. problem, kinds, shown: parts of the message."""
-    if name not in known:
-        notes = (f"{kinds} are {', '.join(shown or known)}",)
-        raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
-
-
-def float_named(name: str | None) -> str | None:
-    """Return the dtype of `--dtype`, named as in dplc or PyTorch. Raises UsageError."""
-    if name is None:
-        return None
-    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes", COMPUTING_FLOATS)
-    return FLOAT_NAMES[name]
-
-
-def stage_named(name: str) -> str:
-    """Return the stage of `--ir`. Raises UsageError."""
-    check_known("--ir", name, STAGES, "there is no such stage", "stages")
-    return name
+def _with_values(captured: Capture, drawn: Capture) -> Capture:
+    """Return a program with the inputs and eager results of another capture of its text."""
+    return replace(captured, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
@@ -183,21 +158,21 @@ def numbers_of(text: str) -> list[int]:
 
 def range_written(text: str) -> tuple[str | None, int, int | None, int | None] | None:
     """Read `[NAME=]A[..B][:HINT]`. Returns None for anything else."""
-    found = _RANGE.fullmatch(text)
-    return found and (found[1], int(found[2]), found[3] and int(found[3]), found[4] and int(found[4]))  # type: ignore[return-value]
+    if (found := _RANGE.fullmatch(text)) is None:
+        return None
+    name, low, *others = found.groups()
+    return name, int(low), *(number and int(number) for number in others)  # type: ignore[return-value]
 
 
 def tokens_of(text: str, words: int | None) -> list[int]:
     """Read the token ids of `--ids` from a vocabulary of `words` tokens. Raises UsageError."""
-    parts = text.replace(",", " ").split()
-    if not parts or not all(part.isdigit() and (words is None or int(part) < words) for part in parts):
+    tokens = numbers_of(",".join(text.replace(",", " ").split()))
+    if not tokens or (words is not None and max(tokens) >= words):
         raise UsageError(f"--ids {text}: numbers from 0 {'up' if words is None else f'to {words - 1}'} are expected")
-    return [*map(int, parts)]
+    return tokens
 
 
-def bindings(
-    sizes: Mapping[str, Size], subject: str, asked: Sequence[str] | None, single: str = ""
-) -> list[dict[str, int]]:
+def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str], single: str = "") -> list[dict[str, int]]:
     """Return every combination of the numbers that `--size` gives to the symbolic dimensions of a program.
 
     A dimension without numbers has its example value, and a note says so. subject: the program, for messages; single:
@@ -205,7 +180,7 @@ def bindings(
     unknown dimension.
     """
     given: dict[str, list[int]] = {}
-    for written in asked or ():
+    for written in asked:
         name, _, numbers = map(str.strip, written.partition("="))
         given[name] = list(dict.fromkeys(numbers_of(numbers)))
         if not given[name]:
@@ -234,23 +209,23 @@ def each_binding(found: Sequence[dict[str, int]]) -> Iterator[dict[str, int]]:
         yield binding
 
 
-def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
+def row_of(asked: Sequence[str], captured: Capture) -> Row:
     """Read `--row` for the symbolic dimensions of a program, each at most once.
 
     The result is a bucket of lengths. Its largest length is the example value unless another is named. Raises
     UsageError.
     """
-    found: dict[str, Dim] = {}
+    found, sizes = dict[str, Dim](), sizes_in(captured.graph)
     known, first = f"its sizes are {', '.join(sizes)}", next(iter(sizes), "")
-    for written in asked or ():
+    for written in asked:
         option = f"--row {written}"
         if (parts := range_written(written)) is None:
             hint = "NAME=A..B where there are several sizes, A..B:N for N as a rule"
             raise UsageError(f"{option}: write A..B, as 129..512", hint=hint)
-        named, low, high, length = parts
-        if named is None and not sizes:
+        if not sizes:
             hint = "`dim(s, 1..4096)` in -c, or --seq-len 1..4096 of a model"
             raise UsageError(f"{option}: nothing in it is a size", hint=hint)
+        named, low, high, length = parts
         if named is None and len(sizes) > 1:
             raise UsageError(f"{option}: {known}", hint=f"say of which: --row {first}={written}")
         name = named or first
@@ -267,20 +242,20 @@ def row_of(asked: Sequence[str] | None, sizes: Mapping[str, Size]) -> Row:
 
 def captured_row(flags: Flags) -> Capture:
     """Capture the text of `-c` for the lengths of `--row`. Random inputs have the example lengths of the bucket."""
-    captured, _ = captured_text(flags)
-    sizes, usual = sizes_in(captured.graph), hints(captured.graph)
-    row = row_of(flags.row, sizes)
-    captured, lengths = narrowed(captured, row, sizes), usual | {dim.name: dim.size().hint for dim in row}
-    if lengths != usual:
-        captured, _ = _drawn_at(flags, captured, lengths)
-    tell_lengths(captured)
-    return captured
+    captured = captured_text(flags)
+    row = row_of(flags.row, captured)
+    if row:
+        drawn = captured_text(flags, sizes={dim.name: dim.size().hint for dim in row})
+        captured = _with_values(captured, drawn)
+    return in_row(captured, row)
 
 
-def tell_lengths(captured: Capture) -> None:
-    """Print the lengths that a search assumes for symbolic dimensions."""
+def in_row(captured: Capture, row: Row) -> Capture:
+    """Return a program for the lengths of a bucket. Print the lengths that a search assumes."""
+    captured = narrowed(captured, row, sizes_in(captured.graph))
     for size in sizes_in(captured.graph).values():
         print_remark(f"`{size.name}` is {range_of(size)}; times are those of {size.hint}")
+    return captured
 
 
 # ---- Compile a dump of any IR, edited or written by hand, from its level on.
@@ -303,44 +278,33 @@ VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
 
 @dataclass(frozen=True)
 class Dump:
-    """Parsed program of a dump. units: one graph, or kernels in the order of their launches.
+    """Parsed program of a dump. plan: its kernels in the order of their launches, or one graph in place of kernels.
 
-    sizes: the binding of the symbolic dimensions; sized: the units before that binding.
+    The plan is at a binding of the symbolic dimensions; units: the same kernels before that binding, if scheduled.
     """
 
-    name: str
     level: str
+    plan: Plan
     units: tuple[Any, ...]
     sizes: Binding = field(default_factory=dict)
-    sized: tuple[Any, ...] = ()
 
-    @property
-    def graph(self) -> Any:
-        return self.units[0]
 
-    @cached_property
-    def ins(self) -> tuple[Param, ...]:
-        """Inputs of the graph, or the buffers that kernels read and no earlier kernel writes."""
-        if self.level == "tensor":
-            return inputs(self.graph)
-        return self.graph.ins if self.level == "torch" else supplied(self.units)  # type: ignore[no-any-return]
+def plan_of(level: str, units: tuple[Any, ...]) -> Plan:
+    """Return a program as a plan.
 
-    @cached_property
-    def outs(self) -> tuple[Param, ...]:
-        """Outputs of the graph, or the buffers that kernels write and none reads."""
-        if self.level == "tensor":
-            outs = self.graph.outs
-            return tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in outs)
-        return self.graph.outs if self.level == "torch" else delivered(self.units)  # type: ignore[no-any-return]
-
-    @cached_property
-    def between(self) -> tuple[Any, ...]:
-        """Buffers between kernels; of Torch IR the types of all values, of Tensor IR nothing."""
-        if self.level == "torch":
-            return tuple(kind for op in self.graph.body for kind in op.types)
-        ends = {end.name for end in (*self.ins, *self.outs)}
-        made = {param.name: param for unit in self.units for param in unit.outs if param.name not in ends}
-        return tuple(made.values())
+    Its temporaries are the buffers between kernels; of Torch IR the types of all values, of Tensor IR nothing.
+    """
+    graph = units[0]
+    if level == "torch":
+        ins, outs, between = graph.ins, graph.outs, [kind for op in graph.body for kind in op.types]
+    elif level == "tensor":
+        outs = tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in graph.outs)
+        ins, between = inputs(graph), []
+    else:
+        ins, outs = supplied(units), delivered(units)
+        ends = {end.name for end in (*ins, *outs)}
+        between = [*{out.name: out for unit in units for out in unit.outs if out.name not in ends}.values()]
+    return Plan(graph.name, units, ins, outs, tuple(between), tuple(TensorType(p.dtype, p.shape) for p in outs))
 
 
 def read_text(path: Path) -> str:
@@ -358,7 +322,6 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     """
     text, name = read_text(path), str(path)
     level, units = read_program(text, name, sizes)
-    sized = read_program(text, name, None)[1] if sizes else units
     if level is None:
         raise DplcError(f"{name} does not say its level", hint=f"begin with `## level: LEVEL`, of {', '.join(LEVELS)}")
     if not units:
@@ -367,13 +330,14 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
     if any(type(unit) is not kind for unit in units) or (kind is not Kernel and len(units) > 1):
         raise DplcError(f"{name}: {level} IR is {'kernels' if kind is Kernel else 'one graph'}")
     found = [problem for unit in units for problem in _problems(unit, level, name)]
-    if not found and sizes and level == "tile":  # a size may be the extent of a block axis alone
-        found = [problem for unit in sized for problem in VERIFIERS[level](unit)]
+    scheduled = read_program(text, name, None)[1] if sizes and level in ("tile", "kernel") else units
+    if not found and level == "tile":  # a size may be the extent of a block axis alone
+        found = [problem for unit in scheduled for problem in VERIFIERS[level](unit)]
     if not found and kind is Kernel:
         found = [*disagreements(units)]  # type: ignore[arg-type]
     if found:
         raise Diagnostics(DplcError(f"{name}: {problem}") for problem in found)
-    return Dump(name, level, units, sizes, sized)
+    return Dump(level, plan_of(level, units), scheduled, sizes)
 
 
 def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
@@ -393,19 +357,17 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
 
     The inputs are random, or without values if there is no seed: a compile reads none.
     """
-    captured, watch = _stand_in(dump, seed), Stopwatch()
+    captured, plan, watch = _stand_in(dump, seed), dump.plan, Stopwatch()
     check_settings(options.tools.settings, options.tools.rules)
-    results = tuple(TensorType(param.dtype, param.shape) for param in dump.outs)
     if dump.level == "torch":
         made = options.compile(captured)
     elif dump.level == "tensor":
-        settled = push_renamings(dump.graph)
-        values = Values(captured, options, settled, options.simplified(settled, {}), {}, results)
+        settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
+        values = Values(captured, options, settled, options.simplified(settled, {}), {}, plan.results)
         made = options.compile_values(values, watch)
     else:
-        plan = Plan(dump.graph.name, dump.units, dump.ins, dump.outs, dump.between, results)
-        scheduled: Any = (dump.level, dump.sized, dump.sizes) if dump.level != "loop" else ()
-        made = options.compile_plan(captured, None, plan, watch, *scheduled)
+        since: Any = dump.level
+        made = options.compile_plan(captured, None, plan, watch, since=since, units=dump.units, sizes=dump.sizes)
     return replace(made, since=dump.level)
 
 
@@ -414,14 +376,15 @@ def _stand_in(dump: Dump, seed: int | None) -> Capture:
 
     Raises DplcError if the arrays of the program do not fit into the memory of this machine.
     """
-    names = tuple(param.name for param in dump.ins)
-    tensors: Tensors = dict.fromkeys(names)
+    plan = dump.plan
+    kinds = {param.name: "input" for param in plan.inputs}
+    tensors: Tensors = dict.fromkeys(kinds)
     if seed is not None:
-        elements = sum(math.prod(kind.shape) for kind in (*dump.ins, *dump.outs, *dump.between))  # type: ignore[arg-type]
-        check_room(elements * REFERENCE_BYTES, f"the arrays of {dump.name}")
-        tensors = draw(dump.ins, seed)
-    graph = dump.graph if dump.level == "torch" else TorchGraph(dump.graph.name, dump.ins, (), ())
-    return Capture(graph, tensors, dict.fromkeys(names, "input"), {})
+        elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
+        check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
+        tensors = draw(plan.inputs, seed)
+    graph: Any = plan.kernels[0] if dump.level == "torch" else TorchGraph(plan.name, plan.inputs, (), ())
+    return Capture(graph, tensors, kinds, {})
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
@@ -435,14 +398,15 @@ def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
 
     Kernel IR means its CUDA text in checked mode: floats are as the kernels compute them. Raises EmulatorError.
     """
+    units: Any = dump.plan.kernels
     if dump.level == "kernel":
-        found: Any = run_kernels(dump.units, tensors)
+        found: Any = run_kernels(units, tensors)
     else:
         run = importlib.import_module(f"{interp.__name__}.{dump.level}").run
         if dump.level == "torch":
-            return list(run(dump.graph, tensors))
-        found = run(dump.graph if dump.level == "tensor" else dump.units, in_float64(tensors))
-    arrays = found if dump.level == "tensor" else [found[param.name] for param in dump.outs]
+            return list(run(*units, tensors))
+        found = run(units[0] if dump.level == "tensor" else units, in_float64(tensors))
+    arrays = found if dump.level == "tensor" else [found[param.name] for param in dump.plan.outputs]
     return [torch.from_numpy(array.copy()) for array in arrays]
 
 
@@ -453,12 +417,12 @@ References = Callable[[], Sequence[Any]]  # computes the right outputs of a prog
 
 def compile_program(flags: Flags) -> None:
     """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
-    stage = stage_named(flags.ir or "cuda")
     single = "a compile is of one program (`dplc run` takes several)"
     ((compilation, _),) = prepared(flags, None, single, values=False)
     if flags.as_json:
         print_json(compile_record(compilation, flags.ir))
     else:
+        stage = flags.ir or "cuda"
         print_text(compilation.ir(stage), stage)
 
 
@@ -470,7 +434,6 @@ def run_program(flags: Flags) -> None:
     if flags.check and flags.device not in (None, "emulator"):
         raise UsageError(f"--check looks at kernels in the emulator; it cannot on `{flags.device}`")
     device = "emulator" if flags.check else choose_device(flags.device)
-    check_arrays_path(flags.out)
     if flags.subject.is_dump and device == "reference":
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
     single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
@@ -502,8 +465,11 @@ def prepared(
         yield compilation, None
         return
     for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
-        bound, drawn = _drawn_at(flags, captured, binding, values)
-        yield at_binding(compilation, binding, bound), partial(run_reference, drawn, drawn.tensors)
+        drawn = captured_text(flags, values, binding)
+        yield (
+            at_binding(compilation, binding, _with_values(captured, drawn)),
+            partial(run_reference, drawn, drawn.tensors),
+        )
 
 
 def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -524,7 +490,8 @@ def _schedules_record(compilation: Compilation) -> dict[str, Any]:
 
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """Return the record of a benchmark. measuring: whether it measures on a GPU."""
-    return bench_program(compilation, flags.text.strip(), steps, teller(), measuring and has_gpu())
+    with bars() as tell:
+        return bench_program(compilation, flags.text.strip(), steps, tell, measuring and has_gpu())
 
 
 def print_table(record: BenchRecord, layout: TableLayout) -> None:
@@ -539,25 +506,19 @@ def print_table(record: BenchRecord, layout: TableLayout) -> None:
             write(f"\n{case.name}: {case.problem}\n")
 
 
-def teller() -> Callable[[str], None]:
-    """Return a function that shows the current activity on one line of a terminal, and nowhere else."""
-    if not sys.stderr.isatty():
-        return lambda text: None
-    return lambda text: print(f"\r\x1b[K{text}", end="\r", file=sys.stderr, flush=True)
-
-
 def report_run(compilation: Compilation, device: str, flags: Flags, references: References | None = None) -> None:
     """Run a compilation and print its difference from float64, and with `--bench` its table.
 
     references: by default those of the capture. Raises DplcError if the difference is too large.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
-    on_gpu, steps = device.startswith("cuda"), BenchSteps(False, command=command_line())
-    table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
+    on_gpu = device.startswith("cuda")
     if on_gpu and compiled.executor:  # which says what is missing
         inputs = {name: tensor.to(memory_of(device)) for name, tensor in captured.tensors.items()}
+    steps = BenchSteps(False, command=command_line())
+    table = benched(compilation, flags, steps, on_gpu) if flags.bench else None
     start = time.perf_counter()
-    with progress(f"running on {device}"):
+    with bars(f"running on {device}"):
         results = compiled.run(inputs)
         if on_gpu:
             torch.cuda.synchronize(device)
@@ -579,18 +540,20 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
         write_lines(*outputs_told(results), took, judged_line(found, compilation.since))
         if table is not None:
             print_table(table, kernel_layout(flags.profile, summary))
-    if not found.ok:
-        raise DplcError(f"{_off(found)}; the gate is 1e-5, or twice eager's own error")
+    _check(found)
 
 
 def _judged(captured: Capture, results: list[Any], references: References | None) -> Judgement:
-    with progress("computing what it means"):
+    with bars("computing what it means"):
         expected = run_reference(captured, captured.tensors) if references is None else references()
         return judge(results, expected, captured.reference)
 
 
-def _off(found: Judgement) -> str:
-    return f"the result is off by {found.relative:.2e} of the largest value"
+def _check(found: Judgement) -> None:
+    """Raise DplcError for a wrong result."""
+    if not found.ok:
+        what = f"the result is off by {found.relative:.2e} of the largest value"
+        raise DplcError(f"{what}; the gate is 1e-5, or twice eager's own error")
 
 
 def judged_record(found: Judgement) -> dict[str, Any]:
@@ -610,12 +573,6 @@ def outputs_told(results: Sequence[Any]) -> Iterator[str]:
     """Yield a line for each output: dtype and shape."""
     for place, value in enumerate(results):
         yield f"out{place}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-
-
-def check_arrays_path(path: Path | None) -> None:
-    """Raise UsageError if the file for the outputs has an extension other than that of numpy."""
-    if path is not None and path.suffix != ".npz":
-        raise UsageError(f"--out {path}: the name must end in .npz")
 
 
 def save_outputs(path: Path, results: list[Any]) -> None:
@@ -641,7 +598,7 @@ def _report_check(compilation: Compilation, device: str, flags: Flags, reference
     compiled, judged = Compiled(compilation, device), None
     compiled.executor = checker
     with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
-        with progress("running in checked mode"):
+        with bars("running in checked mode"):
             results = compiled.run({})
         judged = _judged(compilation.captured, results, references)
     found, launches = checker.findings, checker.launches
@@ -665,8 +622,8 @@ def _report_check(compilation: Compilation, device: str, flags: Flags, reference
         write(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'}\n")
     if found:
         raise DplcError(f"checked mode found {len(found)} fault{'s' if len(found) > 1 else ''}")
-    if judged is not None and not judged.ok:
-        raise DplcError(_off(judged))
+    if judged is not None:
+        _check(judged)
 
 
 def _print_launch(launch: CheckedLaunch) -> None:

@@ -31,7 +31,7 @@ from ..rewrite.torch_rules.lower import TorchRule, lower_graph
 from ..rewrite.trace import PREFIXES, Event, Firing, Trace, lines_of
 from ..ruleset import Toolchain
 from .options import Flags
-from .output import print_json, print_remark, print_text, progress
+from .output import bars, print_json, print_remark, print_text
 from .programs import captured_text, compiler_for, read_text
 
 Program = tuple[str, tuple[Any, ...]]  # its level, its graphs or kernels
@@ -41,7 +41,7 @@ def rewrite_program(flags: Flags) -> None:
     """Run `dplc rewrite`. Raises UsageError for an unknown name."""
     compiler = compiler_for(flags)
     tools = compiler.tools
-    only, about = ([*map(tools.rules.plain, names or ())] for names in (flags.only_rules, flags.about))
+    only, about = ([*map(tools.rules.plain, names)] for names in (flags.only_rules, flags.about))
     for name in about:
         if not rules_named(tools, name):
             pipeline_of(tools, name, "--about")
@@ -139,8 +139,8 @@ def rewrite_expression(flags: Flags, compiler: Compiler, only: Sequence[str]) ->
     """Return the program after the last requested pass, or after the last pass of Tile IR without a request."""
     tools, order = compiler.tools, [*PIPELINES]
     last = max((pipeline_of(tools, name) for name in only), key=order.index, default="tile")
-    captured, _ = captured_text(flags, values=False)
-    with progress("rewriting"):
+    captured = captured_text(flags, values=False)
+    with bars("rewriting"):
         graph, plan = compiler.cut(captured)
         if last in GRAPHS:
             return "tensor", (graph,)

@@ -43,7 +43,7 @@ from .output import bars, print_json, print_note, print_remark, print_text, writ
 
 def list_rules(flags: Flags) -> None:
     """List the passes of every pipeline in order."""
-    rules = load(flags.rules or ())
+    rules = load(flags.rules)
     if not flags.as_json:
         print_text(describe(rules), "rw")
         return
@@ -71,7 +71,7 @@ def _record(step: PassStep) -> dict[str, Any]:
 
 def show_rule(flags: Flags) -> None:
     """Print a rule, a whole pass, the members of a family, a number or a fact."""
-    rules = load(flags.rules or ())
+    rules = load(flags.rules)
     name, devices, every = rules.plain(flags.name), for_every_device(rules), rules.rules.values()
     found: Collection[Rule] = dict.fromkeys(each.rules[name] for each in devices if name in each.rules)
     found = found or rules.passes.get(name) or [rule for rule in every if name in (rule.family, rule.file)]
@@ -129,7 +129,7 @@ def test_rules(flags: Flags) -> None:
 
     A file may be an edited built-in one.
     """
-    paths = [*(flags.files or ()), *(flags.rules or ())]
+    paths = [*flags.files, *flags.rules]
     if flags.accept:
         accept_examples(paths)
     rules, sources = loaded(paths)
@@ -193,7 +193,7 @@ WIDTH = 44  # the column of sentences, where a signature is shorter
 def show_facts(flags: Flags) -> None:
     """List all facts and functions, or print those of a name in full. `target` lists its fields."""
     _show(
-        [reference.machine()] if flags.name == "target" else reference.facts(load(flags.rules or ())),
+        [reference.machine()] if flags.name == "target" else reference.facts(load(flags.rules)),
         flags,
         "fact or function",
     )
@@ -248,7 +248,7 @@ def _whole(entry: reference.Word) -> str:
 def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
-    rules, names = loaded(flags.files or ())
+    rules, names = loaded(flags.files)
     if names:
         require(rules, names)
     once: dict[object, Finding] = {}  # members of a family share theirs
@@ -290,7 +290,7 @@ def format_files(flags: Flags) -> None:
 
     Raises UsageError for a missing file.
     """
-    paths, check, diff = flags.files or [], flags.check, flags.diff
+    paths, check, diff = flags.files, flags.check, flags.diff
     if paths == [Path("-")]:
         if check or diff:
             raise UsageError("`-` prints standard input in its layout", hint="--check and --diff take files")
@@ -456,7 +456,7 @@ def _from_op(name: str, flags: Flags) -> str:
     known = {name: one for one in schemas.names() for name in (schemas.aten_name(one), one)}
     if op not in known:
         raise DplcError(f"torch has no op `{op}`", hint=did_you_mean(op, known))
-    graph = captured_text(flags, values=False)[0].graph if flags.text else None
+    graph = captured_text(flags, values=False).graph if flags.text else None
     return reference.rule_of_op(name, known[op], graph)
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ...ir.sizes import sizes_in
 from ..api import choose_device
 from ..bench.cases import read_suite
 from ..compiler import Compiler
@@ -21,7 +20,6 @@ from ..explore.saturate import available
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
-from ..run.calls import narrowed
 from ..store.store import Decision, Schedule, SqliteStore, default_path
 from ..tune.search import (
     DEFAULT_SEARCH,
@@ -55,17 +53,15 @@ from ..tune.tuning import (
     tune_program,
 )
 from .models import captured_model
-from .options import Flags
-from .output import bars, print_json, print_note, print_remark, print_rows, print_text, progress, write, write_lines
+from .options import Flags, check_known
+from .output import bars, print_json, print_note, print_remark, print_rows, print_text, write, write_lines
 from .programs import (
     captured_row,
     captured_text,
-    check_known,
     compiler_for,
+    in_row,
     report_run,
     row_of,
-    stage_named,
-    tell_lengths,
 )
 
 CHECK = "`dplc check` finds a rule that is wrong; if no rule of yours took part, please report it"
@@ -87,7 +83,7 @@ def tune(flags: Flags) -> None:
     )
     compiler = compiler_for(flags)
     labels = [CANDIDATE, *(step.label for step in compiler.tools.pipelines["tile"])]
-    for free in search.free or ():
+    for free in flags.free:
         if compiler.tools.rules.plain(free) not in labels:
             raise UsageError(f"--free {free}: there is no such pass", hint=did_you_mean(free, labels))
     flags = replace(flags, seed=0)  # of the text: `--seed` is the search's
@@ -237,7 +233,7 @@ def _checked(found: TunedTimes) -> str:
 def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     """Tune every distinct kernel. Return whether the user interrupted it. Raises DplcError if a job failed."""
     machine = compiler.target.name
-    with progress("capturing"):
+    with bars("capturing"):
         programs = list(_programs(flags, search, compiler))
     db = None if flags.no_db else flags.db or default_path()
     # jobs on a cluster write to no store, because it is on this machine
@@ -294,17 +290,13 @@ def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[J
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:
     top = flags.top if search.free is None or CANDIDATE in search.free else 1
     if flags.subject.kind == "text":
-        yield from of_grid(
-            flags.text, flags.grid or [], compiler, top, lambda text: captured_row(replace(flags, text=text))
-        )
+        yield from of_grid(flags.text, flags.grid, compiler, top, lambda text: captured_row(replace(flags, text=text)))
     elif flags.subject.kind == "suite":
         suite = read_suite(flags.subject.path)
         yield from of_suite(suite, suite.select(flags.only), compiler, top)
     else:
         source, model = captured_model(flags)
-        sizes = sizes_in(model.captured.graph)
-        captured = narrowed(model.captured, row_of(flags.row, sizes), sizes)
-        tell_lengths(captured)
+        captured = in_row(model.captured, row_of(flags.row, model.captured))
         inputs = [p for p in captured.graph.ins if p.name in captured.inputs]
         yield program_of(
             source.name, captured, compiler, top,
@@ -326,24 +318,23 @@ FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
 
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
-    stage = None if flags.ir is None else stage_named(flags.ir)
     compiler = compiler_for(flags, flags.device)
-    captured, watch = captured_text(flags, values=flags.run)
+    captured = captured_text(flags, values=flags.run)
     number = flags.candidate or 1
     made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
-    with progress("exploring"):
+    with bars("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
         print_remark(note)
-    if stage or flags.run:
+    if flags.ir or flags.run:
         if number > len(found):
             raise UsageError(f"--candidate {number}: there are {len(found)}", hint="--explore --top K finds more")
         chosen = found[number - 1]
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
-        compilation = replace(compiler, explore=lambda _: chosen).compile(captured, watch)
-        if stage:
-            print_text(compilation.ir(stage), stage)
+        compilation = replace(compiler, explore=lambda _: chosen).compile(captured)
+        if flags.ir is not None:
+            print_text(compilation.ir(flags.ir), flags.ir)
         if flags.run:
             report_run(compilation, choose_device(flags.device), flags)
     elif flags.as_json:

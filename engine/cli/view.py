@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
-from .output import PAGE, bars, print_note, print_remark, progress, write_file
+from .output import PAGE, bars, print_note, print_remark, write_file
 
 if TYPE_CHECKING:
     from ..view.live_program import LiveProgram
@@ -20,42 +20,33 @@ if TYPE_CHECKING:
 
 def view(flags: Flags) -> None:
     """Run `dplc view`."""
-    is_suite = flags.subject.kind == "suite"
     if flags.out is not None:
-        write_file(flags.out, page((suite_of if is_suite else record_of)(flags)), PAGE)
+        write_file(flags.out, page(record_of(flags)), PAGE)
         print_remark(f"written to {flags.out}: it opens in any browser, nothing is loaded from elsewhere")
-    elif is_suite:
+    elif flags.subject.kind == "suite":
         raise UsageError("a suite is written to a file", hint=f"dplc view {flags.subject.name} -o suite.html")
     else:
         serve_page(flags)
 
 
-def suite_of(flags: Flags) -> dict[str, Any]:
-    """Return the record of a suite."""
-    from ..view.records import suite_record
-    from .programs import compiler_for
-
-    with bars() as tell:
-        return suite_record(flags.subject.path, compiler_for(flags), tell)
-
-
 def record_of(flags: Flags) -> dict[str, Any]:
-    """Return the record of an expression or a model, compiled with its trace."""
+    """Return the record of a suite, or of an expression or a model, compiled with its trace."""
     from ..view.live_program import BackgroundJobs
-    from ..view.records import view_record
+    from ..view.records import suite_record, view_record
+    from .programs import compile_text, compiler_for
 
-    traced, is_text, name = replace(flags, verbose=2), flags.subject.kind == "text", flags.subject.name
-    if is_text:
-        from .programs import compile_text
-
+    traced, kind, name = replace(flags, verbose=2), flags.subject.kind, flags.subject.name
+    if kind == "text":
         compilation = compile_text(traced)
     else:
         from .models import compiled_model
 
         with bars() as tell:
+            if kind == "suite":
+                return suite_record(flags.subject.path, compiler_for(flags), tell)
             compilation = compiled_model(traced, tell).compilation
-    shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and is_text)
-    with progress("linking lines, assembling and searching"):
+    shown, search = LivePage(name), SearchRequest(flags.tune or 0, flags.explore and kind == "text")
+    with bars("linking lines, assembling and searching"):
         shown.show(**view_record(compilation, name))
         BackgroundJobs(compilation, shown, search, flags.check).measure_and_search()
     return shown.record
@@ -138,13 +129,13 @@ def _program(flags: Flags, shown: LivePage) -> LiveProgram:
         compiler_for(flags)  # an error here is not in a file that the user could change
     shown.begin("capture")
     if flags.subject.kind == "text":
-        captured = captured_text(flags)[0]
+        captured = captured_text(flags)
     else:
         from .models import captured_model
 
         captured = captured_model(flags)[1].captured
     return LiveProgram(
-        captured, shown, tuple(flags.rules or ()), flags.pinned, machine, flags.exact,
+        captured, shown, flags.rules, flags.pinned, machine, flags.exact,
         SearchRequest(flags.tune or 0, flags.explore), flags.check,
     )  # fmt: skip
 

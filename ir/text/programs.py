@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ..diagnostic import DplcError, Source, did_you_mean
 from ..expr import Size
 from ..node import Node
-from ..program import Kernel
+from ..program import LEVELS, Kernel
 from ..tensor import TensorGraph
 from ..torch import TorchGraph
 from . import syntax as s
@@ -43,9 +43,6 @@ def print_program(units: tuple[Node, ...] | Node, level: str | None = None) -> s
 
 
 # ---- reading
-
-
-LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
 
 
 def read_program(

@@ -107,6 +107,7 @@ def test_mistakes_are_one_line(dplc: Command, model: Path, tmp_path: Path) -> No
         ("", 2, "a prompt is needed"),
         ("--prompt a --ids 1", 2, "a prompt is needed"),
         ("--ids 1,99", 2, "numbers from 0 to 19"),
+        ("--ids ²", 2, "numbers from 0 to 19"),
         ("--ids 1 --device reference", 2, "on cuda and on the emulator"),
         ("--ids 1 --dtype f8", 2, "--dtype f8"),
         ("--prompt hello", 1, "has no tokenizer beside it"),

@@ -43,10 +43,13 @@ def test_other_commands_say_so_plainly(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
+    def version(distribution: str) -> str:
+        raise doctor.importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
     found = {one.what: one for one in doctor.examine()}
-    for module, extra, _ in doctor.OPTIONAL:
-        one = found[doctor.TITLES.get(module, module)]
+    for name, _, extra, _ in doctor.OPTIONAL:
+        one = found[name]
         assert one.state == "missing" and one.remedy == f"pip install 'dplc[{extra}]'"
 
 

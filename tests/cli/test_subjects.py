@@ -15,12 +15,13 @@ from command_line import Command
 
 import dplc.engine.cli as package
 from dplc.engine.cli.app import app
-from dplc.engine.cli.options import KINDS, LEVELS, SUBJECTS, TABLE, Applies, name_of
+from dplc.engine.cli.options import KINDS, SUBJECTS, TABLE, Applies, name_of
 from dplc.engine.models.plan_file import MANIFEST
 from dplc.ir.diagnostic import UsageError
+from dplc.ir.program import LEVELS
 
 DECLARED = ("app", "options", "output", "__init__")  # files that are not behind a command's declaration
-VALUES = {"--target": "h200", "--executor": "ray"}
+VALUES = {"--target": "h200", "--executor": "ray", "--ir": "loop", "--dtype": "f16", "--out": "3.npz"}
 DUMP = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
 
 PATHS = ("model", "suite", "artefact")

@@ -87,5 +87,6 @@ class Dumps:
         compiled = compile_dump(dump, Compiler(self.tools, machine))
         for level in (*LEVELS, "cuda"):
             compiled.ir(level)
-        if sum(math.prod(array.shape) for array in (*dump.ins, *dump.outs, *dump.between)) < MOST_ELEMENTS:  # type: ignore[arg-type]
-            reference_of(dump, draw(dump.ins, 0))
+        plan = dump.plan
+        if sum(math.prod(array.shape) for array in (*plan.inputs, *plan.outputs, *plan.temporaries)) < MOST_ELEMENTS:  # type: ignore[arg-type]
+            reference_of(dump, draw(plan.inputs, 0))

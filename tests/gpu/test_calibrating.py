@@ -16,10 +16,11 @@ from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.launch import DeviceError
 from dplc.codegen.target import DEVICES, Target, target
+from dplc.engine.cli import machine
 from dplc.engine.cli.machine import calibrate_device
 from dplc.engine.cli.options import Flags
-from dplc.engine.tune.calibrate import FITTED, Sizes, micro_kernel, sizes_for
-from dplc.engine.tune.evaluators import WorkerProcess, cubin
+from dplc.engine.tune.calibrate import FITTED, Sizes, calibrate, micro_kernel, sizes_for
+from dplc.engine.tune.evaluators import cubin
 
 SMALL = Sizes(copied=1 << 16, l2_bytes=1 << 14, l2_iterations=4, fma_iterations=2, launches=3, side=64)
 FIXED = 3e-6  # seconds of every launch but the empty ones: it must cancel
@@ -55,18 +56,20 @@ def small_device(folder: Path) -> str:
 
 
 @pytest.fixture
-def process(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
+def mock_gpu(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dplc calibrate` measures small kernels on the mock driver."""
     made_times(tmp_path / "times", replace(BASE, multiprocessors=2))
     for name, value in {**environment(driver), "DPLC_MOCK_TIMES": str(tmp_path / "times")}.items():
         monkeypatch.setenv(name, value)
-    return WorkerProcess(serve_mock)
+    monkeypatch.setattr(machine, "serve_gpu", serve_mock)
+    small = lambda base, process, folder, *_: calibrate(base, process, folder, build, SMALL)  # noqa: E731
+    monkeypatch.setattr(machine, "calibrate", small)
 
 
-def test_the_constants_are_found_again(
-    process: WorkerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("mock_gpu")
+def test_the_constants_are_found_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "mine.toml"
-    calibrate_device(Flags(target=small_device(tmp_path), out=out), process, build, SMALL)
+    calibrate_device(Flags(target=small_device(tmp_path), out=out))
     assert "dram_share: 0.8 measured on dplc mock GPU, 0.92 published" in capsys.readouterr().out
     found = target(str(out))
     for name, value in TRUE.items():
@@ -76,15 +79,16 @@ def test_the_constants_are_found_again(
         if field.name not in (*FITTED, "name", "multiprocessors"):
             assert getattr(found, field.name) == getattr(BASE, field.name)
     assert "# Measured by `dplc calibrate` on dplc mock GPU: dram_share" in out.read_text()
-    calibrate_device(Flags(target=small_device(tmp_path), as_json=True), process, build, SMALL)
+    calibrate_device(Flags(target=small_device(tmp_path), as_json=True))
     record = json.loads(capsys.readouterr().out)
     assert record["constants"]["clock"] == {"measured": pytest.approx(1.7e9, rel=1e-3), "published": 1.98e9}
 
 
-def test_times_that_make_no_sense_are_refused(process: WorkerProcess, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mock_gpu")
+def test_times_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     (tmp_path / "times").write_text("copy_1 20\ncopy_2 20\n")
     with pytest.raises(DeviceError, match="twice the work for dram_share took no longer"):
-        calibrate_device(Flags(target=small_device(tmp_path), as_json=True), process, build, SMALL)
+        calibrate_device(Flags(target=small_device(tmp_path), as_json=True))
 
 
 @pytest.mark.skipif(not find_nvrtc() and not find_program("nvcc"), reason="neither NVRTC nor nvcc is here")

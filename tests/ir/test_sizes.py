@@ -18,12 +18,13 @@ from dplc.engine.language.typed_slots import shape_of
 from dplc.engine.run.calls import accepted
 from dplc.ir.diagnostic import DplcError, Source
 from dplc.ir.expr import Axis, Size, Var, add, floordiv, modulo, multiply, only_sizes, subtract
+from dplc.ir.program import LEVELS
 from dplc.ir.ranges import interval
 from dplc.ir.substitute import with_sizes
 from dplc.ir.tensor import Elementwise, Input
 from dplc.ir.text.parse import parse
 from dplc.ir.text.print_statements import print_expr
-from dplc.ir.text.programs import LEVELS, print_program, read_program, sizes_of
+from dplc.ir.text.programs import print_program, read_program, sizes_of
 from dplc.ir.verify import tensor as tensor_rules
 
 ROWS = "F.rms_norm(torch.randn(37, 96), (96,), torch.randn(96))"
