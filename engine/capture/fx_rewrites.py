@@ -253,7 +253,7 @@ def flattened(graph: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     for scan in scans:
         scan.target = _looped
     graph.recompile()
-    return make_fx(eager(graph), tracing_mode="fake")(*inputs)
+    return make_fx(lambda *args: graph(*args), tracing_mode="fake")(*inputs)
 
 
 def _looped(step: Function, given: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
