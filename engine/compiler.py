@@ -241,7 +241,6 @@ class Compiler(Scheduler):
         """Compile a captured program. watch: may have timed the capture. Raises DplcError if rules or target cannot."""
         check_settings(self.tools.settings, self.tools.rules)
         watch = watch or Stopwatch()
-        watch.timings.setdefault("capture", 0.0)
         return self.compile_values(self.values(captured, watch), watch)
 
     def values(self, captured: Capture, watch: Stopwatch | None = None) -> Values:
