@@ -39,7 +39,7 @@ from .records import (
     measured_registers,
     predicted_effects,
     search_record,
-    tuning_so_far,
+    tuning_record,
 )
 from .server import LivePage, News, Record, SearchRequest, Switches
 
@@ -157,7 +157,7 @@ class LiveProgram:
         rules = toolchain(self.paths).rules
         text = "".join(f"without {rules.rule(name).name}\n" for name in sorted(switches.without))
         if text:
-            rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
+            rules = rules.extended(read_rules(Source("switches of dplc view", text)))
         return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
@@ -235,7 +235,7 @@ class BackgroundJobs:
     def measure_and_search(self) -> None:
         """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
         kernels = list(self.shown.record["kernels"])
-        for number, found in enumerate(measured_registers(self.made)):
+        for number, found in measured_registers(self.made):
             kernels[number] = kernels[number] | {"assembled": found}
             self.step(kernels=list(kernels))
         if self.check and "counted" not in self.shown.record:
@@ -266,11 +266,11 @@ class BackgroundJobs:
         def report(run: SearchRun, log: SearchLog) -> None:
             self.step()
             if run.tries == 1 or self._due():
-                self.step(tuning=tuning_so_far(run, log) | {"each": tries})
+                self.step(tuning=tuning_record(run, log, run.search.best_way) | {"each": tries, "running": True})
 
         compiler = self.made.compiler.untraced
         fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)
-        return search_record(fusing, tries, report) | {"each": tries}
+        return search_record(fusing, tries, report) | {"each": tries, "running": False}
 
 
 # ---- `%load_ext dplc`: a notebook cell that is a rule, and its effect on a program as the output.

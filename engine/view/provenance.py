@@ -116,6 +116,11 @@ class Column:
         self.texts += texts
 
 
+def origins_of(lines: Iterable[Line]) -> set[Line]:
+    """Return the lines that any of some lines came from."""
+    return set().union(*(line.up for line in lines))
+
+
 def _headed(level: str) -> Column:
     return Column(level, [f"## level: {level}"], [Line()])
 
@@ -143,18 +148,16 @@ def columns(compilation: Compilation) -> list[Column]:
     tensor = _tensor(compilation, torch)
     loop, tile, lower, cuda = _headed("loop"), _headed("tile"), _headed("kernel"), Column("cuda")
     values = {line.node: line for line in tensor.lines if line.node is not None}
-    loops = []
-    for kernel, held in zip(plan.kernels, plan.values, strict=True):
-        loops.append(lines := lines_of(kernel))
+    shared = share(plan.kernels)
+    nests = {kernel: lines_of(kernel) for kernel in shared.kernels}
+    for kernel, held, place in zip(plan.kernels, plan.values, shared.place, strict=True):
+        lines = lines_of(kernel)
         for line in lines:
             if not line.inside:
                 line.up = {values[held[name]] for name in line.names if held.get(name) in values}
         fill(lines)
         loop.append(kernel.name, print_unit(kernel), lines)
-    shared = share(plan.kernels)
-    nests = {kernel: lines_of(kernel) for kernel in shared.kernels}
-    for number, lines in zip(shared.place, loops, strict=True):
-        for line, origin in zip(nests[shared.kernels[number]], lines, strict=True):
+        for line, origin in zip(nests[shared.kernels[place]], lines, strict=True):
             line.up.add(origin)
     lowered = {}
     for kernel, lines in followed(nests, events, compilation.tile):
@@ -175,24 +178,22 @@ def source_and_torch(captured: Capture) -> tuple[Column, Column]:
     """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
     paths = [*dict.fromkeys(origin for origin in captured.spans.values() if isinstance(origin, str))]
     modules = Source("modules", "\n".join(paths))
-    places: dict[str, list[tuple[Source, int]]] = {}  # the lines of each op
+    used = defaultdict[tuple[Source, int], Line](Line)  # by file and number
+    origins: dict[str, set[Line]] = {}  # of each op
     for name, origin in captured.spans.items():
         if isinstance(origin, Span):
-            places[name] = [(origin.source, number) for number in range(origin.line, origin.end_line + 1)]
+            origins[name] = {used[origin.source, number] for number in range(origin.line, origin.end_line + 1)}
         else:
-            places[name] = [(modules, paths.index(origin) + 1)]
-    used = dict.fromkeys(chain.from_iterable(places.values()))
+            origins[name] = {used[modules, paths.index(origin) + 1]}
     source, torch = Column("source"), _headed("torch")
-    shown: dict[tuple[Source, int], Line] = {}
     for file in dict.fromkeys(file for file, _ in used):
         source.units.append((len(source.lines), file.name))
         texts = file.text.splitlines()
         for number, text in enumerate(texts, 1):
             if len(texts) <= SHOWN_WHOLE or (file, number) in used:
-                shown[file, number] = Line()
-                source.lines.append(shown[file, number])
+                source.lines.append(used[file, number])
                 source.texts.append(text)
-    lines = [Line(op, up={shown[place] for place in places.get(op.dst, ())}) for op in captured.graph.body]
+    lines = [Line(op, up=origins.get(op.dst, set())) for op in captured.graph.body]
     torch.append(captured.graph.name, print_unit(captured.graph), lines)
     return source, torch
 
@@ -249,7 +250,7 @@ def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
         before: lines that a rule changed to `lines`. A new statement with a body came from those removed ones that
             held the origins of its contents.
     """
-    kept = set().union(*(line.up for line in lines))
+    kept = origins_of(lines)
     removed = [line for line in before if line.inside and line not in kept]
     readers: dict[str, list[Line]] = defaultdict(list)
     writers: dict[str, list[Line]] = defaultdict(list)
@@ -263,11 +264,11 @@ def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
         for line in reversed(lines):
             if not line.up and not line.inside:
                 near = ((readers, line.names), (writers, line.names), (writers, line.reads))
-                found = ({up for name in names for other in of[name] for up in other.up} for of, names in near)
+                found = (origins_of(other for name in names for other in of[name]) for of, names in near)
                 line.up = next(filter(None, found), set())
     for line in reversed(lines):
         if not line.up and line.inside:
-            every = set().union(*(other.up for other in line.inside))
+            every = origins_of(line.inside)
             line.up = {outer for outer in removed if not every.isdisjoint(outer.inside)} or every
 
 
@@ -321,7 +322,7 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dic
     fill(lines, before)
     for line in lines:
         line.made = line.made.union(*(origin.made for origin in line.up))
-        line.up = set().union(*(origin.up for origin in line.up))
+        line.up = origins_of(line.up)
     return found
 
 
@@ -349,7 +350,7 @@ def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[K
         line.up = {lets[name] for name in line.names if name in lets} or set(own)
     below[0].up = {above[0]}
     fill(below)
-    linked = set().union(*(line.up for line in below))
+    linked = origins_of(below)
     for let in reversed(above):
         if isinstance(let.node, Let) and let not in linked:  # an expression in the statements of its readers
             readers = {line for line in above if let.node.dst in line.reads}

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
@@ -171,19 +171,16 @@ def _rules(compilation: Compilation) -> Record:
     }  # fmt: skip
 
 
-def measured_registers(compilation: Compilation) -> Iterator[Record | None]:
-    """Assemble each kernel in order. Yields registers of a thread, spilled bytes and the name of the assembler.
+def measured_registers(compilation: Compilation) -> Iterator[tuple[int, Record]]:
+    """Assemble each kernel. Yields its number, with registers of a thread, spilled bytes and the assembler's name.
 
-    Yields None for a kernel that the assembler rejects, and nothing without an assembler.
+    Yields nothing for a kernel that the assembler rejects, and nothing without an assembler.
     """
     by = assembler()
-    for kernel in compilation.cuda_kernels if by else ():
-        try:
+    for number, kernel in enumerate(compilation.cuda_kernels if by else ()):
+        with contextlib.suppress(BuildError):
             found = assembled(kernel, compilation.target.arch)
-        except BuildError:
-            yield None
-        else:
-            yield {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
+            yield number, {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
 
 
 def access_counts(compilation: Compilation) -> Record:
@@ -214,15 +211,17 @@ def fusion_graph(compilation: Compilation) -> Record:
     why = {stored.value: {"reason": stored.reason, "location": stored.location} for stored in plan.why}
     nodes: list[Record] = []
     edges: list[Record] = []
-    made: dict[str, tuple[int, Record]] = {}  # the kernel that stores a buffer, and why it does
+    made: dict[str, Record] = {}  # the kernel that stores a buffer, and why it does
     for number, (kernel, values, terms) in enumerate(zip(plan.kernels, plan.values, plan.stores, strict=True)):
-        for param in kernel.ins:
-            source, reason = made.get(param.name, (-1, {}))
-            edges.append({"from": source, "to": number} | _buffer(param) | reason)
-        stored = {param.name: (number, why.get(term, {})) for param, term in zip(kernel.outs, terms, strict=True)}
+        edges += [{"from": -1, "to": number} | _buffer(param) | made.get(param.name, {}) for param in kernel.ins]
+        stored = {
+            param.name: {"from": number} | why.get(term, {}) for param, term in zip(kernel.outs, terms, strict=True)
+        }
         nodes.append({"name": kernel.name, "values": [name for name in values if name not in stored]})
         made |= stored
-    edges += [{"from": made[param.name][0], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made]
+    edges += [
+        {"from": made[param.name]["from"], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made
+    ]
     return {"nodes": nodes, "edges": edges}
 
 
@@ -316,25 +315,18 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
 
     options = SearchOptions(budget=Budget(tries), check=False, predict=True)
     found = tune_program(fusing, PredictingEvaluator(), options, None, observe)
-    return _tuning(found.run, log, found.kernels) | {"running": False}
+    return tuning_record(found.run, log, found.way)
 
 
-def tuning_so_far(run: SearchRun, log: SearchLog) -> Record:
-    """Return the record of a tuning run that goes on, with the fastest schedules of the best program so far."""
-    from ..tune.tuning import choose_schedule
-
-    spaces = run.space.spaces(run.search.best_way)
-    kernels = [replace(choose_schedule(space, run), count=count) for space, count in spaces]
-    return _tuning(run, log, kernels) | {"running": True}
-
-
-def _tuning(run: SearchRun, log: SearchLog, kernels: Sequence[TuningOutcome]) -> Record:
-    """Return the record of a tuning run, with times in microseconds.
+def tuning_record(run: SearchRun, log: SearchLog, way: int) -> Record:
+    """Return the record of a tuning run, with times in microseconds, and the fastest schedules of a fusion variant.
 
     `curve` holds [tries, programs, best time so far]. `tree` holds decisions with the candidates below them.
     """
     from ..tune.search import total
+    from ..tune.tuning import choose_schedule
 
+    kernels = [replace(choose_schedule(space, run), count=count) for space, count in run.space.spaces(way)]
     default, best = run.default, total((one.seconds, one.count) for one in kernels)
     return run.record() | {
         "basis": default.basis, "limit": run.limit, "tree": log.root.record(default.seconds),

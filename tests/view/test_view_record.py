@@ -225,7 +225,7 @@ def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(page_record, "assembler", lambda: "an assembler")
     monkeypatch.setattr(page_record, "assembled", refused)
-    assert list(page_record.measured_registers(compiled(PROGRAMS["rmsnorm"][0]))) == [None]
+    assert not list(page_record.measured_registers(compiled(PROGRAMS["rmsnorm"][0])))
 
 
 def test_a_page_loads_nothing(compiled: Compile) -> None:
