@@ -207,7 +207,7 @@ def _tensor(compilation: Compilation, torch: Column) -> Column:
     for term in reversed(terms(graph)):  # an operand that algebra inserted gets the op of its consumer
         for operand in operands(term) if term in origins else ():
             origins.setdefault(operand, origins[term])
-    fired: dict[Any, set[int]] = defaultdict(set)  # by the value that a rule built, or the op that it lowered
+    fired = defaultdict[Any, set[int]](set)  # by the value that a rule built, or the op that it lowered
     for number, event in enumerate(compilation.events):
         if isinstance(event, Firing) and event.prefix in "daf":
             for text in event.after:
@@ -252,8 +252,8 @@ def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
     """
     kept = origins_of(lines)
     removed = [line for line in before if line.inside and line not in kept]
-    readers: dict[str, list[Line]] = defaultdict(list)
-    writers: dict[str, list[Line]] = defaultdict(list)
+    readers = defaultdict[str, list[Line]](list)
+    writers = defaultdict[str, list[Line]](list)
     for line in lines:
         for name in line.reads:
             readers[name].append(line)
@@ -307,8 +307,8 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dic
     """
     found = {kernel: lines_of(kernel) for kernel in after}
     lines = [*chain.from_iterable(found.values())]
-    same: dict[Stmt, list[Line]] = defaultdict(list)
-    about: dict[Any, set[Line]] = defaultdict(set)
+    same = defaultdict[Stmt, list[Line]](list)
+    about = defaultdict[Any, set[Line]](set)
     for line in before:
         same[line.head].append(line)
         for subject in line.subjects:
@@ -333,7 +333,7 @@ def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[K
     below = lines_of(made)
     root = () if isinstance(tile.body[0], Tile) else (0,)  # paths of the lowering start at the Tile
     places = {(*root, *line.path): line for line in above}
-    owners: dict[Stmt, list[Line]] = defaultdict(list)  # in the order of the text; equal statements are one node
+    owners = defaultdict[Stmt, list[Line]](list)  # in the order of the text; equal statements are one node
     for path, block in emitted:
         for stmt in nodes(block, Stmt):
             if places[path] not in owners[stmt]:

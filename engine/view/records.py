@@ -29,8 +29,7 @@ from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
 from ..api import Compiled
 from ..bench.cases import assembled, assembler, kernel_record, read_suite, subject_of
-from ..capture.signature import Capture
-from ..compiler import Compilation, Compiler, buffer
+from ..compiler import Compilation, Compiler, Values, buffer
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
 from ..cost.predict import occupancy, predict
@@ -251,10 +250,10 @@ def suite_record(path: Path, compiler: Compiler, report: Report) -> Record:
     """Return the record of a suite for the page: its cases, and the rules on values and kernels that fire in them."""
     target, known, about = compiler.target, compiler.tools.rules.rules, read_suite(path).about
     cases = _compiled_cases(path, compiler, report, True)
-    often = Counter(rule for case in cases for rule in case["fired"])
+    often = Counter(sorted(rule for case in cases for rule in case["fired"]))
     rules = [
         {"name": name, "location": known[name].location}
-        for name in sorted(often, key=lambda name: (-often[name], name))
+        for name, _ in often.most_common()
         if name in known and known[name].level != "torch"
     ]
     return {
@@ -362,7 +361,7 @@ def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
 # ---- the e-graph
 
 
-def egraph_record(captured: Capture, compiler: Compiler) -> Record:
+def egraph_record(values: Values) -> Record:
     """Explore a program. Return the e-classes of each region, the best solution and the candidates.
 
     An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
@@ -370,7 +369,7 @@ def egraph_record(captured: Capture, compiler: Compiler) -> Record:
     """
     from ..explore.candidates import exploration
 
-    made = exploration(compiler.values(captured))
+    made = exploration(values)
     found, names = made.candidates(), called_in(made.graph)
     regions: dict[int, Record] = {}
     for _, solved in made.problems:

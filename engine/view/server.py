@@ -143,10 +143,7 @@ def page(record: Record, live: bool = False) -> str:
 
 def embedded(record: Any) -> str:
     """Return JSON that is safe inside of a script element."""
-    text = as_json(record)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+    return as_json(record).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 
 
 def as_json(record: Any) -> str:
