@@ -171,19 +171,19 @@ class LiveProgram:
             rules = rules.extended(read_rules(Source("switches of dplc view", text)))
         return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
-    def files(self) -> dict[Path, tuple[int, int]]:
-        """Return modification time and size of each rule file."""
-        found = {}
+    def files(self) -> set[tuple[Path, int, int]]:
+        """Return each rule file with its modification time and size."""
+        found = set()
         for path in all_rule_files(self.paths):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found[path] = (status.st_mtime_ns, status.st_size)
+                found.add((path, status.st_mtime_ns, status.st_size))
         return found
 
-    def watch(self, stop: threading.Event, report: Callable[[str], None] = lambda text: None) -> None:
+    def watch(self, stop: threading.Event, report: Callable[[str], None]) -> None:
         """Compile again whenever a rule file changes, until `stop` is set."""
         while not stop.wait(LOOK):
-            if changed := {path for path, _ in self.files().items() ^ self._seen.items()}:
+            if changed := {path for path, *_ in self.files() ^ self._seen}:
                 news = self.compile(f"{', '.join(sorted(path.name for path in changed))} changed")
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
 

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from ...codegen.cuda import Printer, safe_names
@@ -108,10 +107,11 @@ class Column:
     lines: list[Line] = field(default_factory=list)
     units: list[tuple[int, str]] = field(default_factory=list)
 
-    def append(self, unit: str, text: str, linked: Sequence[Line]) -> None:
-        """Append a text, below an empty line if there are others. `linked` are its last lines."""
+    def append(self, unit: Any, linked: Sequence[Line]) -> None:
+        """Append the text of a unit, below an empty line if there are others. `linked` are its last lines."""
+        text = unit.text if isinstance(unit, CudaKernel) else print_unit(unit)
         texts = [""] * bool(self.units) + text.splitlines()
-        self.units.append((len(self.texts) + bool(self.units), unit))
+        self.units.append((len(self.texts) + bool(self.units), unit.name))
         self.lines += [Line()] * (len(texts) - len(linked)) + [*linked]
         self.texts += texts
 
@@ -156,18 +156,18 @@ def columns(compilation: Compilation) -> list[Column]:
             if not line.inside:
                 line.up = {values[held[name]] for name in line.names if held.get(name) in values}
         fill(lines)
-        loop.append(kernel.name, print_unit(kernel), lines)
+        loop.append(kernel, lines)
         for line, origin in zip(nests[shared.kernels[place]], lines, strict=True):
             line.up.add(origin)
     lowered = {}
     for kernel, lines in followed(nests, events, compilation.tile):
-        tile.append(kernel.name, print_unit(kernel), lines)
+        tile.append(kernel, lines)
         made, below = materialised(kernel, lines, compilation.target)
         lowered[made] = below
     finished = followed(lowered, events, compilation.kernels)
     for (kernel, lines), text in zip(finished, compilation.cuda_kernels, strict=True):
-        lower.append(kernel.name, print_unit(kernel), lines)
-        cuda.append(text.name, text.text, printed(kernel, lines, text))
+        lower.append(kernel, lines)
+        cuda.append(text, printed(kernel, lines, text))
     return [source, torch, tensor, loop, tile, lower, cuda]
 
 
@@ -194,7 +194,7 @@ def source_and_torch(captured: Capture) -> tuple[Column, Column]:
                 source.lines.append(used[file, number])
                 source.texts.append(text)
     lines = [Line(op, up=origins.get(op.dst, set())) for op in captured.graph.body]
-    torch.append(captured.graph.name, print_unit(captured.graph), lines)
+    torch.append(captured.graph, lines)
     return source, torch
 
 
@@ -219,7 +219,7 @@ def _tensor(compilation: Compilation, torch: Column) -> Column:
         views = postorder([value], lambda term: [x for x in operands(term) if isinstance(x, Remap | Index)])
         names = [own, *(made_from[view].dst for view in views if view in made_from)]
         lines.append(Line(value, up={ops[name] for name in names if name in ops}, made=fired[own] | fired[value]))
-    column.append(graph.name, print_unit(graph), lines)
+    column.append(graph, lines)
     return column
 
 
@@ -287,8 +287,8 @@ def followed(
     known = dict(first)
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.before[-1] in known:
-            before = chain.from_iterable(known.get(kernel, ()) for kernel in event.before)
-            known |= changed([*before], event.after, number)
+            before = [line for kernel in event.before for line in known.get(kernel, ())]
+            known |= changed(before, event.after, number)
     for kernel in finished:
         if kernel not in known:
             alike = next((lines for other, lines in known.items() if key(other) == key(kernel)), [])
@@ -306,7 +306,7 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dic
     barrier that a rule inserts has no origin.
     """
     found = {kernel: lines_of(kernel) for kernel in after}
-    lines = [*chain.from_iterable(found.values())]
+    lines = [line for own in found.values() for line in own]
     same = defaultdict[Stmt, list[Line]](list)
     about = defaultdict[Any, set[Line]](set)
     for line in before:

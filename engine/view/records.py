@@ -61,7 +61,7 @@ COMBINED: dict[str, Callable[[Iterable[Any]], Any]] = {
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
-def predicted_effects(compilation: Compilation, seconds: float | None = None) -> Iterator[tuple[int, list[Any]]]:
+def predicted_effects(compilation: Compilation, seconds: float = math.inf) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number, [before, after]) for each firing on kernels, loop nests last, scheduled by the default order.
 
     A side that the lowering rejects is None. A kernel half way through its schedule often cannot be launched (one
@@ -73,7 +73,7 @@ def predicted_effects(compilation: Compilation, seconds: float | None = None) ->
     compiler = compilation.compiler.untraced
     passes = compiler.tools.pipelines["tile"]
     tiles = {kernel.name: kernel for kernel in compilation.tile}  # from which registers are predicted
-    ends = math.inf if seconds is None else time.process_time() + seconds
+    ends = time.process_time() + seconds
 
     @functools.cache
     def figures(kernel: Kernel) -> Record:
@@ -127,7 +127,7 @@ def registers_of(tile: Kernel, target: Target) -> int:
 SECONDS = 1.5  # of processor time, for predicting all firings of one page
 
 
-def view_record(compilation: Compilation, title: str, seconds: float | None = SECONDS) -> Record:
+def view_record(compilation: Compilation, title: str, seconds: float = SECONDS) -> Record:
     """Return the record of a traced compile, with times in microseconds and sizes in bytes.
 
     seconds: processor time for predicting firings. Firings beyond it get no prediction.
@@ -195,11 +195,11 @@ def access_counts(compilation: Compilation) -> Record:
     with contextlib.suppress(EmulatorError):  # the findings hold it
         compiled.run({})
     first = {launch.kernel.name: launch.sites for launch in reversed(checker.launches)}
-    lines: dict[str, list[Record]] = {}
+    lines = defaultdict[str, list[Record]](list)
     start = 0
     for kernel in compilation.cuda_kernels:
         for site in first.get(kernel.name, ()):
-            lines.setdefault(str(start + site.line - 1), []).append(asdict(site) | {"unit": site.unit})
+            lines[str(start + site.line - 1)].append(asdict(site) | {"unit": site.unit})
         start += kernel.text.count("\n") + 1  # an empty line between two kernels
     return {"lines": lines, "findings": [*map(asdict, checker.findings)]}
 
@@ -233,13 +233,13 @@ def _buffer(param: Param) -> Record:
 
 
 CASE_SECONDS = 0.5  # of processor time, for predicting the firings of one case
-Fired = Mapping[str, list[tuple[str, int, float]]]
+Fired = dict[str, list[tuple[str, int, float]]]
 Report = Callable[[str, int, int], None]
 
 
 def fired_in(path: Path, compiler: Compiler, report: Report, priced: bool = False) -> Fired:
     """Return {rule: [(case, firings, predicted speed-up)]} for a suite file. See `_compiled_cases`."""
-    found = defaultdict[str, list[tuple[str, int, float]]](list)
+    found: Fired = defaultdict(list)
     for case in _compiled_cases(path, compiler, report, priced):
         for rule, credit in case["fired"].items():
             found[rule].append((case["name"], *credit))

@@ -133,7 +133,7 @@ def page(record: Record, live: bool = False) -> str:
     """Render a record (`view_record`). live: the page polls its server for changes."""
     import jinja2
 
-    script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *(["live"] if live else ()), "start"))
+    script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *["live"] * live, "start"))
     style = _part("page.css")
     return jinja2.Environment(autoescape=True).from_string(_part("page.html")).render(
         title=record["title"], style=style, script=script, data=embedded(record), style_hash=_digest(style),
