@@ -6,6 +6,7 @@ The user's Python runs once, at capture. Rule files are data, and the rules' own
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 import threading
@@ -26,9 +27,9 @@ from ...ir.text.html import Html
 from ...ir.text.programs import print_program
 from ..capture.capture import capture_text
 from ..capture.signature import Capture
-from ..compiler import Compilation, Compiler, Stopwatch, compiler_with
+from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..language.check import require
-from ..language.rule import RuleFile, RuleSet, load, read_rules
+from ..language.rule import RuleSet, load, read_rules
 from ..rewrite.trace import Firing, Trace, difference, show
 from ..ruleset import all_rule_files, toolchain
 from .provenance import Column, column_records, source_and_torch
@@ -39,7 +40,7 @@ from .records import (
     measured_registers,
     predicted_effects,
     search_record,
-    tuning_so_far,
+    tuning_record,
 )
 from .server import LivePage, News, Record, SearchRequest, Switches
 
@@ -144,10 +145,20 @@ class LiveProgram:
         if not firings:
             return []
         fired = max(firings, key=lambda event: bool(event.parameters))
-        known = {**fired.bound, **fired.parameters}
+        known, tools, target = {**fired.bound, **fired.parameters}, made.compiler.tools, made.target
+
+        def values(name: str) -> list[str]:
+            """Return the values with which the rule may fire at the site, none if the firing decided without it."""
+            if name not in fired.parameters:
+                return []
+            others = {key: value for key, value in fired.parameters.items() if key != name}
+            sites = tools.engine.sites(rule, fired.before, target, others, search=True)
+            bound = (match.env.get(name) for match in itertools.islice(sites, MOST))
+            return [*map(show, sorted({value for value in bound if isinstance(value, int)}))]
+
         return [
-            {"name": one.name, "now": show(known[one.name]), "values": _values(fired, one.name, made.compiler)}
-            for one in made.compiler.tools.rules.rule(rule).parameters
+            {"name": one.name, "now": show(known[one.name]), "values": values(one.name)}
+            for one in tools.rules.rule(rule).parameters
             if one.name in known
         ]
 
@@ -157,34 +168,24 @@ class LiveProgram:
         rules = toolchain(self.paths).rules
         text = "".join(f"without {rules.rule(name).name}\n" for name in sorted(switches.without))
         if text:
-            rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
+            rules = rules.extended(read_rules(Source("switches of dplc view", text)))
         return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
-    def files(self) -> dict[Path, tuple[int, int]]:
-        """Return modification time and size of each rule file."""
-        found = {}
+    def files(self) -> set[tuple[Path, int, int]]:
+        """Return each rule file with its modification time and size."""
+        found = set()
         for path in all_rule_files(self.paths):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                found[path] = (status.st_mtime_ns, status.st_size)
+                found.add((path, status.st_mtime_ns, status.st_size))
         return found
 
-    def watch(self, stop: threading.Event, report: Callable[[str], None] = lambda text: None) -> None:
+    def watch(self, stop: threading.Event, report: Callable[[str], None]) -> None:
         """Compile again whenever a rule file changes, until `stop` is set."""
         while not stop.wait(LOOK):
-            if changed := {path for path, _ in self.files().items() ^ self._seen.items()}:
+            if changed := {path for path, *_ in self.files() ^ self._seen}:
                 news = self.compile(f"{', '.join(sorted(path.name for path in changed))} changed")
                 report(news.error or f"{news.why}: compiled in {news.ms:.0f} ms")
-
-
-def _values(fired: Firing, name: str, compiler: Compiler) -> list[str]:
-    """Return the values of a parameter with which a rule may fire at a site, none if a firing decided without it."""
-    if name not in fired.parameters:
-        return []
-    others = {key: value for key, value in fired.parameters.items() if key != name}
-    sites = compiler.tools.engine.sites(fired.rule, fired.before, compiler.target, others, search=True)
-    bound = (match.env.get(name) for match in itertools.islice(sites, MOST))
-    return [*map(show, sorted({value for value in bound if isinstance(value, int)}))]
 
 
 # ---- background jobs
@@ -235,7 +236,7 @@ class BackgroundJobs:
     def measure_and_search(self) -> None:
         """Assemble the kernels, count accesses, and search. Without a C++ compiler, lines get no counts."""
         kernels = list(self.shown.record["kernels"])
-        for number, found in enumerate(measured_registers(self.made)):
+        for number, found in measured_registers(self.made):
             kernels[number] = kernels[number] | {"assembled": found}
             self.step(kernels=list(kernels))
         if self.check and "counted" not in self.shown.record:
@@ -244,8 +245,11 @@ class BackgroundJobs:
         if self.search.tries:
             self.step(tuning=self._searched(self._tune))
         if self.search.explore:
-            compiler = self.made.compiler.untraced
-            self.step(egraph=self._searched(lambda: egraph_record(self.made.captured, compiler)))
+            self.step(egraph=self._searched(lambda: egraph_record(self._values)))
+
+    @functools.cached_property
+    def _values(self) -> Values:
+        return self.made.compiler.untraced.values(self.made.captured)
 
     def _due(self) -> bool:
         if due := time.monotonic() - self.updated > EVERY:
@@ -266,11 +270,10 @@ class BackgroundJobs:
         def report(run: SearchRun, log: SearchLog) -> None:
             self.step()
             if run.tries == 1 or self._due():
-                self.step(tuning=tuning_so_far(run, log) | {"each": tries})
+                self.step(tuning=tuning_record(run, log, run.search.best_way) | {"each": tries, "running": True})
 
-        compiler = self.made.compiler.untraced
-        fusing = Fusing(compiler.values(self.made.captured), WAYS if self.search.explore else 1)
-        return search_record(fusing, tries, report) | {"each": tries}
+        fusing = Fusing(self._values, WAYS if self.search.explore else 1)
+        return search_record(fusing, tries, report) | {"each": tries, "running": False}
 
 
 # ---- `%load_ext dplc`: a notebook cell that is a rule, and its effect on a program as the output.
@@ -284,6 +287,7 @@ class BackgroundJobs:
 
 CELL = "the cell"
 SHOWN = 12  # number of firings and refusals shown in full
+UNASKED = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -312,24 +316,21 @@ def effect(cell: str, text: str) -> Html:
     require(rules, {CELL})
     machine, captured = default_target(), capture_text(text)
     before, after = (compiler_with(machine, given, trace=Trace()).compile(captured) for given in (None, rules))
-    return _shown(file, before, after)
-
-
-def _shown(file: RuleFile, before: Compilation, after: Compilation) -> Html:
     names = {rule.name for rule in file.rules}
     events = [event for event in after.events if event.rule in names]
     fired = [event for event in events if isinstance(event, Firing)]
     times = f"fired {len(fired)} time{'s' * (len(fired) > 1)}" if fired else "did not fire"
-    pieces = [html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}")]
-    pieces += [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
-    if not fired:
-        unasked = "No pass contains the rule: check its level, and `dplc rules list --rules FILE`."
-        pieces += [html.line(event.line()) for event in events[:SHOWN]] or [html.line(unasked)]
+    told = [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
+    told = told or [html.line(event.line()) for event in events[:SHOWN]] or [html.line(UNASKED)]
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
-    pieces.append(html.line(f"{change} for {after.target.name}"))
-    if diff := list(difference(before.cuda, after.cuda, 3)):
-        pieces.append(html.folded("what it changes in the CUDA", html.difference(diff)))
-    else:
-        pieces.append(html.line("The CUDA is the same."))
-    return html.together(*pieces)
+    diff = [*difference(before.cuda, after.cuda, 3)]
+    cuda = html.line("The CUDA is the same.")
+    if diff:
+        cuda = html.folded("what it changes in the CUDA", html.difference(diff))
+    return html.together(
+        html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}"),
+        *told,
+        html.line(f"{change} for {machine.name}"),
+        cuda,
+    )

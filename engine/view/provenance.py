@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 from ...codegen.cuda import Printer, safe_names
@@ -108,12 +107,18 @@ class Column:
     lines: list[Line] = field(default_factory=list)
     units: list[tuple[int, str]] = field(default_factory=list)
 
-    def append(self, unit: str, text: str, linked: Sequence[Line]) -> None:
-        """Append a text, below an empty line if there are others. `linked` are its last lines."""
+    def append(self, unit: Any, linked: Sequence[Line]) -> None:
+        """Append the text of a unit, below an empty line if there are others. `linked` are its last lines."""
+        text = unit.text if isinstance(unit, CudaKernel) else print_unit(unit)
         texts = [""] * bool(self.units) + text.splitlines()
-        self.units.append((len(self.texts) + bool(self.units), unit))
+        self.units.append((len(self.texts) + bool(self.units), unit.name))
         self.lines += [Line()] * (len(texts) - len(linked)) + [*linked]
         self.texts += texts
+
+
+def origins_of(lines: Iterable[Line]) -> set[Line]:
+    """Return the lines that any of some lines came from."""
+    return set().union(*(line.up for line in lines))
 
 
 def _headed(level: str) -> Column:
@@ -143,28 +148,26 @@ def columns(compilation: Compilation) -> list[Column]:
     tensor = _tensor(compilation, torch)
     loop, tile, lower, cuda = _headed("loop"), _headed("tile"), _headed("kernel"), Column("cuda")
     values = {line.node: line for line in tensor.lines if line.node is not None}
-    loops = []
-    for kernel, held in zip(plan.kernels, plan.values, strict=True):
-        loops.append(lines := lines_of(kernel))
+    shared = share(plan.kernels)
+    nests = {kernel: lines_of(kernel) for kernel in shared.kernels}
+    for kernel, held, place in zip(plan.kernels, plan.values, shared.place, strict=True):
+        lines = lines_of(kernel)
         for line in lines:
             if not line.inside:
                 line.up = {values[held[name]] for name in line.names if held.get(name) in values}
         fill(lines)
-        loop.append(kernel.name, print_unit(kernel), lines)
-    shared = share(plan.kernels)
-    nests = {kernel: lines_of(kernel) for kernel in shared.kernels}
-    for number, lines in zip(shared.place, loops, strict=True):
-        for line, origin in zip(nests[shared.kernels[number]], lines, strict=True):
+        loop.append(kernel, lines)
+        for line, origin in zip(nests[shared.kernels[place]], lines, strict=True):
             line.up.add(origin)
     lowered = {}
     for kernel, lines in followed(nests, events, compilation.tile):
-        tile.append(kernel.name, print_unit(kernel), lines)
+        tile.append(kernel, lines)
         made, below = materialised(kernel, lines, compilation.target)
         lowered[made] = below
     finished = followed(lowered, events, compilation.kernels)
     for (kernel, lines), text in zip(finished, compilation.cuda_kernels, strict=True):
-        lower.append(kernel.name, print_unit(kernel), lines)
-        cuda.append(text.name, text.text, printed(kernel, lines, text))
+        lower.append(kernel, lines)
+        cuda.append(text, printed(kernel, lines, text))
     return [source, torch, tensor, loop, tile, lower, cuda]
 
 
@@ -175,25 +178,23 @@ def source_and_torch(captured: Capture) -> tuple[Column, Column]:
     """Return the user's text and Torch IR. A long file shows the lines that the program uses."""
     paths = [*dict.fromkeys(origin for origin in captured.spans.values() if isinstance(origin, str))]
     modules = Source("modules", "\n".join(paths))
-    places: dict[str, list[tuple[Source, int]]] = {}  # the lines of each op
+    used = defaultdict[tuple[Source, int], Line](Line)  # by file and number
+    origins: dict[str, set[Line]] = {}  # of each op
     for name, origin in captured.spans.items():
         if isinstance(origin, Span):
-            places[name] = [(origin.source, number) for number in range(origin.line, origin.end_line + 1)]
+            origins[name] = {used[origin.source, number] for number in range(origin.line, origin.end_line + 1)}
         else:
-            places[name] = [(modules, paths.index(origin) + 1)]
-    used = dict.fromkeys(chain.from_iterable(places.values()))
+            origins[name] = {used[modules, paths.index(origin) + 1]}
     source, torch = Column("source"), _headed("torch")
-    shown: dict[tuple[Source, int], Line] = {}
     for file in dict.fromkeys(file for file, _ in used):
         source.units.append((len(source.lines), file.name))
         texts = file.text.splitlines()
         for number, text in enumerate(texts, 1):
             if len(texts) <= SHOWN_WHOLE or (file, number) in used:
-                shown[file, number] = Line()
-                source.lines.append(shown[file, number])
+                source.lines.append(used[file, number])
                 source.texts.append(text)
-    lines = [Line(op, up={shown[place] for place in places.get(op.dst, ())}) for op in captured.graph.body]
-    torch.append(captured.graph.name, print_unit(captured.graph), lines)
+    lines = [Line(op, up=origins.get(op.dst, set())) for op in captured.graph.body]
+    torch.append(captured.graph, lines)
     return source, torch
 
 
@@ -206,7 +207,7 @@ def _tensor(compilation: Compilation, torch: Column) -> Column:
     for term in reversed(terms(graph)):  # an operand that algebra inserted gets the op of its consumer
         for operand in operands(term) if term in origins else ():
             origins.setdefault(operand, origins[term])
-    fired: dict[Any, set[int]] = defaultdict(set)  # by the value that a rule built, or the op that it lowered
+    fired = defaultdict[Any, set[int]](set)  # by the value that a rule built, or the op that it lowered
     for number, event in enumerate(compilation.events):
         if isinstance(event, Firing) and event.prefix in "daf":
             for text in event.after:
@@ -218,7 +219,7 @@ def _tensor(compilation: Compilation, torch: Column) -> Column:
         views = postorder([value], lambda term: [x for x in operands(term) if isinstance(x, Remap | Index)])
         names = [own, *(made_from[view].dst for view in views if view in made_from)]
         lines.append(Line(value, up={ops[name] for name in names if name in ops}, made=fired[own] | fired[value]))
-    column.append(graph.name, print_unit(graph), lines)
+    column.append(graph, lines)
     return column
 
 
@@ -249,10 +250,10 @@ def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
         before: lines that a rule changed to `lines`. A new statement with a body came from those removed ones that
             held the origins of its contents.
     """
-    kept = set().union(*(line.up for line in lines))
+    kept = origins_of(lines)
     removed = [line for line in before if line.inside and line not in kept]
-    readers: dict[str, list[Line]] = defaultdict(list)
-    writers: dict[str, list[Line]] = defaultdict(list)
+    readers = defaultdict[str, list[Line]](list)
+    writers = defaultdict[str, list[Line]](list)
     for line in lines:
         for name in line.reads:
             readers[name].append(line)
@@ -263,11 +264,11 @@ def fill(lines: Sequence[Line], before: Sequence[Line] = ()) -> None:
         for line in reversed(lines):
             if not line.up and not line.inside:
                 near = ((readers, line.names), (writers, line.names), (writers, line.reads))
-                found = ({up for name in names for other in of[name] for up in other.up} for of, names in near)
+                found = (origins_of(other for name in names for other in of[name]) for of, names in near)
                 line.up = next(filter(None, found), set())
     for line in reversed(lines):
         if not line.up and line.inside:
-            every = set().union(*(other.up for other in line.inside))
+            every = origins_of(line.inside)
             line.up = {outer for outer in removed if not every.isdisjoint(outer.inside)} or every
 
 
@@ -286,8 +287,8 @@ def followed(
     known = dict(first)
     for number, event in enumerate(events):
         if isinstance(event, Firing) and event.before[-1] in known:
-            before = chain.from_iterable(known.get(kernel, ()) for kernel in event.before)
-            known |= changed([*before], event.after, number)
+            before = [line for kernel in event.before for line in known.get(kernel, ())]
+            known |= changed(before, event.after, number)
     for kernel in finished:
         if kernel not in known:
             alike = next((lines for other, lines in known.items() if key(other) == key(kernel)), [])
@@ -305,9 +306,9 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dic
     barrier that a rule inserts has no origin.
     """
     found = {kernel: lines_of(kernel) for kernel in after}
-    lines = [*chain.from_iterable(found.values())]
-    same: dict[Stmt, list[Line]] = defaultdict(list)
-    about: dict[Any, set[Line]] = defaultdict(set)
+    lines = [line for own in found.values() for line in own]
+    same = defaultdict[Stmt, list[Line]](list)
+    about = defaultdict[Any, set[Line]](set)
     for line in before:
         same[line.head].append(line)
         for subject in line.subjects:
@@ -321,7 +322,7 @@ def changed(before: Sequence[Line], after: Sequence[Kernel], number: int) -> dic
     fill(lines, before)
     for line in lines:
         line.made = line.made.union(*(origin.made for origin in line.up))
-        line.up = set().union(*(origin.up for origin in line.up))
+        line.up = origins_of(line.up)
     return found
 
 
@@ -332,7 +333,7 @@ def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[K
     below = lines_of(made)
     root = () if isinstance(tile.body[0], Tile) else (0,)  # paths of the lowering start at the Tile
     places = {(*root, *line.path): line for line in above}
-    owners: dict[Stmt, list[Line]] = defaultdict(list)  # in the order of the text; equal statements are one node
+    owners = defaultdict[Stmt, list[Line]](list)  # in the order of the text; equal statements are one node
     for path, block in emitted:
         for stmt in nodes(block, Stmt):
             if places[path] not in owners[stmt]:
@@ -349,7 +350,7 @@ def materialised(tile: Kernel, above: Sequence[Line], target: Target) -> tuple[K
         line.up = {lets[name] for name in line.names if name in lets} or set(own)
     below[0].up = {above[0]}
     fill(below)
-    linked = set().union(*(line.up for line in below))
+    linked = origins_of(below)
     for let in reversed(above):
         if isinstance(let.node, Let) and let not in linked:  # an expression in the statements of its readers
             readers = {line for line in above if let.node.dst in line.reads}

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
@@ -29,8 +29,7 @@ from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
 from ..api import Compiled
 from ..bench.cases import assembled, assembler, kernel_record, read_suite, subject_of
-from ..capture.signature import Capture
-from ..compiler import Compilation, Compiler, buffer
+from ..compiler import Compilation, Compiler, Values, buffer
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits
 from ..cost.predict import occupancy, predict
@@ -62,7 +61,7 @@ COMBINED: dict[str, Callable[[Iterable[Any]], Any]] = {
 UNPRICED = (DplcError, ScheduleError, ArithmeticError, LookupError, TypeError, AssertionError)
 
 
-def predicted_effects(compilation: Compilation, seconds: float | None = None) -> Iterator[tuple[int, list[Any]]]:
+def predicted_effects(compilation: Compilation, seconds: float = math.inf) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number, [before, after]) for each firing on kernels, loop nests last, scheduled by the default order.
 
     A side that the lowering rejects is None. A kernel half way through its schedule often cannot be launched (one
@@ -74,7 +73,7 @@ def predicted_effects(compilation: Compilation, seconds: float | None = None) ->
     compiler = compilation.compiler.untraced
     passes = compiler.tools.pipelines["tile"]
     tiles = {kernel.name: kernel for kernel in compilation.tile}  # from which registers are predicted
-    ends = math.inf if seconds is None else time.process_time() + seconds
+    ends = time.process_time() + seconds
 
     @functools.cache
     def figures(kernel: Kernel) -> Record:
@@ -128,7 +127,7 @@ def registers_of(tile: Kernel, target: Target) -> int:
 SECONDS = 1.5  # of processor time, for predicting all firings of one page
 
 
-def view_record(compilation: Compilation, title: str, seconds: float | None = SECONDS) -> Record:
+def view_record(compilation: Compilation, title: str, seconds: float = SECONDS) -> Record:
     """Return the record of a traced compile, with times in microseconds and sizes in bytes.
 
     seconds: processor time for predicting firings. Firings beyond it get no prediction.
@@ -171,19 +170,16 @@ def _rules(compilation: Compilation) -> Record:
     }  # fmt: skip
 
 
-def measured_registers(compilation: Compilation) -> Iterator[Record | None]:
-    """Assemble each kernel in order. Yields registers of a thread, spilled bytes and the name of the assembler.
+def measured_registers(compilation: Compilation) -> Iterator[tuple[int, Record]]:
+    """Assemble each kernel. Yields its number, with registers of a thread, spilled bytes and the assembler's name.
 
-    Yields None for a kernel that the assembler rejects, and nothing without an assembler.
+    Yields nothing for a kernel that the assembler rejects, and nothing without an assembler.
     """
     by = assembler()
-    for kernel in compilation.cuda_kernels if by else ():
-        try:
+    for number, kernel in enumerate(compilation.cuda_kernels if by else ()):
+        with contextlib.suppress(BuildError):
             found = assembled(kernel, compilation.target.arch)
-        except BuildError:
-            yield None
-        else:
-            yield {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
+            yield number, {"registers": found.registers, "spill_bytes": found.spill_bytes, "by": by}
 
 
 def access_counts(compilation: Compilation) -> Record:
@@ -199,11 +195,11 @@ def access_counts(compilation: Compilation) -> Record:
     with contextlib.suppress(EmulatorError):  # the findings hold it
         compiled.run({})
     first = {launch.kernel.name: launch.sites for launch in reversed(checker.launches)}
-    lines: dict[str, list[Record]] = {}
+    lines = defaultdict[str, list[Record]](list)
     start = 0
     for kernel in compilation.cuda_kernels:
         for site in first.get(kernel.name, ()):
-            lines.setdefault(str(start + site.line - 1), []).append(asdict(site) | {"unit": site.unit})
+            lines[str(start + site.line - 1)].append(asdict(site) | {"unit": site.unit})
         start += kernel.text.count("\n") + 1  # an empty line between two kernels
     return {"lines": lines, "findings": [*map(asdict, checker.findings)]}
 
@@ -214,15 +210,17 @@ def fusion_graph(compilation: Compilation) -> Record:
     why = {stored.value: {"reason": stored.reason, "location": stored.location} for stored in plan.why}
     nodes: list[Record] = []
     edges: list[Record] = []
-    made: dict[str, tuple[int, Record]] = {}  # the kernel that stores a buffer, and why it does
+    made: dict[str, Record] = {}  # the kernel that stores a buffer, and why it does
     for number, (kernel, values, terms) in enumerate(zip(plan.kernels, plan.values, plan.stores, strict=True)):
-        for param in kernel.ins:
-            source, reason = made.get(param.name, (-1, {}))
-            edges.append({"from": source, "to": number} | _buffer(param) | reason)
-        stored = {param.name: (number, why.get(term, {})) for param, term in zip(kernel.outs, terms, strict=True)}
+        edges += [{"from": -1, "to": number} | _buffer(param) | made.get(param.name, {}) for param in kernel.ins]
+        stored = {
+            param.name: {"from": number} | why.get(term, {}) for param, term in zip(kernel.outs, terms, strict=True)
+        }
         nodes.append({"name": kernel.name, "values": [name for name in values if name not in stored]})
         made |= stored
-    edges += [{"from": made[param.name][0], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made]
+    edges += [
+        {"from": made[param.name]["from"], "to": -1} | _buffer(param) for param in plan.outputs if param.name in made
+    ]
     return {"nodes": nodes, "edges": edges}
 
 
@@ -235,13 +233,13 @@ def _buffer(param: Param) -> Record:
 
 
 CASE_SECONDS = 0.5  # of processor time, for predicting the firings of one case
-Fired = Mapping[str, list[tuple[str, int, float]]]
+Fired = dict[str, list[tuple[str, int, float]]]
 Report = Callable[[str, int, int], None]
 
 
 def fired_in(path: Path, compiler: Compiler, report: Report, priced: bool = False) -> Fired:
     """Return {rule: [(case, firings, predicted speed-up)]} for a suite file. See `_compiled_cases`."""
-    found = defaultdict[str, list[tuple[str, int, float]]](list)
+    found: Fired = defaultdict(list)
     for case in _compiled_cases(path, compiler, report, priced):
         for rule, credit in case["fired"].items():
             found[rule].append((case["name"], *credit))
@@ -252,10 +250,10 @@ def suite_record(path: Path, compiler: Compiler, report: Report) -> Record:
     """Return the record of a suite for the page: its cases, and the rules on values and kernels that fire in them."""
     target, known, about = compiler.target, compiler.tools.rules.rules, read_suite(path).about
     cases = _compiled_cases(path, compiler, report, True)
-    often = Counter(rule for case in cases for rule in case["fired"])
+    often = Counter(sorted(rule for case in cases for rule in case["fired"]))
     rules = [
         {"name": name, "location": known[name].location}
-        for name in sorted(often, key=lambda name: (-often[name], name))
+        for name, _ in often.most_common()
         if name in known and known[name].level != "torch"
     ]
     return {
@@ -316,25 +314,18 @@ def search_record(fusing: Fusing, tries: int, report: Callable[[SearchRun, Searc
 
     options = SearchOptions(budget=Budget(tries), check=False, predict=True)
     found = tune_program(fusing, PredictingEvaluator(), options, None, observe)
-    return _tuning(found.run, log, found.kernels) | {"running": False}
+    return tuning_record(found.run, log, found.way)
 
 
-def tuning_so_far(run: SearchRun, log: SearchLog) -> Record:
-    """Return the record of a tuning run that goes on, with the fastest schedules of the best program so far."""
-    from ..tune.tuning import choose_schedule
-
-    spaces = run.space.spaces(run.search.best_way)
-    kernels = [replace(choose_schedule(space, run), count=count) for space, count in spaces]
-    return _tuning(run, log, kernels) | {"running": True}
-
-
-def _tuning(run: SearchRun, log: SearchLog, kernels: Sequence[TuningOutcome]) -> Record:
-    """Return the record of a tuning run, with times in microseconds.
+def tuning_record(run: SearchRun, log: SearchLog, way: int) -> Record:
+    """Return the record of a tuning run, with times in microseconds, and the fastest schedules of a fusion variant.
 
     `curve` holds [tries, programs, best time so far]. `tree` holds decisions with the candidates below them.
     """
     from ..tune.search import total
+    from ..tune.tuning import choose_schedule
 
+    kernels = [replace(choose_schedule(space, run), count=count) for space, count in run.space.spaces(way)]
     default, best = run.default, total((one.seconds, one.count) for one in kernels)
     return run.record() | {
         "basis": default.basis, "limit": run.limit, "tree": log.root.record(default.seconds),
@@ -370,7 +361,7 @@ def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
 # ---- the e-graph
 
 
-def egraph_record(captured: Capture, compiler: Compiler) -> Record:
+def egraph_record(values: Values) -> Record:
     """Explore a program. Return the e-classes of each region, the best solution and the candidates.
 
     An e-class has its members, and the members that the best solution uses. `left_out` counts classes beyond
@@ -378,7 +369,7 @@ def egraph_record(captured: Capture, compiler: Compiler) -> Record:
     """
     from ..explore.candidates import exploration
 
-    made = exploration(compiler.values(captured))
+    made = exploration(values)
     found, names = made.candidates(), called_in(made.graph)
     regions: dict[int, Record] = {}
     for _, solved in made.problems:

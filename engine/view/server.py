@@ -133,7 +133,7 @@ def page(record: Record, live: bool = False) -> str:
     """Render a record (`view_record`). live: the page polls its server for changes."""
     import jinja2
 
-    script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *(["live"] if live else ()), "start"))
+    script = "".join(_part(f"{name}.js") for name in (*SCRIPTS, *["live"] * live, "start"))
     style = _part("page.css")
     return jinja2.Environment(autoescape=True).from_string(_part("page.html")).render(
         title=record["title"], style=style, script=script, data=embedded(record), style_hash=_digest(style),
@@ -143,10 +143,7 @@ def page(record: Record, live: bool = False) -> str:
 
 def embedded(record: Any) -> str:
     """Return JSON that is safe inside of a script element."""
-    text = as_json(record)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
+    return as_json(record).translate({ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"})
 
 
 def as_json(record: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import posixpath
 import re
 from pathlib import Path
@@ -78,7 +79,7 @@ def test_a_case_of_a_suite_has_its_own_rules(tmp_path: Path) -> None:
 
 
 def test_gains_of_a_suite_are_those_of_its_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.view.records.SECONDS", None)  # a busy machine would price fewer firings
+    monkeypatch.setattr("dplc.engine.view.records.SECONDS", math.inf)  # a busy machine would price fewer firings
     suite = {
         "about": "one case",
         "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import threading
@@ -159,7 +160,7 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Any, compiled: Compi
 
 
 def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Any, compiled: Compile, tmp_path: Path) -> None:
-    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=None)
+    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=math.inf)
     opened(browser, tmp_path / "page.html", record)
     for level, said in (("l", "the default order makes of these loop nests"), ("k", "the Tile IR that it was lowered")):
         number = next(n for n, one in enumerate(record["trace"]) if one["level"] == level and one["event"] == "fired")
@@ -354,7 +355,7 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Any, tmp_pa
     server.program = program
     threads = [
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}),
-        threading.Thread(target=program.watch, args=(stop,)),
+        threading.Thread(target=program.watch, args=(stop, print)),
     ]
     for thread in threads:
         thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Calla
 def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
     program = live()
     program.compile("started")
-    whole = view_record(compiler_with(target(), trace=Trace()).compile(capture_text(TEXT)), TEXT, seconds=None)
+    whole = view_record(compiler_with(target(), trace=Trace()).compile(capture_text(TEXT)), TEXT, seconds=math.inf)
     until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
     assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
     assert program.shown.record["trace"] == whole["trace"]

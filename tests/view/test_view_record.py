@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def test_fusion_says_what_its_pattern_bound() -> None:
 
 def test_the_last_firing_costs_what_the_kernel_costs(compiled: Compile) -> None:
     compilation = compiled(PROGRAMS["rmsnorm"][0])
-    record = view_record(compilation, "rmsnorm", seconds=None)
+    record = view_record(compilation, "rmsnorm", seconds=math.inf)
     (prediction,) = predictions(compilation.kernels, compilation.target)
     last = max(int(number) for number in record["effects"])
     assert record["effects"][str(last)][1]["us"] == pytest.approx(prediction.seconds * 1e6)
@@ -107,7 +108,7 @@ def fired(record: dict[str, Any], level: str) -> list[int]:
 
 
 def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled: Compile) -> None:
-    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=None)
+    record = view_record(compiled(PROGRAMS["attention"][0]), "attention", seconds=math.inf)
     (number,) = fired(record, "l")
     made = [kernel for kernel in record["kernels"] if kernel["name"].startswith(record["trace"][number]["unit"])]
     before, after = record["effects"][str(number)]
@@ -119,7 +120,7 @@ def test_a_firing_on_loop_nests_is_told_of_the_kernels_that_they_become(compiled
 
 
 def test_a_firing_on_kernel_ir_says_time_shared_memory_and_registers(compiled: Compile) -> None:
-    record = view_record(compiled(PROGRAMS["product"][0]), "product", seconds=None)
+    record = view_record(compiled(PROGRAMS["product"][0]), "product", seconds=math.inf)
     numbers = fired(record, "k")
     assert numbers
     for number in numbers:
@@ -140,7 +141,7 @@ def test_what_needs_a_schedule_is_priced_last(compiled: Compile) -> None:
 
 def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(compiled: Compile) -> None:
     compilation = compiled("torch.randn(256, 256) @ torch.randn(256, 256)")
-    record = view_record(compilation, "product", seconds=None)
+    record = view_record(compilation, "product", seconds=math.inf)
     effects = {record["trace"][number]["rule"]: record["effects"].get(str(number)) for number in fired(record, "t")}
     assert all(effect is not None and len(effect) in (2, 3) for effect in effects.values())
     assert all(side is not None for effect in effects.values() for side in effect)  # not one is left without its gain
@@ -225,7 +226,7 @@ def test_a_kernel_that_the_assembler_refuses_says_nothing(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(page_record, "assembler", lambda: "an assembler")
     monkeypatch.setattr(page_record, "assembled", refused)
-    assert list(page_record.measured_registers(compiled(PROGRAMS["rmsnorm"][0]))) == [None]
+    assert not list(page_record.measured_registers(compiled(PROGRAMS["rmsnorm"][0])))
 
 
 def test_a_page_loads_nothing(compiled: Compile) -> None:

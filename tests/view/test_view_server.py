@@ -147,7 +147,7 @@ def told(program: LiveProgram, compiles: int) -> News:
 
 def test_a_rule_file_that_changes_compiles_again(program: LiveProgram) -> None:
     stop = threading.Event()
-    watcher = threading.Thread(target=program.watch, args=(stop,))
+    watcher = threading.Thread(target=program.watch, args=(stop, print))
     watcher.start()
     try:
         (file,) = program.paths
