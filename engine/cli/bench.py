@@ -108,7 +108,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
 def bench_expression(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench -c EXPR`. Raises DplcError if the result is wrong."""
     device = choose_device(None)
-    for compilation, _ in prepared(flags, device, _single(flags), steps.run):
+    for compilation in prepared(flags, device, _single(flags), steps.run):
         record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
         show_bench(record, kernel_layout(flags.profile, summary), flags)
 

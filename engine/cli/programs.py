@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from ...ir.text.programs import read_program, sizes_of
 from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
-from ..api import Compiled, choose_device, has_gpu, target_for
+from ..api import Compiled, choose_device, target_for
 from ..bench.bench import TableLayout, bench_program, kernel_layout, summary
 from ..bench.cases import BenchSteps
 from ..bench.records import BenchRecord
@@ -121,11 +121,6 @@ def captured_text(flags: Flags, values: bool = True, sizes: Binding = AT_HINTS) 
     """
     with bars("capturing"), contextlib.redirect_stdout(sys.stderr):
         return capture_text(flags.text, flags.seed, flags.dtype, values, sizes)
-
-
-def _with_values(captured: Capture, drawn: Capture) -> Capture:
-    """Return a program with the inputs and eager results of another capture of its text."""
-    return replace(captured, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
 
 
 def print_trace(compilation: Compilation, flags: Flags) -> None:
@@ -246,7 +241,7 @@ def captured_row(flags: Flags) -> Capture:
     row = row_of(flags.row, captured)
     if row:
         drawn = captured_text(flags, sizes={dim.name: dim.size().hint for dim in row})
-        captured = _with_values(captured, drawn)
+        captured = replace(captured, tensors={**captured.tensors, **drawn.tensors}, reference=drawn.reference)
     return in_row(captured, row)
 
 
@@ -286,7 +281,14 @@ class Dump:
     level: str
     plan: Plan
     units: tuple[Any, ...]
-    sizes: Binding = field(default_factory=dict)
+    sizes: Binding
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapturedDump(Capture):
+    """Capture that stands for a dump, with its inputs. At levels after torch its graph only names them."""
+
+    dump: Dump
 
 
 def plan_of(level: str, units: tuple[Any, ...]) -> Plan:
@@ -371,8 +373,8 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
     return replace(made, since=dump.level)
 
 
-def _stand_in(dump: Dump, seed: int | None) -> Capture:
-    """Return a capture of a dump. At levels after torch its graph only names inputs.
+def _stand_in(dump: Dump, seed: int | None) -> CapturedDump:
+    """Return a dump as a capture, with random inputs if there is a seed.
 
     Raises DplcError if the arrays of the program do not fit into the memory of this machine.
     """
@@ -384,13 +386,13 @@ def _stand_in(dump: Dump, seed: int | None) -> Capture:
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
         tensors = draw(plan.inputs, seed)
     graph: Any = plan.kernels[0] if dump.level == "torch" else TorchGraph(plan.name, plan.inputs, (), ())
-    return Capture(graph, tensors, kinds, {})
+    return CapturedDump(graph, tensors, kinds, {}, dump=dump)
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
     """Return {input: values}, reproducible from the seed: normal floats, small whole numbers."""
-    generator, below = torch.Generator().manual_seed(seed), {"b8": 2}
-    return {p.name: random_tensor(p.dtype, p.shape, generator, below.get(p.dtype, WHOLE_NUMBERS)) for p in params}
+    generator = torch.Generator().manual_seed(seed)
+    return {p.name: random_tensor(p.dtype, p.shape, generator, 2 if p.dtype == "b8" else WHOLE_NUMBERS) for p in params}
 
 
 def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
@@ -412,13 +414,11 @@ def reference_of(dump: Dump, tensors: Tensors) -> list[Any]:
 
 # ---- Compile and run expressions and dumps.
 
-References = Callable[[], Sequence[Any]]  # computes the right outputs of a program
-
 
 def compile_program(flags: Flags) -> None:
     """Run `dplc compile`: print a program at a stage, CUDA by default. `--json` prints the kernels as well."""
     single = "a compile is of one program (`dplc run` takes several)"
-    ((compilation, _),) = prepared(flags, None, single, values=False)
+    (compilation,) = prepared(flags, None, single, values=False)
     if flags.as_json:
         print_json(compile_record(compilation, flags.ir))
     else:
@@ -438,17 +438,14 @@ def run_program(flags: Flags) -> None:
         raise UsageError("a dump is run on cuda or the emulator, and compared with what it means")
     single = "--out and --json are of one run" if flags.out is not None or flags.as_json else ""
     report = _report_check if flags.check else report_run
-    for compilation, references in prepared(flags, device, single):
-        report(compilation, device, flags, references)
+    for compilation in prepared(flags, device, single):
+        report(compilation, device, flags)
 
 
-def prepared(
-    flags: Flags, device: str | None, single: str, values: bool = True
-) -> Iterator[tuple[Compilation, References | None]]:
-    """Yield a compiled program and the function for its reference outputs, at each binding of its sizes.
+def prepared(flags: Flags, device: str | None, single: str, values: bool = True) -> Iterator[Compilation]:
+    """Yield a compiled program at each binding of its sizes, with the capture of its text at these sizes.
 
-    The function is None if the reference outputs are those of the capture. device: None for a program that will not
-    run; single: see `bindings`; values: see `capture_text`.
+    device: None for a program that will not run; single: see `bindings`; values: see `capture_text`.
     """
     if flags.subject.is_dump:
         path, seed = flags.subject.path, None if device is None else flags.seed
@@ -456,20 +453,18 @@ def prepared(
             dump, compiler = read_dump(path, binding), compile_options(flags, device)
             compilation = _told(partial(compile_dump, dump, compiler, seed))
             print_trace(compilation, flags)
-            yield compilation, partial(reference_of, dump, compilation.captured.tensors)
+            yield compilation
         return
     compilation = compile_text(flags, device, values)
     print_trace(compilation, flags)
     captured = compilation.captured
     if device is None or not (compilation.sizes or flags.sizes):
-        yield compilation, None
+        yield compilation
         return
     for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
         drawn = captured_text(flags, values, binding)
-        yield (
-            at_binding(compilation, binding, _with_values(captured, drawn)),
-            partial(run_reference, drawn, drawn.tensors),
-        )
+        tensors = {**captured.tensors, **drawn.tensors}
+        yield at_binding(compilation, binding, replace(drawn, tensors=tensors, kinds=captured.kinds))
 
 
 def compile_record(compilation: Compilation, stage: str | None) -> dict[str, Any]:
@@ -491,7 +486,7 @@ def _schedules_record(compilation: Compilation) -> dict[str, Any]:
 def benched(compilation: Compilation, flags: Flags, steps: BenchSteps, measuring: bool) -> BenchRecord:
     """Return the record of a benchmark. measuring: whether it measures on a GPU."""
     with bars() as tell:
-        return bench_program(compilation, flags.text.strip(), steps, tell, measuring and has_gpu())
+        return bench_program(compilation, flags.text.strip(), steps, tell, measuring)
 
 
 def print_table(record: BenchRecord, layout: TableLayout) -> None:
@@ -506,10 +501,10 @@ def print_table(record: BenchRecord, layout: TableLayout) -> None:
             write(f"\n{case.name}: {case.problem}\n")
 
 
-def report_run(compilation: Compilation, device: str, flags: Flags, references: References | None = None) -> None:
+def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
     """Run a compilation and print its difference from float64, and with `--bench` its table.
 
-    references: by default those of the capture. Raises DplcError if the difference is too large.
+    Raises DplcError if the difference is too large.
     """
     compiled, captured, inputs = Compiled(compilation, device), compilation.captured, dict[str, Any]()
     on_gpu = device.startswith("cuda")
@@ -523,7 +518,7 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
         if on_gpu:
             torch.cuda.synchronize(device)
     elapsed = time.perf_counter() - start
-    found = _judged(captured, results, references)
+    found = _judged(captured, results)
     if flags.out is not None:
         save_outputs(flags.out, results)
     for note in (*compiled.notes, *found.notes):
@@ -543,10 +538,11 @@ def report_run(compilation: Compilation, device: str, flags: Flags, references: 
     _check(found)
 
 
-def _judged(captured: Capture, results: list[Any], references: References | None) -> Judgement:
+def _judged(captured: Capture, results: list[Any]) -> Judgement:
     with bars("computing what it means"):
-        expected = run_reference(captured, captured.tensors) if references is None else references()
-        return judge(results, expected, captured.reference)
+        if isinstance(captured, CapturedDump):
+            return judge(results, reference_of(captured.dump, captured.tensors))
+        return judge(results, run_reference(captured, captured.tensors), captured.reference)
 
 
 def _check(found: Judgement) -> None:
@@ -592,7 +588,7 @@ LINE_WIDTH = 72
 COST_TABLE = ("line", "access", "bytes", "requests", "cost", "ideal", "per request", "")
 
 
-def _report_check(compilation: Compilation, device: str, flags: Flags, references: References | None) -> None:
+def _report_check(compilation: Compilation, device: str, flags: Flags) -> None:
     """Run the kernels in checked mode and report what it finds. Raises DplcError if it finds anything."""
     checker = CheckingExecutor(None if flags.blocks is None else tuple(map(str.strip, flags.blocks.split(","))))
     compiled, judged = Compiled(compilation, device), None
@@ -600,7 +596,7 @@ def _report_check(compilation: Compilation, device: str, flags: Flags, reference
     with contextlib.suppress(EmulatorError):  # a kernel that does not end is a finding
         with bars("running in checked mode"):
             results = compiled.run({})
-        judged = _judged(compilation.captured, results, references)
+        judged = _judged(compilation.captured, results)
     found, launches = checker.findings, checker.launches
     if flags.as_json:
         errors = {"max_abs_err": None, "max_rel_err": None} if judged is None else judged_record(judged)

@@ -114,7 +114,7 @@ graph f(x: f32[33, 16], y: f32[16, 7], w: i64[16]) -> z: f32[33, 7]:
 def test_products_of_rows_about_their_means(text: str, machine: str) -> None:
     """On every level what the text means; no name is read where there is none."""
     level, units = read_program(text, "test")
-    dump = Dump(level or "", plan_of(level or "", units), units)
+    dump = Dump(level or "", plan_of(level or "", units), units, {})
     with at_most(SECONDS):
         made = compile_dump(dump, compiler_with(target(machine)))
     assert [problems(kernel) for kernel in made.kernels] == [()] * len(made.kernels)
