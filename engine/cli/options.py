@@ -537,7 +537,7 @@ def _kind(name: str, kinds: set[str]) -> str:
         return "model"
     found = ["suite", "artefact", "model"]
     if exists:
-        found = ["artefact", "model"] if path.is_dir() else ["suite", "model"]
+        found.remove("suite" if path.is_dir() else "artefact")
     return next((kind for kind in found if kind in kinds), found[0])
 
 

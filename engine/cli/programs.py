@@ -271,11 +271,12 @@ VERIFIERS: dict[str, Callable[[Any], Sequence[str]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Dump:
-    """Parsed program of a dump. plan: its kernels in the order of their launches, or one graph in place of kernels.
+@dataclass(frozen=True, kw_only=True)
+class Dump(Capture):
+    """Program of a dump, captured without values. At levels after torch its graph only names the inputs.
 
-    The plan is at a binding of the symbolic dimensions; units: the same kernels before that binding, if scheduled.
+    plan: its kernels in the order of their launches, or one graph in place of kernels, at a binding of the symbolic
+    dimensions; units: the same kernels before that binding, if scheduled.
     """
 
     level: str
@@ -284,29 +285,28 @@ class Dump:
     sizes: Binding
 
 
-@dataclass(frozen=True, kw_only=True)
-class CapturedDump(Capture):
-    """Capture that stands for a dump, with its inputs. At levels after torch its graph only names them."""
-
-    dump: Dump
-
-
-def plan_of(level: str, units: tuple[Any, ...]) -> Plan:
-    """Return a program as a plan.
+def dump_of(level: str, bound: tuple[Any, ...], units: tuple[Any, ...], sizes: Binding) -> Dump:
+    """Return a program as a dump. bound: its kernels or its graph at the binding.
 
     Its temporaries are the buffers between kernels; of Torch IR the types of all values, of Tensor IR nothing.
     """
-    graph = units[0]
+    graph = bound[0]
     if level == "torch":
         ins, outs, between = graph.ins, graph.outs, [kind for op in graph.body for kind in op.types]
     elif level == "tensor":
         outs = tuple(Param(out.name, dtype(out.value), tuple(axis.extent for axis in out.axes)) for out in graph.outs)
         ins, between = inputs(graph), []
     else:
-        ins, outs = supplied(units), delivered(units)
+        ins, outs = supplied(bound), delivered(bound)
         ends = {end.name for end in (*ins, *outs)}
-        between = [*{out.name: out for unit in units for out in unit.outs if out.name not in ends}.values()]
-    return Plan(graph.name, units, ins, outs, tuple(between), tuple(TensorType(p.dtype, p.shape) for p in outs))
+        between = [*{out.name: out for unit in bound for out in unit.outs if out.name not in ends}.values()]
+    captured = graph if level == "torch" else TorchGraph(graph.name, ins, (), ())
+    plan = Plan(graph.name, bound, ins, outs, tuple(between), tuple(TensorType(p.dtype, p.shape) for p in outs))
+    names = [param.name for param in ins]
+    return Dump(
+        captured, dict.fromkeys(names), dict.fromkeys(names, "input"), {}, level=level, plan=plan, units=units,
+        sizes=sizes,
+    )  # fmt: skip
 
 
 def read_text(path: Path) -> str:
@@ -339,7 +339,7 @@ def read_dump(path: Path, sizes: Binding = AT_HINTS) -> Dump:
         found = [*disagreements(units)]  # type: ignore[arg-type]
     if found:
         raise Diagnostics(DplcError(f"{name}: {problem}") for problem in found)
-    return Dump(level, plan_of(level, units), scheduled, sizes)
+    return dump_of(level, units, scheduled, sizes)
 
 
 def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
@@ -355,38 +355,26 @@ def _problems(unit: Any, level: str, name: str) -> Sequence[str]:
 
 
 def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Compilation:
-    """Compile a dump from its level to CUDA. Raises DplcError if that is not possible.
+    """Compile a dump from its level to CUDA. The inputs are random, or without values if there is no seed.
 
-    The inputs are random, or without values if there is no seed: a compile reads none.
+    Raises DplcError if that is not possible, or if the arrays do not fit into the memory of this machine.
     """
-    captured, plan, watch = _stand_in(dump, seed), dump.plan, Stopwatch()
-    check_settings(options.tools.settings, options.tools.rules)
-    if dump.level == "torch":
-        made = options.compile(captured)
-    elif dump.level == "tensor":
-        settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
-        values = Values(captured, options, settled, options.simplified(settled, {}), {}, plan.results)
-        made = options.compile_values(values, watch)
-    else:
-        since: Any = dump.level
-        made = options.compile_plan(captured, None, plan, watch, since=since, units=dump.units, sizes=dump.sizes)
-    return replace(made, since=dump.level)
-
-
-def _stand_in(dump: Dump, seed: int | None) -> CapturedDump:
-    """Return a dump as a capture, with random inputs if there is a seed.
-
-    Raises DplcError if the arrays of the program do not fit into the memory of this machine.
-    """
-    plan = dump.plan
-    kinds = {param.name: "input" for param in plan.inputs}
-    tensors: Tensors = dict.fromkeys(kinds)
+    plan, watch = dump.plan, Stopwatch()
     if seed is not None:
         elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
-        tensors = draw(plan.inputs, seed)
-    graph: Any = plan.kernels[0] if dump.level == "torch" else TorchGraph(plan.name, plan.inputs, (), ())
-    return CapturedDump(graph, tensors, kinds, {}, dump=dump)
+        dump = replace(dump, tensors=draw(plan.inputs, seed))
+    check_settings(options.tools.settings, options.tools.rules)
+    if dump.level == "torch":
+        made = options.compile(dump)
+    elif dump.level == "tensor":
+        settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
+        values = Values(dump, options, settled, options.simplified(settled, {}), {}, plan.results)
+        made = options.compile_values(values, watch)
+    else:
+        since: Any = dump.level
+        made = options.compile_plan(dump, None, plan, watch, since=since, units=dump.units, sizes=dump.sizes)
+    return replace(made, since=dump.level)
 
 
 def draw(params: Sequence[Param], seed: int) -> dict[str, Any]:
@@ -540,8 +528,8 @@ def report_run(compilation: Compilation, device: str, flags: Flags) -> None:
 
 def _judged(captured: Capture, results: list[Any]) -> Judgement:
     with bars("computing what it means"):
-        if isinstance(captured, CapturedDump):
-            return judge(results, reference_of(captured.dump, captured.tensors))
+        if isinstance(captured, Dump):
+            return judge(results, reference_of(captured, captured.tensors))
         return judge(results, run_reference(captured, captured.tensors), captured.reference)
 
 
@@ -575,8 +563,7 @@ def save_outputs(path: Path, results: list[Any]) -> None:
     """Save outputs as out0, out1, .. in a numpy file, bf16 converted to f32, which numpy has. Raises DplcError."""
     import numpy as np
 
-    found = (value.detach().cpu() for value in results)
-    arrays = [(value.float() if value.dtype is torch.bfloat16 else value).numpy() for value in found]
+    arrays = [(value.float() if value.dtype is torch.bfloat16 else value).numpy(force=True) for value in results]
     with writing(path, ARRAYS) as file:
         np.savez(file, **{f"out{place}": array for place, array in enumerate(arrays)})
 
