@@ -150,7 +150,7 @@ def _programs(flags: Flags) -> Iterator[Artefact]:
     if not (sizes or flags.sizes):
         yield benching.of_compiled(made)
         return
-    for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, _single(flags))):
+    for binding in each_binding(bindings(sizes, flags.sizes, _single(flags))):
         bound = with_rows(made, (), partial(at_binding, sizes=binding))
         yield benching.of_compiled(replace(bound, shape=made.shape.at(binding)))
 

@@ -113,7 +113,7 @@ def _torch() -> str:
     version = imported_torch().__version__
     if not "2.11.dev" <= version < "2.14.dev":  # torch's class of versions compares as pip does
         raise DplcError(version, hint="dplc is tested with torch 2.11 to 2.13")
-    return version
+    return str(version)
 
 
 def _host_compiler() -> str:
@@ -133,10 +133,11 @@ def _device_compiler() -> str:
     from ...codegen.compiler import find_nvrtc, find_program
 
     nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
-    found = "; ".join(filter(None, (nvrtc and nvrtc.identity, nvcc and f"nvcc {nvcc}")))
+    found = [nvrtc.identity] if nvrtc else []
+    found += [f"nvcc {nvcc}"] if nvcc else []
     if not found:
         raise DplcError("neither NVRTC nor nvcc", hint="pip install nvidia-cuda-nvrtc, or the CUDA toolkit")
-    return found
+    return "; ".join(found)
 
 
 def _gpu() -> str:

@@ -24,7 +24,7 @@ from ...codegen.emulator.runtime import EmulatorError
 from ...codegen.kernel import CudaKernel
 from ...codegen.launch import memory_of
 from ...ir import interp
-from ...ir.diagnostic import Diagnostics, DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import Diagnostics, DplcError, UsageError, no_such
 from ...ir.expr import Size, is_int
 from ...ir.program import LEVELS, Kernel, Param, TensorType, delivered, disagreements, supplied
 from ...ir.sizes import AT_HINTS, Binding, sizes_in
@@ -167,12 +167,11 @@ def tokens_of(text: str, words: int | None) -> list[int]:
     return tokens
 
 
-def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str], single: str = "") -> list[dict[str, int]]:
+def bindings(sizes: Mapping[str, Size], asked: Sequence[str], single: str = "") -> list[dict[str, int]]:
     """Return every combination of the numbers that `--size` gives to the symbolic dimensions of a program.
 
-    A dimension without numbers has its example value, and a note says so. subject: the program, for messages; single:
-    the reason why only one combination is allowed, "" for none. Raises UsageError for several in that case, and for an
-    unknown dimension.
+    A dimension without numbers has its example value, and a note says so. single: the reason why only one combination
+    is allowed, "" for none. Raises UsageError for several in that case, and for an unknown dimension.
     """
     given: dict[str, list[int]] = {}
     for written in asked:
@@ -181,8 +180,7 @@ def bindings(sizes: Mapping[str, Size], subject: str, asked: Sequence[str], sing
         if not given[name]:
             raise UsageError(f"--size {written}: write NAME=7 or NAME=1,7,100")
         if name not in sizes:
-            what, notes = f"--size {written}: {subject} has no size `{name}`", (f"it has {', '.join(sizes) or 'none'}",)
-            raise UsageError(what, notes=notes, hint=did_you_mean(name, sizes))
+            raise no_such("size", name, sizes)
     for name, size in sizes.items():
         if name not in given:
             print_remark(f"`{name}` is {size.hint}, its hint; --size {name}=N for another number")
@@ -211,7 +209,7 @@ def row_of(asked: Sequence[str], captured: Capture) -> Row:
     UsageError.
     """
     found, sizes = dict[str, Dim](), sizes_in(captured.graph)
-    known, first = f"its sizes are {', '.join(sizes)}", next(iter(sizes), "")
+    first = next(iter(sizes), "")
     for written in asked:
         option = f"--row {written}"
         if (parts := range_written(written)) is None:
@@ -222,10 +220,12 @@ def row_of(asked: Sequence[str], captured: Capture) -> Row:
             raise UsageError(f"{option}: nothing in it is a size", hint=hint)
         named, low, high, length = parts
         if named is None and len(sizes) > 1:
-            raise UsageError(f"{option}: {known}", hint=f"say of which: --row {first}={written}")
+            raise UsageError(
+                f"{option}: its sizes are {', '.join(sizes)}", hint=f"say of which: --row {first}={written}"
+            )
         name = named or first
         if name not in sizes:
-            raise UsageError(f"{option}: `{name}` is not a size", notes=(known,), hint=did_you_mean(name, sizes))
+            raise no_such("size", name, sizes)
         if name in found:
             raise UsageError(f"{option}: `{name}` has its row already")
         whole, high = sizes[name], high or low
@@ -437,7 +437,7 @@ def prepared(flags: Flags, device: str | None, single: str, values: bool = True)
     """
     if flags.subject.is_dump:
         path, seed = flags.subject.path, None if device is None else flags.seed
-        for binding in each_binding(bindings(sizes_of(read_text(path), str(path)), str(path), flags.sizes, single)):
+        for binding in each_binding(bindings(sizes_of(read_text(path), str(path)), flags.sizes, single)):
             dump, compiler = read_dump(path, binding), compile_options(flags, device)
             compilation = _told(partial(compile_dump, dump, compiler, seed))
             print_trace(compilation, flags)
@@ -449,7 +449,7 @@ def prepared(flags: Flags, device: str | None, single: str, values: bool = True)
     if device is None or not (compilation.sizes or flags.sizes):
         yield compilation
         return
-    for binding in each_binding(bindings(compilation.sizes, "the text", flags.sizes, single)):
+    for binding in each_binding(bindings(compilation.sizes, flags.sizes, single)):
         drawn = captured_text(flags, values, binding)
         tensors = {**captured.tensors, **drawn.tensors}
         yield at_binding(compilation, binding, replace(drawn, tensors=tensors, kinds=captured.kinds))

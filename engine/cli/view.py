@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.target import target
-from ...ir.diagnostic import USER, DplcError, UsageError
+from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
 from .output import PAGE, bars, print_note, print_remark, write_file
@@ -111,7 +111,7 @@ def _follow(flags: Flags, server: PageServer) -> None:
         print_note(news.error)
         if not program.paths:
             _await_the_end(server, news)
-            raise SystemExit(USER)
+            raise SystemExit(1)
     program.watch(threading.Event(), report=print_note)
 
 
