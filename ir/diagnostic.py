@@ -123,7 +123,7 @@ def did_you_mean(name: str, options: Iterable[str]) -> str | None:
     return f"did you mean `{close[0]}`?" if close else None
 
 
-def no_such(kind: str, name: str, known: Sequence[str]) -> UsageError:
+def no_such(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error about a name that is none of the known ones. kind: the noun for them, such as `stage`."""
-    notes = (f"{kind}s are {', '.join(known)}",)
+    notes = (f"{kind}s are {', '.join(known) or 'none'}",)
     return UsageError(f"there is no {kind} `{name}`", None, notes, did_you_mean(name, known))

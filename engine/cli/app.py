@@ -291,12 +291,12 @@ def _explain(error: Exception, traceback: bool) -> int:
 
         printer.print_exception(error)
     if not isinstance(error, DplcError):
-        from .doctor import Unusable, imported_torch
+        from .doctor import imported_torch
 
         try:
             imported_torch()
-        except Unusable as problem:
-            error = problem
+        except DplcError as unusable:
+            error = unusable
     if isinstance(error, DplcError):
         print(error.render(), file=sys.stderr)
         return error.exit_code

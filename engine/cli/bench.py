@@ -108,7 +108,7 @@ def show_bench(record: BenchRecord, layout: TableLayout, flags: Flags) -> None:
 def bench_expression(flags: Flags, steps: BenchSteps) -> None:
     """Run `dplc bench -c EXPR`. Raises DplcError if the result is wrong."""
     device = choose_device(None)
-    for compilation, _ in prepared(flags, device, _single(flags), steps.run):
+    for compilation in prepared(flags, device, _single(flags), steps.run):
         record = benched(compilation, flags, steps, steps.run and device.startswith("cuda"))
         show_bench(record, kernel_layout(flags.profile, summary), flags)
 
@@ -150,7 +150,7 @@ def _programs(flags: Flags) -> Iterator[Artefact]:
     if not (sizes or flags.sizes):
         yield benching.of_compiled(made)
         return
-    for binding in each_binding(bindings(sizes, flags.subject.name, flags.sizes, _single(flags))):
+    for binding in each_binding(bindings(sizes, flags.sizes, _single(flags))):
         bound = with_rows(made, (), partial(at_binding, sizes=binding))
         yield benching.of_compiled(replace(bound, shape=made.shape.at(binding)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import platform
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ...ir.diagnostic import DplcError
+from ...ir.diagnostic import DplcError, first_line
 from .options import Flags
 from .output import print_json, print_rows
 
@@ -44,8 +43,8 @@ def report(flags: Flags) -> None:
     if flags.as_json:
         print_json(findings)
     else:
-        lines = (((f.what, Text(f.state, COLOURS[f.state]), f.detail), ("", "", f.remedy)) for f in findings)
-        print_rows(("", "", ""), (row for pair in lines for row in pair if any(row)))
+        lines = ((f.what, Text(f.state, COLOURS[f.state]), f"{f.detail}\n{f.remedy}".strip()) for f in findings)
+        print_rows(("", "", ""), lines)
     if any(f.state == "broken" for f in findings):
         raise SystemExit(1)
 
@@ -79,14 +78,13 @@ def examine() -> list[ReportLine]:
             line = ReportLine(what, state, ": ".join((error.what, *error.notes[:1])).splitlines()[0], error.hint or "")
         except Exception as error:
             remedy = "what is installed is damaged: install it again"
-            line = ReportLine(what, "broken", _first_line(error), remedy)
+            line = ReportLine(what, "broken", _named(error), remedy)
         found.append(line)
     return found
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _optional(distribution: str, extra: str, purpose: str) -> str:
@@ -108,15 +106,14 @@ def imported_torch() -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             raise Unusable("torch is not installed", hint=f"pip install '{TORCH}'") from None
         remedy = f"pip install --force-reinstall '{TORCH}'"  # a part of it is not there, or is another build's
-        raise Unusable("torch cannot be imported", notes=(_first_line(error),), hint=remedy) from None
+        raise Unusable("torch cannot be imported", notes=(_named(error),), hint=remedy) from None
 
 
 def _torch() -> str:
-    imported_torch()
-    version = importlib.metadata.version("torch")
-    if not (2, 11) <= tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 14):
+    version = imported_torch().__version__
+    if not "2.11.dev" <= version < "2.14.dev":  # torch's class of versions compares as pip does
         raise DplcError(version, hint="dplc is tested with torch 2.11 to 2.13")
-    return version
+    return str(version)
 
 
 def _host_compiler() -> str:
@@ -144,10 +141,7 @@ def _device_compiler() -> str:
 
 
 def _gpu() -> str:
-    try:
-        torch = imported_torch()
-    except Unusable as error:  # said above
-        raise DplcError(f"not looked for: {error.what}") from None
+    torch = imported_torch()
     if not torch.cuda.is_available():
         raise DplcError("none: kernels run on the emulator")
     return f"{torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}"

@@ -249,7 +249,7 @@ def _bindings(found: Artefact, flags: Flags) -> list[dict[str, int]]:
         numbers = {plan.batch: 1, plan.length: len(ids.replace(",", " ").split()) // rows}
         written = [f"{name}={number}" for name, number in numbers.items() if name in found.sizes]
     single = "--out, --json, --ids are of one run" if flags.out or flags.as_json or ids is not None else ""
-    asked = bindings(found.sizes, str(found.folder), written, single)
+    asked = bindings(found.sizes, written, single)
     for binding in asked:
         for name, number in binding.items():
             if why := refusal(found.sizes[name], number):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import typer
 
-from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import DplcError, UsageError, no_such
 from ...ir.dtypes import FLOAT_NAMES
 from ...ir.program import LEVELS
 
@@ -26,11 +26,10 @@ REQUIRED = ...
 # ---- values that are checked before anything heavy is imported
 
 
-def check_known(option: str, name: str, known: Collection[str], problem: str, kinds: str) -> None:
-    """Raise UsageError for an unknown value of an option. problem, kinds: parts of the message."""
+def check_known(kind: str, name: str, known: Collection[str]) -> None:
+    """Raise UsageError for an unknown value of an option. kind: see `no_such`."""
     if name not in known:
-        notes = (f"{kinds} are {', '.join(known)}",)
-        raise UsageError(f"{option} {name}: {problem}", notes=notes, hint=did_you_mean(name, known))
+        raise no_such(kind, name, known)
 
 
 def program_text(text: str) -> str:
@@ -40,13 +39,13 @@ def program_text(text: str) -> str:
 
 def float_named(name: str) -> str:
     """Return the dtype of `--dtype`, named as in dplc or PyTorch. Raises UsageError."""
-    check_known("--dtype", name, FLOAT_NAMES, "not a dtype for floats", "dtypes")
+    check_known("float dtype", name, FLOAT_NAMES)
     return FLOAT_NAMES[name]
 
 
 def stage_named(name: str) -> str:
     """Return the stage of `--ir`. Raises UsageError."""
-    check_known("--ir", name, (*LEVELS, "cuda"), "there is no such stage", "stages")
+    check_known("stage", name, (*LEVELS, "cuda"))
     return name
 
 
@@ -538,7 +537,7 @@ def _kind(name: str, kinds: set[str]) -> str:
         return "model"
     found = ["suite", "artefact", "model"]
     if exists:
-        found = ["artefact", "model"] if path.is_dir() else ["suite", "model"]
+        found.remove("suite" if path.is_dir() else "artefact")
     return next((kind for kind in found if kind in kinds), found[0])
 
 

@@ -37,7 +37,7 @@ from ..rewrite.terms.matcher import TermRuleWriter
 from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import all_rule_files
 from ..workbench import reference
-from .options import Flags
+from .options import Flags, check_known
 from .output import bars, print_json, print_note, print_remark, print_text, write, write_file
 
 
@@ -210,9 +210,8 @@ def show_nodes(flags: Flags) -> None:
 
 def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     name, level = flags.name, flags.level
-    if level is not None and level not in LEVELS:
-        notes = (f"levels are {', '.join(LEVELS)}",)
-        raise UsageError(f"unknown level `{level}`", notes=notes, hint=did_you_mean(level, LEVELS))
+    if level is not None:
+        check_known("level", level, LEVELS)
     listed = [entry for entry in entries if name in ("", entry.name) and level in (None, *entry.levels)]
     if not listed and name:
         options = {*(entry.name for entry in entries), *(schemas.names() if what == "node" else ())}

@@ -74,8 +74,8 @@ def tune(flags: Flags) -> None:
     results are stored.
     """
     name = flags.search or DEFAULT_SEARCH
-    check_known("--executor", flags.executor, ("processes", "ray"), "there is no such executor", "executors")
-    check_known("--search", name, SEARCHES, "there is no such search", "searches")
+    check_known("executor", flags.executor, ("processes", "ray"))
+    check_known("search method", name, SEARCHES)
     many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
     search = SearchOptions(

@@ -9,6 +9,7 @@ import webbrowser
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
@@ -55,15 +56,17 @@ def record_of(flags: Flags) -> dict[str, Any]:
 # ---- the live page: imports are light until the browser has requested it, for PyTorch takes long
 
 
-FIRST_LOOK = 1.0  # seconds that the browser has to request the page before torch's import takes the processor
+FIRST_LOOK = 0.5  # seconds more that the browser has to request the page before torch's import takes the processor
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
 def serve_page(flags: Flags) -> None:
     """Serve the page of an expression or a model until Ctrl-C, and compile again when a rule file changes.
 
-    Raises DplcError if the program cannot be captured, or cannot be compiled and no rule file could change that.
+    The server ends with the process. Raises DplcError if the program cannot be captured, and SystemExit if it cannot be
+    compiled and no rule file could change that.
     """
+    target(flags.target)  # an unknown one is an error before the page opens
     shown = LivePage(flags.subject.name)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
     try:
@@ -71,20 +74,15 @@ def serve_page(flags: Flags) -> None:
     except OSError as error:
         raise DplcError(f"--port {flags.port}: {error.strerror}", hint="leave it out to take a free one") from None
     shown.begin("rules")
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
-    try:
-        print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
-        began = time.monotonic()
-        if flags.browse:
-            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
-        _read_ahead()
-        if flags.browse:
-            server.seen.wait(max(0.0, began + FIRST_LOOK - time.monotonic()))
-        with contextlib.suppress(KeyboardInterrupt):
-            _follow(flags, server)
-    finally:
-        server.shutdown()
-        server.server_close()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print_note(f"{server.url}\n  for this machine only; Ctrl-C ends it")
+    if flags.browse:
+        threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+    _read_ahead()
+    if flags.browse:
+        server.seen.wait(FIRST_LOOK)
+    with contextlib.suppress(KeyboardInterrupt):
+        _follow(flags, server)
 
 
 def _read_ahead() -> None:
@@ -110,10 +108,10 @@ def _follow(flags: Flags, server: PageServer) -> None:
     server.program = program
     news = program.compile("started")
     if news.error:
+        print_note(news.error)
         if not program.paths:
             _await_the_end(server, news)
-            raise DplcError(news.error.removeprefix("error: "))
-        print_note(news.error)
+            raise SystemExit(1)
     program.watch(threading.Event(), report=print_note)
 
 

@@ -31,11 +31,11 @@ WRONG = [  # ADD, MATMUL: expressions, FILE: a dump of Tensor IR
     # values
     ("compile ADD --ir tyle", "did you mean `tile`?"),
     ("compile FILE --ir torch", "the program is given in tensor IR: there is no torch IR of it"),
-    ("fuse ADD --ir tensr", "there is no such stage"),
+    ("fuse ADD --ir tensr", "there is no stage `tensr`"),
     ("run ADD --device emulater", "did you mean `emulator`?"),
     ("compile ADD --target sm_91", "`sm_91` is not an architecture that dplc knows"),
     ("run ADD --seed abc", "error: invalid value for '--seed'"),
-    ("run ADD --dtype bfloat", "--dtype bfloat: not a dtype for floats"),
+    ("run ADD --dtype bfloat", "there is no float dtype `bfloat`"),
     ("run ADD --dtype bfloat", "did you mean `bfloat16`?"),
     ("run ADD --out out.txt", "the name must end in .npz"),
     ("run ADD --out out", "the name must end in .npz"),

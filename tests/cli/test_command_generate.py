@@ -109,7 +109,7 @@ def test_mistakes_are_one_line(dplc: Command, model: Path, tmp_path: Path) -> No
         ("--ids 1,99", 2, "numbers from 0 to 19"),
         ("--ids ²", 2, "numbers from 0 to 19"),
         ("--ids 1 --device reference", 2, "on cuda and on the emulator"),
-        ("--ids 1 --dtype f8", 2, "--dtype f8"),
+        ("--ids 1 --dtype f8", 2, "there is no float dtype `f8`"),
         ("--prompt hello", 1, "has no tokenizer beside it"),
         ("--ids 1,2,3 --max-length 3", 1, "the prompt has 3 tokens; with a maximum length of 3"),
         ("--ids 1,2,3 --max-length 99", 1, "this model has 16 positions"),

@@ -110,7 +110,7 @@ def test_mistakes_are_one_line_and_exit_with_1(dplc: Command, config: Path, tmp_
 def test_options_that_do_not_go_together(dplc: Command, config: Path, tmp_path: Path) -> None:
     for line, said in {
         f"compile {config} -c 3": "`dplc compile` takes one program: `-c` and `MODEL` were given",
-        f"compile {config} --dtype f8": "--dtype f8",
+        f"compile {config} --dtype f8": "there is no float dtype `f8`",
         f"compile {config} --seq-len 0": "at least one token",
         f"run {tmp_path} -c 3": "`dplc run` takes one program: `-c` and `DIR` were given",
         f"bench {config} --only linear": "it applies to a suite (SUITE.json)",

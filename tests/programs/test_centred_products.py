@@ -15,7 +15,7 @@ from wide_checks import at_most, flat
 
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.target import target
-from dplc.engine.cli.programs import Dump, compile_dump, plan_of, reference_of
+from dplc.engine.cli.programs import compile_dump, dump_of, reference_of
 from dplc.engine.cli.programs import draw as drawn_inputs
 from dplc.engine.compiler import compiler_with
 from dplc.engine.run.calls import judge
@@ -114,7 +114,7 @@ graph f(x: f32[33, 16], y: f32[16, 7], w: i64[16]) -> z: f32[33, 7]:
 def test_products_of_rows_about_their_means(text: str, machine: str) -> None:
     """On every level what the text means; no name is read where there is none."""
     level, units = read_program(text, "test")
-    dump = Dump(level or "", plan_of(level or "", units), units)
+    dump = dump_of(level or "", units, units, {})
     with at_most(SECONDS):
         made = compile_dump(dump, compiler_with(target(machine)))
     assert [problems(kernel) for kernel in made.kernels] == [()] * len(made.kernels)

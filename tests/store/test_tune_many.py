@@ -88,7 +88,7 @@ def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path, monkeypatc
         (("suite.json", *GRID), "takes one program"),
         ((*GRID, "--executor", "slurm"), "executors are"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
-        ((*GRID, "--search", "hil"), "no such search"),
+        ((*GRID, "--search", "hil"), "no search method `hil`"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
         (("absent.json",), "cannot read the suite"),
     ],

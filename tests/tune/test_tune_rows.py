@@ -267,7 +267,7 @@ def test_a_row_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (("-c", TEXT, "--row", "8-64"), "--row 8-64: write A..B"),
         (("-c", TEXT, "--row", "9..600"), "`s` is 1..512, and a row is a part of that"),
         (("-c", TEXT, "--row", "64..9"), "a row is a part of that"),
-        (("-c", TEXT, "--row", "t=9..64"), "`t` is not a size"),
+        (("-c", TEXT, "--row", "t=9..64"), "there is no size `t`"),
         (("-c", TEXT, "--row", "9..64", "--row", "s=1..8"), "`s` has its row already"),
         (("-c", TEXT, "--row", "9..64:65"), "the hint of `s` is 65, which is not in 9..64"),
         (("-c", "torch.relu(torch.randn(dim(s, 1..9), dim(t, 1..9)))", "--row", "1..4"), "its sizes are s, t"),
