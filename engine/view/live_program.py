@@ -157,7 +157,7 @@ class LiveProgram:
         rules = toolchain(self.paths).rules
         text = "".join(f"without {rules.rule(name).name}\n" for name in sorted(switches.without))
         if text:
-            rules = RuleSet((*rules.files, read_rules(Source("switches of dplc view", text))))
+            rules = rules.extended(read_rules(Source("switches of dplc view", text)))
         return compiler_with(self.target, rules, (*self.settings, *switches.settings), self.exact, Trace())
 
     def files(self) -> dict[Path, tuple[int, int]]:
