@@ -17,6 +17,7 @@ from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
+from ..kernels.kernels import FIGURES
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
@@ -313,9 +314,6 @@ def _named(job: Job) -> str:
 # ---- fuse
 
 
-FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
-
-
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
     compiler = compiler_for(flags, flags.device)
@@ -345,14 +343,7 @@ def fuse(flags: Flags) -> None:
             }
         )  # fmt: skip
     else:
-        rows = []
-        for place, one in enumerate(found, 1):
-            made_by = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
-            if one.prepared:
-                made_by += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
-            if one.problem:
-                made_by += f"; cannot be lowered: {one.problem}"
-            rows.append((place, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made_by))
-        print_rows(FUSED, rows, left=FUSED[-1:])
+        rows = [(place, *one.cells) for place, one in enumerate(found, 1)]
+        print_rows(("", *FIGURES), rows, left=FIGURES[-1:])
         what = f"times are predicted for {compiler.target.name} by the model, of the kernels that the rules make"
         write(f"{what}; nothing was measured\n")
