@@ -8,7 +8,6 @@ import itertools
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..api import choose_device
@@ -237,9 +236,8 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     with bars("capturing"):
         programs = list(_programs(flags, search, compiler))
     db = None if flags.no_db else flags.db or default_path()
-    # jobs on a cluster write to no store, because it is on this machine
-    jobs = distinct(programs, search, db if flags.executor == "processes" else None)
-    told = _carried_out(flags, jobs, db)
+    jobs = distinct(programs, search, db)
+    told = _carried_out(flags, jobs)
     interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
     tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
     found = (choose(program, tuned, db) for program in programs if not interrupted)
@@ -265,8 +263,8 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[Job, JobOutcome]]:
-    """Tune the kernels one by one. Store and report each when it is done. Ctrl-C leaves the others out."""
+def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
+    """Tune the kernels one by one. Report each when it is done. Ctrl-C leaves the others out."""
     told: list[tuple[Job, JobOutcome]] = []
     with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
         observe = printer(
@@ -275,11 +273,6 @@ def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[J
         show("tuning", 0, len(jobs))
         for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
             told.append((job, outcome))
-            if db and job.db is None and outcome.key is not None:
-                with SqliteStore(db, job.compiler.tools.rules) as store:
-                    store.record(outcome.key, outcome.attempts)
-                    if outcome.tuned is not None:
-                        store.put(outcome.key, outcome.tuned)
             if not flags.as_json:
                 write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
             show(f"{_named(job)}: tuned", len(told), len(jobs))

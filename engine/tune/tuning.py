@@ -311,7 +311,7 @@ LARGEST_GRID = 10_000
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
-    db: the store that the job writes to, or None if it runs on another machine and its outcome brings everything back.
+    db: the store that the job writes to. A job on another machine has none: its outcome brings everything back.
     """
 
     kernel: Kernel
@@ -479,7 +479,7 @@ def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
 def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
     """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
 
-    Outcomes come back and are stored here.
+    Outcomes come back and are stored here, where the stores of the jobs are.
     """
     try:
         ray: Any = importlib.import_module("ray")
@@ -493,9 +493,15 @@ def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
 
     def remote(job: Job) -> JobOutcome:
         try:
-            return ray.get(task.remote(tune_one, replace(job, db=None)))  # type: ignore[no-any-return]
+            outcome: JobOutcome = ray.get(task.remote(tune_one, replace(job, db=None)))
         except ray.exceptions.RayError as error:
             return JobOutcome(failed=f"Ray: {type(error).__name__}")
+        if job.db is not None and outcome.key is not None:
+            with SqliteStore(job.db, job.compiler.tools.rules) as store:
+                store.record(outcome.key, outcome.attempts)
+                if outcome.tuned is not None:
+                    store.put(outcome.key, outcome.tuned)
+        return outcome
 
     try:
         yield remote
