@@ -192,7 +192,7 @@ def _report(flags: Flags, found: Programmed) -> None:
         print_json({"target": found.space.target.name, **found.record()})
     else:
         lines = [
-            f"{_gain(found)}, {run.default.basis}",
+            f"{found.times}, {run.default.basis}",
             f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, {run.refused} "
             f"refused, {run.failed} failed, {run.repeated} seen before{', interrupted' * run.interrupted}",
         ]
@@ -204,7 +204,7 @@ def _report(flags: Flags, found: Programmed) -> None:
                 lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
         for outcome in found.kernels:
             times = "" if outcome.count == 1 else f" ({outcome.count} times)"
-            lines.append(f"{outcome.kernel}{times}: {_gain(outcome)}")
+            lines.append(f"{outcome.kernel}{times}: {outcome.times}")
             lines.append(f"  {_checked(outcome)}")
             if outcome.winner.key != outcome.default.key:
                 lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule]
@@ -216,10 +216,6 @@ def _report(flags: Flags, found: Programmed) -> None:
             rules = ", ".join(dict.fromkeys(decision.rule for decision in candidate.schedule))
             print_note(f"defect: a schedule of `{outcome.kernel}` gave a wrong result and was not kept: {why}")
             print_note(f"  rules that took part: {rules}; `--json` has the whole schedule; please report it")
-
-
-def _gain(found: TunedTimes) -> str:
-    return f"{micro(found.default_seconds)} us by default, {micro(found.seconds)} us tuned, {found.gain:.2f}x"
 
 
 def _checked(found: TunedTimes) -> str:

@@ -49,7 +49,7 @@ from ..store.store import (
     TuningStore,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Observer, SearchOptions, SearchRun, Wrong, gain, total, unheard
+from .search import Observer, SearchOptions, SearchRun, Wrong, gain, micro, total, unheard
 
 
 @dataclass(kw_only=True)
@@ -71,6 +71,13 @@ class TunedTimes:
     def gain(self) -> float:
         """Time of the default divided by the time of the result."""
         return gain(self.default_seconds, self.seconds)
+
+    @property
+    def times(self) -> str:
+        """The times and the gain, as text."""
+        if self.seconds is None:
+            return "nothing can be launched"
+        return f"{micro(self.default_seconds)} us by default, {micro(self.seconds)} us tuned, {self.gain:.2f}x"
 
     def figures(self) -> dict[str, Any]:
         """Return the part for `--json` that kernels and programs have in common."""
@@ -534,13 +541,10 @@ def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
         outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
         tuned = store.get(key)
-    default, seconds, times = outcome.default_seconds, outcome.seconds, "nothing can be launched"
-    if seconds is not None and default is not None:
-        times = f"{default * 1e6:.4g} us by default, {seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"
-        times += f", {outcome.run.default.basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
-    line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
-    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)
+    run, times = outcome.run, f"{outcome.times}, {outcome.run.default.basis}"
+    line = f"{times}; {run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
+    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=run.interrupted)
 
 
 def evaluator_for(machine: Target, options: SearchOptions) -> AbstractContextManager[Evaluator]:
@@ -580,7 +584,7 @@ class ChosenWay:
     @property
     def line(self) -> str:
         """Times and check of the variant, as one line of text."""
-        told = f"{self.rules * 1e6:.4g} us as the rules fuse it, {self.seconds * 1e6:.4g} us as {self.label} does"
+        told = f"{micro(self.rules)} us as the rules fuse it, {micro(self.seconds)} us as {self.label} does"
         return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
 
 
