@@ -78,9 +78,7 @@ def tune(flags: Flags) -> None:
     check_known("--search", name, SEARCHES, "there is no such search", "searches")
     many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
-    search = SearchOptions(
-        name, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict, flags.assemble
-    )
+    search = SearchOptions(name, flags.seed, budget, frozenset(flags.free) or None, True, flags.predict, flags.assemble)
     compiler = compiler_for(flags)
     labels = [CANDIDATE, *(step.label for step in compiler.tools.pipelines["tile"])]
     for free in flags.free:
@@ -154,13 +152,10 @@ def printer(verbose: int, show: Callable[[SearchRun], None]) -> Observer:
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
     """Return the rules that only one of two schedules fires and the changed parameters; else the changed sites."""
-    firings: dict[tuple[str, str], tuple[list[Decision], list[Decision]]] = {}  # of a pass and rule, in both
-    for side, schedule in enumerate((before, after)):
-        for decision in schedule:
-            firings.setdefault((decision.step, decision.rule), ([], []))[side].append(decision)
     found, moved = [], []
-    for (_, rule), sides in firings.items():
-        for old, new in itertools.zip_longest(*sides):
+    for step, rule in dict.fromkeys((one.step, one.rule) for one in (*before, *after)):
+        firings = ([one for one in each if (one.step, one.rule) == (step, rule)] for each in (before, after))
+        for old, new in itertools.zip_longest(*firings):
             if old is None or new is None:
                 found.append(f"with {_fired(new)}" if old is None else f"without {_fired(old)}")
                 continue
