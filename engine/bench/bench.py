@@ -30,7 +30,7 @@ from ..api import Compiled as Callee
 from ..api import has_gpu
 from ..compiler import Compilation, Compiler
 from ..cost.predict import RESOURCES, UNHIDDEN
-from ..language.rule import RuleSet, read_rules
+from ..language.rule import read_rules
 from ..rewrite.trace import EACH, Trace
 from ..ruleset import Toolchain, here, processes, toolchain
 from ..run.calls import Preparation
@@ -601,8 +601,8 @@ def _effect(
     """
     found: Effect = {}
     tools = compiler.tools
-    files = (*tools.rules.files, read_rules(Source(variant.name, variant.text)))
-    changed = replace(compiler, tools=toolchain(RuleSet(files), tools.settings))
+    rules = tools.rules.extended(read_rules(Source(variant.name, variant.text)))
+    changed = replace(compiler, tools=toolchain(rules, tools.settings))
     for name, program in _programs(path, only).items():
         if variant.rules and fired[name].isdisjoint(variant.rules):
             continue

@@ -181,8 +181,7 @@ def pack_suites(flags: Flags, out: Path) -> None:
 
 def measure_pack(flags: Flags) -> None:
     """Run `dplc bench --unpack FILE`. The exit code is 1 if a case was wrong."""
-    arguments = [str(flags.unpack), *(["--plan"] if flags.plan else [])]
-    for option, value in (("--minutes", flags.minutes), ("--out", flags.results)):
-        arguments += [] if value is None else [option, str(value)]
-    if code := runner.main(arguments):
+    options = {"--minutes": flags.minutes, "--out": flags.results}
+    given = [f"{option}={value}" for option, value in options.items() if value is not None]
+    if code := runner.main([str(flags.unpack), *given, *["--plan"] * flags.plan]):
         sys.exit(code)

@@ -52,23 +52,22 @@ def check(flags: Flags) -> None:
     verdicts = list[RuleVerdict]()
     with bars() as show:
         for each, some in every:
-            if some:
-                verdicts += check_rules(each, some, options, lambda verdict: show(verdict.rule, next(done), count))
-    wrong = [verdict for verdict in verdicts if verdict.result == "wrong"]
-    saved = {verdict.rule: (flags.out or Path()) / f"{verdict.rule}.ir" for verdict in wrong}
-    for verdict in wrong:
-        write_file(saved[verdict.rule], counterexample_text(verdict), COUNTEREXAMPLE)
+            verdicts += check_rules(each, some, options, lambda verdict: show(verdict.rule, next(done), count))
+    folder = flags.out or Path()
+    saved = [(one, folder / f"{one.rule}.ir") for one in verdicts if one.result == "wrong"]
+    for wrong, path in saved:
+        write_file(path, counterexample_text(wrong), COUNTEREXAMPLE)
     seconds = time.monotonic() - started
     if flags.as_json:
         print_json(
             {
                 "rules": [verdict.record() for verdict in verdicts], "seconds": seconds,
-                "files": {rule: str(path) for rule, path in saved.items()},
+                "files": {wrong.rule: str(path) for wrong, path in saved},
             }
         )  # fmt: skip
     else:
-        for verdict in wrong:
-            write_lines(detail(verdict, saved[verdict.rule], paths))
+        for wrong, path in saved:
+            write_lines(detail(wrong, path, paths))
         write(summary(verdicts, seconds, flags.verbose > 0 or len(verdicts) <= 60))
         write(f"seed {options.seed}, part {flags.part}: every run with these is the same\n")
     if bad := failed(verdicts, ALL if flags.allow_thin else frozenset(flags.few)):
@@ -76,7 +75,7 @@ def check(flags: Flags) -> None:
         said = f"{ends['wrong']} rules are wrong, {ends['vacuous']} are reached by no subject, "
         said += f"{ends['thin']} by fewer than {ENOUGH}"
         hint = "an example that can vary gives more; `--allow-thin` accepts a few"
-        raise DplcError(said, hint=hint if ends["thin"] and not wrong else None)
+        raise DplcError(said, hint=hint if ends["thin"] and not saved else None)
 
 
 def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:

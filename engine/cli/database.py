@@ -10,25 +10,17 @@ from ..ruleset import toolchain
 from ..store.store import (
     VERSION,
     Entry,
-    Failure,
     SqliteStore,
     TuningKey,
     default_path,
     export_lines,
     import_lines,
-    reason,
 )
 from .options import Flags
-from .output import EXPORT, print_json, print_note, print_remark, print_rows, write, write_file, write_lines
+from .output import EXPORT, print_json, print_remark, print_rows, write, write_file, write_lines
 
 SHOWN = 12  # characters of a key in a list
 LONGEST = 60  # of a value: a candidate of fusion is many nodes
-
-
-def _refuse(line: str) -> None:
-    if not line.startswith("note: "):
-        raise DplcError(line.removeprefix("warning: ").removesuffix("; going on without it"))
-    print_note(line)
 
 
 def _opened(flags: Flags, rules: list[Path] | None = None) -> SqliteStore:
@@ -36,7 +28,7 @@ def _opened(flags: Flags, rules: list[Path] | None = None) -> SqliteStore:
     file = flags.db or default_path()
     if not file.exists():
         raise DplcError(f"there is no tuning store {file}", hint="`dplc tune` makes one, `dplc db import` too")
-    return SqliteStore(file, None if rules is None else toolchain(rules).rules, _refuse)
+    return SqliteStore(file, None if rules is None else toolchain(rules).rules, strict=True)
 
 
 def _entries(flags: Flags) -> list[Entry]:
@@ -144,11 +136,8 @@ def export(flags: Flags) -> None:
 def import_file(flags: Flags) -> None:
     """Run `dplc db import`."""
     entries = import_lines(flags.file or Path())
-    with SqliteStore(flags.db, None, _refuse) as store:
-        try:
-            kept = store.add(entries)
-        except Failure as error:
-            raise DplcError(f"cannot write {store.path}: {reason(error)}", notes=("nothing was imported",)) from None
+    with SqliteStore(flags.db, strict=True) as store:
+        kept = store.add(entries)
     write(f"{kept} of {len(entries)} schedules are new or better: kept in {store.path}\n")
 
 

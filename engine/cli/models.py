@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +109,7 @@ def rows_of(flags: Flags, size: Any) -> Any:
         raise UsageError(f"--rows {text}: write the numbers where rows end, 1,64,512, or none")
     if not isinstance(size, (Dim, Size)):
         raise UsageError("--rows goes with one range of lengths", hint="--seq-len 1..4096, or `dim(s, 1..4096)` in -c")
-    lows = [size.low, *(end + 1 for end in ends)]
-    return [Dim(size.name, low, high) for low, high in zip(lows, ends, strict=False)]
+    return [Dim(size.name, last + 1, end) for last, end in pairwise([size.low - 1, *ends])]
 
 
 def compiled_model(flags: Flags, tell: Tell) -> CompiledModel:

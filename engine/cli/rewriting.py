@@ -190,15 +190,15 @@ def read_dump(file: Path) -> Program:
     _, units = read_program(content, str(file))
     if not units:
         raise DplcError(f"{file} holds no kernel and no graph")
-    graphs = [unit for unit in units if not isinstance(unit, Kernel)]
-    if not graphs:
+    kinds = {type(unit) for unit in units}
+    if kinds == {Kernel}:
         return level_of(units), units
-    if len(graphs) < len(units):
+    if Kernel in kinds:
         raise DplcError(f"{file} holds kernels and graphs: a program is one or the other")
-    captured = [graph for graph in graphs if isinstance(graph, TorchGraph)]
-    for graph in captured:
-        check_types(graph, str(file))
-    return "torch" if captured else "tensor", units
+    for unit in units:
+        if isinstance(unit, TorchGraph):
+            check_types(unit, str(file))
+    return "torch" if TorchGraph in kinds else "tensor", units
 
 
 def level_of(kernels: tuple[Any, ...]) -> str:

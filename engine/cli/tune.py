@@ -8,7 +8,6 @@ import itertools
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..api import choose_device
@@ -17,6 +16,7 @@ from ..compiler import Compiler
 from ..explore.candidates import Fusing, exploration
 from ..explore.explore import HINT, ExplorationOptions
 from ..explore.saturate import available
+from ..kernels.kernels import FIGURES
 from ..models import sources
 from ..models.compiling import drawn
 from ..rewrite.statements.compiled import Program
@@ -78,9 +78,7 @@ def tune(flags: Flags) -> None:
     check_known("search method", name, SEARCHES)
     many = flags.subject.kind != "text" or flags.grid or flags.jobs > 1 or flags.executor != "processes"
     budget = Budget(flags.tries, flags.programs, flags.seconds, flags.patience)
-    search = SearchOptions(
-        name, flags.seed, budget, frozenset(flags.free or ()) or None, True, flags.predict, flags.assemble
-    )
+    search = SearchOptions(name, flags.seed, budget, frozenset(flags.free) or None, True, flags.predict, flags.assemble)
     compiler = compiler_for(flags)
     labels = [CANDIDATE, *(step.label for step in compiler.tools.pipelines["tile"])]
     for free in flags.free:
@@ -154,13 +152,10 @@ def printer(verbose: int, show: Callable[[SearchRun], None]) -> Observer:
 
 def changes(before: Schedule, after: Schedule) -> list[str]:
     """Return the rules that only one of two schedules fires and the changed parameters; else the changed sites."""
-    firings: dict[tuple[str, str], tuple[list[Decision], list[Decision]]] = {}  # of a pass and rule, in both
-    for side, schedule in enumerate((before, after)):
-        for decision in schedule:
-            firings.setdefault((decision.step, decision.rule), ([], []))[side].append(decision)
     found, moved = [], []
-    for (_, rule), sides in firings.items():
-        for old, new in itertools.zip_longest(*sides):
+    for step, rule in dict.fromkeys((one.step, one.rule) for one in (*before, *after)):
+        firings = ([one for one in each if (one.step, one.rule) == (step, rule)] for each in (before, after))
+        for old, new in itertools.zip_longest(*firings):
             if old is None or new is None:
                 found.append(f"with {_fired(new)}" if old is None else f"without {_fired(old)}")
                 continue
@@ -192,7 +187,7 @@ def _report(flags: Flags, found: Programmed) -> None:
         print_json({"target": found.space.target.name, **found.record()})
     else:
         lines = [
-            f"{_gain(found)}, {run.default.basis}",
+            f"{found.times}, {run.default.basis}",
             f"  {run.options.search}: {run.tries} tries in {run.seconds:.1f} s, {run.programs} programs, {run.refused} "
             f"refused, {run.failed} failed, {run.repeated} seen before{', interrupted' * run.interrupted}",
         ]
@@ -204,7 +199,7 @@ def _report(flags: Flags, found: Programmed) -> None:
                 lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
         for outcome in found.kernels:
             times = "" if outcome.count == 1 else f" ({outcome.count} times)"
-            lines.append(f"{outcome.kernel}{times}: {_gain(outcome)}")
+            lines.append(f"{outcome.kernel}{times}: {outcome.times}")
             lines.append(f"  {_checked(outcome)}")
             if outcome.winner.key != outcome.default.key:
                 lines += [f"  {decision.step}: {_fired(decision)}" for decision in outcome.winner.schedule]
@@ -216,10 +211,6 @@ def _report(flags: Flags, found: Programmed) -> None:
             rules = ", ".join(dict.fromkeys(decision.rule for decision in candidate.schedule))
             print_note(f"defect: a schedule of `{outcome.kernel}` gave a wrong result and was not kept: {why}")
             print_note(f"  rules that took part: {rules}; `--json` has the whole schedule; please report it")
-
-
-def _gain(found: TunedTimes) -> str:
-    return f"{micro(found.default_seconds)} us by default, {micro(found.seconds)} us tuned, {found.gain:.2f}x"
 
 
 def _checked(found: TunedTimes) -> str:
@@ -236,9 +227,8 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     with bars("capturing"):
         programs = list(_programs(flags, search, compiler))
     db = None if flags.no_db else flags.db or default_path()
-    # jobs on a cluster write to no store, because it is on this machine
-    jobs = distinct(programs, search, db if flags.executor == "processes" else None)
-    told = _carried_out(flags, jobs, db)
+    jobs = distinct(programs, search, db)
+    told = _carried_out(flags, jobs)
     interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
     tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
     found = (choose(program, tuned, db) for program in programs if not interrupted)
@@ -264,8 +254,8 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     return interrupted
 
 
-def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[Job, JobOutcome]]:
-    """Tune the kernels one by one. Store and report each when it is done. Ctrl-C leaves the others out."""
+def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
+    """Tune the kernels one by one. Report each when it is done. Ctrl-C leaves the others out."""
     told: list[tuple[Job, JobOutcome]] = []
     with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
         observe = printer(
@@ -274,11 +264,6 @@ def _carried_out(flags: Flags, jobs: list[Job], db: Path | None) -> list[tuple[J
         show("tuning", 0, len(jobs))
         for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
             told.append((job, outcome))
-            if db and job.db is None and outcome.key is not None:
-                with SqliteStore(db, job.compiler.tools.rules) as store:
-                    store.record(outcome.key, outcome.attempts)
-                    if outcome.tuned is not None:
-                        store.put(outcome.key, outcome.tuned)
             if not flags.as_json:
                 write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
             show(f"{_named(job)}: tuned", len(told), len(jobs))
@@ -313,9 +298,6 @@ def _named(job: Job) -> str:
 # ---- fuse
 
 
-FUSED = ("", "kernels", "moved", "predicted", "made by")  # columns
-
-
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
     compiler = compiler_for(flags, flags.device)
@@ -345,14 +327,7 @@ def fuse(flags: Flags) -> None:
             }
         )  # fmt: skip
     else:
-        rows = []
-        for place, one in enumerate(found, 1):
-            made_by = "the rules in their order" if one.label == "rules" else ", ".join(one.rules) or "other cuts"
-            if one.prepared:
-                made_by += f" ({len(one.prepared)} weight{'s' * (len(one.prepared) > 1)} computed at load time)"
-            if one.problem:
-                made_by += f"; cannot be lowered: {one.problem}"
-            rows.append((place, one.kernels, f"{one.bytes / 1e6:.2f} MB", f"{one.predicted_us:.1f} us", made_by))
-        print_rows(FUSED, rows, left=FUSED[-1:])
+        rows = [(place, *one.cells) for place, one in enumerate(found, 1)]
+        print_rows(("", *FIGURES), rows, left=FIGURES[-1:])
         what = f"times are predicted for {compiler.target.name} by the model, of the kernels that the rules make"
         write(f"{what}; nothing was measured\n")

@@ -402,6 +402,9 @@ class Prepared:
     value: Term
 
 
+FIGURES = ("kernels", "moved", "predicted", "made by")  # columns of candidates
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A way to compute a program. graph: its spelling; decisions: its cuts; prepared: weights computed at load time.
@@ -425,13 +428,20 @@ class Candidate:
     plan: Callable[..., Plan] = field(repr=False, compare=False)
     rules: tuple[str, ...] = ()
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The figures as texts, in the order of FIGURES, and what makes the candidate."""
+        made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
+        if self.prepared:
+            made += f" ({len(self.prepared)} weight{'s' * (len(self.prepared) > 1)} computed at load time)"
+        if self.problem:
+            made += f"; cannot be lowered: {self.problem}"
+        return str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made
+
     def _repr_html_(self) -> str:
         """Return the figures and the program of a candidate for notebooks."""
-        made = "the rules in their order" if self.label == "rules" else ", ".join(self.rules) or "other cuts"
-        row = (str(self.kernels), f"{self.bytes / 1e6:.2f} MB", f"{self.predicted_us:.1f} us", made, self.problem)
-        titles = ("kernels", "moved", "predicted", "made by", "problem")
         program = html.folded("program", html.code(print_graph(self.graph)))
-        return html.together(html.table(titles, [row]), program).text
+        return html.together(html.table(FIGURES, [self.cells]), program).text
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""

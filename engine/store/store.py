@@ -394,13 +394,14 @@ class SqliteStore:
         path: the file; None for the default path.
         rules: the rules in force, which decide what is valid. Without them, only entries of equal rules are.
         say: gets each problem once, as one line.
+        strict: raise DplcError for a file that cannot be used, instead of going on without it.
     """
 
     def __init__(
         self, path: Path | None = None, rules: RuleSet | None = None, say: Callable[[str], None] | None = None,
-        patience: float = PATIENCE,
+        patience: float = PATIENCE, strict: bool = False,
     ):  # fmt: skip
-        self.path, self.patience = path or default_path(), patience
+        self.path, self.patience, self.strict = path or default_path(), patience, strict
         self.say_once = functools.cache(say or functools.partial(print, file=sys.stderr, flush=True))
         self.digests = digests_of(rules) if rules is not None else None
         self._connection: sqlite3.Connection | None = None
@@ -537,14 +538,17 @@ class SqliteStore:
         return gone
 
     def add(self, entries: Iterable[Entry]) -> int:
-        """Merge entries of another store, all or none. Return how many are new or faster. Raises `Failure`."""
+        """Merge entries of another store, all or none. Return how many are new or faster. Raises DplcError."""
         added = 0
-        with transaction(self._open()) as db:
-            for entry in entries:
-                known = self._rows(db, place=_json(entry.place))
-                if all(one.tuned.seconds > entry.tuned.seconds for one in known):
-                    _insert(db, entry)
-                    added += 1
+        try:
+            with transaction(self._open()) as db:
+                for entry in entries:
+                    known = self._rows(db, place=_json(entry.place))
+                    if all(one.tuned.seconds > entry.tuned.seconds for one in known):
+                        _insert(db, entry)
+                        added += 1
+        except Failure as error:
+            raise DplcError(f"cannot write {self.path}: {reason(error)}", notes=("nothing was imported",)) from None
         return added
 
     def _rows(self, db: sqlite3.Connection, **columns: str) -> Iterator[Entry]:
@@ -565,12 +569,14 @@ class SqliteStore:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Leave the block after a line if the file cannot be used."""
+        """Leave the block after a line if the file cannot be used. Raises DplcError instead if the store is strict."""
         try:
             yield
         except Failure as error:
-            told = f"cannot be used: {reason(error)}; going on without it"
-            self.say_once(f"warning: the tuning store {self.path} {told}")
+            told = f"the tuning store {self.path} cannot be used: {reason(error)}"
+            if self.strict:
+                raise DplcError(told) from None
+            self.say_once(f"warning: {told}; going on without it")
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -49,7 +49,7 @@ from ..store.store import (
     TuningStore,
 )
 from .evaluators import AssemblingEvaluator, PredictingEvaluator, evidence, measuring
-from .search import Observer, SearchOptions, SearchRun, Wrong, gain, total, unheard
+from .search import Observer, SearchOptions, SearchRun, Wrong, gain, micro, total, unheard
 
 
 @dataclass(kw_only=True)
@@ -71,6 +71,13 @@ class TunedTimes:
     def gain(self) -> float:
         """Time of the default divided by the time of the result."""
         return gain(self.default_seconds, self.seconds)
+
+    @property
+    def times(self) -> str:
+        """The times and the gain, as text."""
+        if self.seconds is None:
+            return "nothing can be launched"
+        return f"{micro(self.default_seconds)} us by default, {micro(self.seconds)} us tuned, {self.gain:.2f}x"
 
     def figures(self) -> dict[str, Any]:
         """Return the part for `--json` that kernels and programs have in common."""
@@ -311,7 +318,7 @@ LARGEST_GRID = 10_000
 class Job:
     """One kernel of Loop IR to tune. names: of the cases that need it, `case:kernel`.
 
-    db: the store that the job writes to, or None if it runs on another machine and its outcome brings everything back.
+    db: the store that the job writes to. A job on another machine has none: its outcome brings everything back.
     """
 
     kernel: Kernel
@@ -479,7 +486,7 @@ def _processes(tune_one: TuneOne, count: int) -> Iterator[TuneOne]:
 def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
     """Run jobs on a Ray cluster: that of $RAY_ADDRESS, or one that starts here and ends with this process.
 
-    Outcomes come back and are stored here.
+    Outcomes come back and are stored here, where the stores of the jobs are.
     """
     try:
         ray: Any = importlib.import_module("ray")
@@ -493,9 +500,15 @@ def _ray(tune_one: TuneOne) -> Iterator[TuneOne]:
 
     def remote(job: Job) -> JobOutcome:
         try:
-            return ray.get(task.remote(tune_one, replace(job, db=None)))  # type: ignore[no-any-return]
+            outcome: JobOutcome = ray.get(task.remote(tune_one, replace(job, db=None)))
         except ray.exceptions.RayError as error:
             return JobOutcome(failed=f"Ray: {type(error).__name__}")
+        if job.db is not None and outcome.key is not None:
+            with SqliteStore(job.db, job.compiler.tools.rules) as store:
+                store.record(outcome.key, outcome.attempts)
+                if outcome.tuned is not None:
+                    store.put(outcome.key, outcome.tuned)
+        return outcome
 
     try:
         yield remote
@@ -528,13 +541,10 @@ def tune_job(job: Job, observe: Observer = unheard) -> JobOutcome:
         outcome = tune_kernel(job.kernel, tools, machine, evaluator, options, store, observe)
         key = outcome.run.key((job.kernel,))
         tuned = store.get(key)
-    default, seconds, times = outcome.default_seconds, outcome.seconds, "nothing can be launched"
-    if seconds is not None and default is not None:
-        times = f"{default * 1e6:.4g} us by default, {seconds * 1e6:.4g} us tuned, {outcome.gain:.2f}x"
-        times += f", {outcome.run.default.basis}"
     wrong = f"; {len(outcome.wrong)} schedules gave wrong results" if outcome.wrong else ""
-    line = f"{times}; {outcome.run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
-    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=outcome.run.interrupted)
+    run, times = outcome.run, f"{outcome.times}, {outcome.run.default.basis}"
+    line = f"{times}; {run.tries} tries, checked: {outcome.checked or 'no'}{wrong}"
+    return JobOutcome(key, tuned, tuple(kept.attempts), line, interrupted=run.interrupted)
 
 
 def evaluator_for(machine: Target, options: SearchOptions) -> AbstractContextManager[Evaluator]:
@@ -574,7 +584,7 @@ class ChosenWay:
     @property
     def line(self) -> str:
         """Times and check of the variant, as one line of text."""
-        told = f"{self.rules * 1e6:.4g} us as the rules fuse it, {self.seconds * 1e6:.4g} us as {self.label} does"
+        told = f"{micro(self.rules)} us as the rules fuse it, {micro(self.seconds)} us as {self.label} does"
         return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
 
 
