@@ -32,34 +32,25 @@ from ...ir.kernel import Loop, Replicate
 from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
-    WHOLE,
-    note_limits,
-    provenance,
-    row,
-    sums,
-    time_kernels,
-    totals,
-    totals_line,
-)
-from ..bench.cases import (
+    END_TO_END,
     Assembled,
-    BenchCase,
-    BenchSubject,
     Build,
     CudaClock,
-    Say,
-    Suite,
     assembled,
     assembler,
     each_assembled,
-    import_everything,
     kernel_record,
     measured_run,
+    note_limits,
+    provenance,
+    row,
     sources_of,
-    subject_of,
-    with_rules,
+    sums,
+    time_kernels,
+    totals,
 )
-from ..bench.records import BenchRecord, CaseRecord
+from ..bench.cases import BenchCase, BenchSubject, Say, Suite, import_everything, subject_of, with_rules
+from ..bench.records import BenchRecord, CaseRecord, totals_line
 from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import features, instruction_counts
@@ -139,7 +130,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
             case.error = made.render()
         cases.append(case)
     note_limits(cases, subject.sources, target)
-    return [*cases, CaseRecord(name=WHOLE, operation="model", dtype=dtype, **sums(cases))]
+    return [*cases, CaseRecord(name=END_TO_END, operation="model", dtype=dtype, **sums(cases))]
 
 
 def summary(record: ModelBench) -> str:

@@ -18,7 +18,7 @@ import torch
 from training import Step, llama, traced
 
 from dplc.codegen.target import Target, target
-from dplc.engine.bench.cases import kernel_record
+from dplc.engine.bench.bench import kernel_record
 from dplc.engine.cost.limits import program_seconds
 
 HEAD = """| model | launches | bound us | predicted us | ratio |

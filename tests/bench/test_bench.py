@@ -15,18 +15,8 @@ from tiny_suite import TINY
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
-from dplc.engine.bench.cases import (
-    RUNS,
-    WARM_UP,
-    CompiledCase,
-    assembler,
-    compile_all,
-    device_name,
-    measured,
-    read_suite,
-    subject_of,
-    timing,
-)
+from dplc.engine.bench.bench import RUNS, WARM_UP, CompiledCase, assembler, compile_all, device_name, measured, timing
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import compiler_with
 
@@ -83,7 +73,7 @@ def test_what_cannot_be_compiled_does_not_stop_the_others(capsys: pytest.Capture
 
 
 def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
-    from dplc.engine.bench.cases import run_case
+    from dplc.engine.bench.bench import run_case
 
     (one,) = compiled(tiny, "norm")
     (kernel,) = one.compilation.program.kernels
@@ -137,7 +127,7 @@ def test_runs_that_warm_up_do_not_count() -> None:
 
 
 def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
+    monkeypatch.setattr("dplc.engine.bench.bench.compiled_by_torch", lambda *_: None)
     (one,) = compiled(tiny, "norm")
     callee = Callee(one.compilation, "emulator")
     record = measured(one, callee, FakeClock(graphs=False))

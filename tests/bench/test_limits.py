@@ -14,7 +14,8 @@ import pytest
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import over_limits, read_suite, sources_of, subject_of
+from dplc.engine.bench.bench import over_limits, sources_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with

@@ -25,9 +25,9 @@ from dplc.codegen.pack.contents import OpenPack
 from dplc.codegen.pack.runner import ResultsFile, plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
-from dplc.engine.bench.bench import comparison
-from dplc.engine.bench.cases import Assembled, Suite, read_suite
-from dplc.engine.bench.records import read_results
+from dplc.engine.bench.bench import Assembled
+from dplc.engine.bench.cases import Suite, read_suite
+from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import compiler_with
 from dplc.engine.models.benching import PackReport, PickedSuite, pack
