@@ -20,9 +20,17 @@ import msgspec
 import torch
 
 from ...codegen.arrays import is_written
-from ...codegen.build import assemble, build_host, build_runtime, device_text, emulator_sources, host_text
+from ...codegen.build import (
+    FIX_OLD_DEVICE,
+    assemble,
+    build_host,
+    build_runtime,
+    device_text,
+    emulator_sources,
+    host_text,
+)
 from ...codegen.cache import cached
-from ...codegen.compiler import find_nvrtc, find_program, program_identity
+from ...codegen.compiler import BuildError, find_nvrtc, find_program, program_identity
 from ...codegen.cuda import safe_kernel_name
 from ...codegen.emulator.executor import CheckingExecutor
 from ...codegen.emulator.runtime import EmulatorError
@@ -34,12 +42,11 @@ from ...ir.diagnostic import DplcError, first_line
 from ...ir.interp import torch as meaning
 from ...ir.program import Kernel
 from ...version import __version__
-from ..api import Compiled as Callee
-from ..api import has_gpu
+from ..api import Compiled, has_gpu
 from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import buffer_bytes, instruction_counts
-from ..cost.limits import least_seconds, program_seconds
+from ..cost.limits import least_seconds
 from ..cost.memory_model import LANES
 from ..cost.predict import occupancy, predict
 from ..rewrite.statements.driver import tell_unheard, unheard_by_all
@@ -76,11 +83,12 @@ def sources_of(compilation: Compilation) -> dict[str, Kernel]:
     return {compilation.cuda_kernels[step.index].name: compilation.plan.kernels[step.place] for step in steps}
 
 
-def over_limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> dict[str, float]:
+def over_limits(sources: Mapping[str, Kernel], records: Iterable[KernelRecord], target: Target) -> dict[str, float]:
     """Return {kernel of Loop IR: the predicted time of all kernels that it became, divided by its limit}.
 
-    sources: see `sources_of`; predicted_us: of each CUDA kernel.
+    sources: see `sources_of`; records: of each CUDA kernel.
     """
+    predicted_us = {record.name: record.predicted_us for record in records}
     seconds = defaultdict[str, float](float)
     for name, loop in sources.items():
         seconds[loop.name] += predicted_us[name] * 1e-6
@@ -147,9 +155,7 @@ def compile_all(
     for subject in subjects:
         case = subject.case
         say(f"compiling {case.name}")
-        record = CaseRecord(
-            name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
-        )
+        record = msgspec.convert(case, CaseRecord, from_attributes=True)
         records.append(record)
         try:
             compilation = subject.compile(made)
@@ -164,33 +170,31 @@ def compile_all(
     return records, compiled, times
 
 
-def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError] | None = None) -> None:
+def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError] = {}) -> None:
     """Fill in the figures of the launch plan and the model.
 
     images: {kernel text: its assembled form, or why the assembler rejects it, which is an error of the case}.
     """
     compilation, record = compiled.compilation, compiled.record
     record.stages, record.compile_ms = compilation.timings, sum(compilation.timings.values())
-    program, target, once = compilation.program, compilation.target, []
+    target, once = compilation.target, []
     for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
-        image = (images or {}).get(text.text)
+        image = images.get(text.text)
         if isinstance(image, DplcError):
             record.error, image = image.render(), None
         once.append(kernel_record(kernel, text, target, image))
     record.kernels = kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
-    record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
+    record.compulsory_bytes = compilation.compulsory_bytes
     record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
     record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
-    loops, each = compilation.plan.kernels, {kernel.name: kernel.predicted_us for kernel in once}
-    record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
-    record.times_limit = max(over_limits(sources_of(compilation), each, target).values(), default=None)
+    record.least_us = 1e6 * compilation.least_seconds
+    record.times_limit = max(over_limits(sources_of(compilation), once, target).values(), default=None)
 
 
 # ---- assembled
 
 
 WORKERS = 2
-Build = Callable[[CudaKernel, str], "Assembled"]  # assembles a kernel for an architecture. Raises BuildError
 
 
 class Assembled(msgspec.Struct, kw_only=True):
@@ -221,7 +225,9 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
 
     def build(product: Path) -> None:
         assembly = assemble(text, arch)
-        resources = assembly.kernels[kernel.name]
+        resources = assembly.kernels.get(kernel.name)
+        if resources is None:
+            raise BuildError(f"{assembler()} reported nothing on `{kernel.name}`", "", FIX_OLD_DEVICE)
         spilled = resources.spill_stores + resources.spill_loads
         found = Assembled(cubin=assembly.cubin, registers=resources.registers, spill_bytes=spilled)
         if find_nvdisasm():
@@ -237,11 +243,9 @@ def assembled(kernel: CudaKernel, arch: str) -> Assembled:
     return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
 
 
-def each_assembled(
-    kernels: Mapping[str, CudaKernel], arch: str, build: Build = assembled
-) -> Iterator[tuple[str, Assembled | DplcError]]:
+def each_assembled(kernels: Mapping[str, CudaKernel], arch: str) -> Iterator[tuple[str, Assembled | DplcError]]:
     """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
-    return zip(kernels, each_tried(lambda kernel: build(kernel, arch), kernels.values()))
+    return zip(kernels, each_tried(lambda kernel: assembled(kernel, arch), kernels.values()))
 
 
 def each_tried(work: Callable[[Any], R], given: Iterable[Any]) -> Iterator[R | DplcError]:
@@ -303,7 +307,7 @@ def run_case(compiled: CompiledCase) -> None:
     run = record.run = RunRecord(extent=extent)
     try:
         tensors = compiled.tensors()
-        callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
+        callee, checker = Compiled(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
         callee.executor = checker
         results = callee.run(tensors)
         for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
@@ -411,7 +415,7 @@ def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRe
     return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=RUNS, launched=how)
 
 
-def measured(compiled: CompiledCase, callee: Callee, clock: CudaClock) -> MeasuredRecord:
+def measured(compiled: CompiledCase, callee: Compiled, clock: CudaClock) -> MeasuredRecord:
     """Check the result, then measure the times, with the tensors on the device of the callee."""
     tensors = compiled.tensors(memory_of(callee.device))
     judged = functools.partial(_judged, compiled, compiled.tensors())
@@ -503,8 +507,7 @@ def note_limits(cases: Iterable[CaseRecord], sources: Mapping[str, Kernel], targ
     sources: see `sources_of`.
     """
     by_name = {case.name: case for case in cases}
-    predicted_us = {name: case.kernels[0].predicted_us for name, case in by_name.items()}
-    for name, times in over_limits(sources, predicted_us, target).items():
+    for name, times in over_limits(sources, (case.kernels[0] for case in by_name.values()), target).items():
         by_name[safe_kernel_name(name)].times_limit = times
 
 
@@ -523,7 +526,7 @@ def time_kernels(cases: Iterable[CaseRecord], session: Session, clock: CudaClock
 # ---- a suite, and one program
 
 
-def bench(
+def bench_cases(
     path: Path, suite: Suite, cases: list[BenchCase], compiler: Callable[[], Compiler], steps: BenchSteps, say: Say
 ) -> BenchRecord:
     """Compile the cases cold; assemble, run and measure them as requested.
@@ -535,7 +538,7 @@ def bench(
     assemble_and_run(compiled, made.target.arch, steps, say)
     for one in compiled if steps.run and has_gpu() else ():
         say(f"measuring {one.record.name}")
-        one.record.measured = measured(one, Callee(one.compilation, "cuda"), CudaClock())
+        one.record.measured = measured(one, Compiled(one.compilation, "cuda"), CudaClock())
     return BenchRecord(
         suite=str(path), about=suite.about, published=suite.published, totals=totals(records, *times), cases=records,
         **provenance(steps.command, made.target, made.tools),
@@ -589,7 +592,6 @@ def versions(tools: Toolchain) -> dict[str, str]:
 def _launching() -> dict[str, str]:
     """Return the versions of what launches kernels, and the GPU."""
     import pycuda.driver
-    import torch
 
     number = pycuda.driver.get_driver_version()
     driver = f"for CUDA {number // 1000}.{number % 1000 // 10}"
@@ -616,7 +618,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     note_limits(kernels, sources_of(compilation), target)
     if measuring and not record.problem:
         say("measuring")
-        measure(compiled, kernels, Callee(compilation, "cuda"), CudaClock())
+        measure(compiled, kernels, Compiled(compilation, "cuda"), CudaClock())
     seconds = record.compile_ms / 1e3
     last = msgspec.structs.replace(record, kernels=[], hbm_ratio=None, least_us=None, **sums(kernels))
     about = "Every distinct kernel with all its launches, and the whole."
@@ -626,7 +628,7 @@ def bench_program(compilation: Compilation, text: str, steps: BenchSteps, say: S
     )  # fmt: skip
 
 
-def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Callee, clock: CudaClock) -> None:
+def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Compiled, clock: CudaClock) -> None:
     """Measure the whole program if its result is right, then each kernel alone."""
     compiled.record.measured = measured(compiled, callee, clock)
     if compiled.record.measured.dplc is None:

@@ -178,11 +178,11 @@ class BenchSubject:
             error.notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
             raise
 
-    def compile(self, compiler: Compiler) -> Compilation:
-        """Compile the program with the rules of its case. Raises DplcError."""
+    def compile(self, compiler: Compiler, captured: Capture | None = None) -> Compilation:
+        """Compile the program, captured before or here, with the rules of its case. Raises DplcError."""
         watch = Stopwatch()
         with watch.stage("capture"):
-            captured = self.capture()
+            captured = captured or self.capture()
         return with_rules(compiler, self.case.rules).compile(captured, watch)
 
     def inputs(self) -> dict[str, Any]:
@@ -298,15 +298,11 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
 
 
 @functools.lru_cache(1)
-def _programs(path: Path, only: str | None) -> dict[str, Callable[[Compiler], float]]:
-    """Capture the cases of a suite. Return {case: the function from a compiler to its predicted microseconds}."""
+def _programs(path: Path, only: str | None) -> dict[str, Callable[[Compiler], Compilation]]:
+    """Capture the cases of a suite. Return {case: the function from a compiler to its compilation}."""
     suite = read_suite(path)
-
-    def program(case: BenchCase) -> Callable[[Compiler], float]:
-        captured = subject_of(suite, case).capture()
-        return lambda compiler: with_rules(compiler, case.rules).compile(captured).predicted_seconds * 1e6
-
-    return {case.name: program(case) for case in suite.select(only)}
+    subjects = [subject_of(suite, case) for case in suite.select(only)]
+    return {one.case.name: functools.partial(one.compile, captured=one.capture()) for one in subjects}
 
 
 def _effect(
@@ -325,7 +321,7 @@ def _effect(
         if variant.rules and fired[name].isdisjoint(variant.rules):
             continue
         try:
-            us = program(changed)
+            us = program(changed).predicted_seconds * 1e6
         except Exception as error:  # the rules that are left may build what none of them expects
             found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
         else:
@@ -358,7 +354,7 @@ def ablate(
     before, fired = dict[str, float](), dict[str, set[str]]()
     for name, program in _programs(path, only).items():
         trace = Trace()
-        before[name] = program(replace(compiler, trace=trace))
+        before[name] = program(replace(compiler, trace=trace)).predicted_seconds * 1e6
         fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
     record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, before)
     if kept is not None and kept.exists():

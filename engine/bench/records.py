@@ -391,7 +391,7 @@ def suite_summary(record: BenchRecord) -> str:
 SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
 
 
-def markdown(record: BenchRecord, layout: TableLayout) -> str:
+def markdown_page(record: BenchRecord, layout: TableLayout) -> str:
     """Return the page: its origin, the totals, the table."""
     parts = [
         f"# {record.suite}",
@@ -410,28 +410,27 @@ def markdown(record: BenchRecord, layout: TableLayout) -> str:
 # ---- the measured cases of packs
 
 
-def ratio(above: str, below: str) -> Figure:
-    """Return a function of two times of a case: the first divided by the second."""
+def ratio(title: str, above: str, below: str) -> Column:
+    """Return the column of the first of two times of a case divided by the second."""
 
     def read(one: PackedResult) -> float | None:
         times = figure(one, above), figure(one, below)
         return None if None in times else times[0] / times[1]
 
-    return read
+    return title, read, "{:.2f}"
 
 
-RATIOS = {
-    "eager / dplc": ratio(EAGER, OURS), "torch.compile / dplc": ratio(COMPILED, OURS),
-    "predicted / measured": ratio("predicted_us", OURS),
-}  # fmt: skip
+OF_EAGER = ratio("eager / dplc", EAGER, OURS)
+OF_PREDICTED = ratio("predicted / measured", "predicted_us", OURS)
+RATIOS = (OF_EAGER, ratio("torch.compile / dplc", COMPILED, OURS), OF_PREDICTED)
 COMPARED: tuple[Column, ...] = (
     ("case", "name", "{}"),
     ("predicted us", "predicted_us", "{:.1f}"),
     ("measured us", OURS, "{:.1f}"),
-    ("predicted / measured", RATIOS["predicted / measured"], "{:.2f}"),
+    OF_PREDICTED,
     ("eager us", EAGER, "{:.1f}"),
     ("torch.compile us", COMPILED, "{:.1f}"),
-    ("eager / dplc", RATIOS["eager / dplc"], "{:.2f}"),
+    OF_EAGER,
     ("error", lambda one: one.status.upper() if one.status != "ok" or one.error is None else f"{one.error:.0e}", "{}"),
 )
 
@@ -442,8 +441,8 @@ def comparison(results: PackResults) -> str:
     parts = [f"# {results.gpu}", f"{about}; {results.device.get('l2', '')}."]
     for suite in results.suites:
         cases = results.of(suite)
-        means = {title: geomean(map(read, cases)) for title, read in RATIOS.items()}
-        told = [f"{title} {mean:.2f}" for title, mean in means.items() if mean is not None]
+        means = [(title, geomean(figure(one, read) for one in cases)) for title, read, _ in RATIOS]
+        told = [f"{title} {mean:.2f}" for title, mean in means if mean is not None]
         right = f"{sum(one.status == 'ok' for one in cases)} of {len(cases)} right"
         below = f"{'; '.join((right, *told))} (geometric means)."
         parts += [f"## {suite}", markdown_table(*table(COMPARED, cases)), below]

@@ -16,8 +16,7 @@ from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, has_gpu
-from ..bench.bench import BenchSteps, CudaClock
-from ..bench.bench import bench as bench_cases
+from ..bench.bench import BenchSteps, CudaClock, bench_cases
 from ..bench.cases import ABLATION_HEAD, ABLATION_LEGEND, ablate, read_suite, variants
 from ..bench.records import (
     SUITE,
@@ -26,11 +25,11 @@ from ..bench.records import (
     TableLayout,
     comparison,
     kernel_layout,
+    markdown_page,
     measured_cases,
     read_results,
     summary,
 )
-from ..bench.records import markdown as markdown_page
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact
 from ..models.benching import PickedSuite, pack
