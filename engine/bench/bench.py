@@ -636,10 +636,7 @@ def measure(compiled: CompiledCase, kernels: list[CaseRecord], callee: Compiled,
     made, tensors = compiled.compilation, compiled.tensors(memory_of(callee.device))
     program = made.program
     tensors |= Preparation().now(made.prepared, tensors)
-    inputs, constants = (
-        {buffer.name: tensors[buffer.name].reshape(buffer.shape) for buffer in buffers}
-        for buffers in (program.inputs, program.constants)
-    )
-    session = callee.executor.prepare(program, constants)
-    session.run(inputs)
+    arrays = {each.name: tensors[each.name].reshape(each.shape) for each in (*program.inputs, *program.constants)}
+    session = callee.executor.prepare(program, arrays)
+    session.run(arrays)
     time_kernels(kernels, session, clock)

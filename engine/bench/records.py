@@ -265,6 +265,7 @@ def measured_cases(path: Path, suite: str) -> dict[str, MeasuredRecord]:
 MISSING = "-"
 Figure = Callable[[Any], Any]  # None where it is not known
 Column = tuple[str, str | Figure, str]  # title; the path of a field, as `figure` takes it, or a function; format
+Columns = tuple[Column, ...]
 
 
 def figure(record: Any, read: str | Figure) -> Any:
@@ -286,7 +287,7 @@ def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
     return read
 
 
-def table(columns: Sequence[Column], records: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
+def table(columns: Columns, records: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
     """Return the titles, and a row of texts for each record."""
     rows = [
         [MISSING if (value := figure(record, read)) is None else form.format(value) for _, read, form in columns]
@@ -316,16 +317,16 @@ REGISTERS: Column = ("registers", over(max, "registers"), "{}")
 SPILLS: Column = ("spills B", over(sum, "spill_bytes"), "{}")
 SHARED: Column = ("smem KB", over(lambda sizes: max(sizes) / 1024, "smem"), "{:.1f}")
 FFMA: Column = ("FFMA", lambda case: case.main.ffma_share if case.main and case.main.has_loop else None, "{:.3f}")
-ACCESSES: tuple[Column, ...] = (
+ACCESSES: Columns = (
     ("sector eff.", over(min, "sector_efficiency"), "{:.2f}"),
     ("wavefronts", over(max, "wavefront_ratio"), "{:.2f}"),
 )
-TIMES: tuple[Column, ...] = (
+TIMES: Columns = (
     ("predicted us", "predicted_us", "{:.1f}"),
     ("bound", "main.predicted_bound", "{}"),
     ("x limit", "times_limit", "{:.1f}"),
 )
-COLUMNS: tuple[Column, ...] = (
+COLUMNS: Columns = (
     ("case", "name", "{}"),
     ("compile ms", "compile_ms", "{:.0f}"),
     ("kernels", lambda case: len(case.kernels), "{}"),
@@ -338,7 +339,7 @@ COLUMNS: tuple[Column, ...] = (
     *TIMES,
     ("error", _result, "{}"),
 )
-MEASURED: tuple[Column, ...] = (
+MEASURED: Columns = (
     ("measured us", f"measured.{OURS}", "{:.1f}"),
     ("eager us", f"measured.{EAGER}", "{:.1f}"),
     ("torch.compile us", f"measured.{COMPILED}", "{:.1f}"),
@@ -361,7 +362,7 @@ LEGEND = (
 class TableLayout:
     """Table of a record: columns, their meaning, and a paragraph of totals."""
 
-    columns: tuple[Column, ...]
+    columns: Columns
     legend: str
     summary: Callable[[Any], str]
 
@@ -423,7 +424,7 @@ def ratio(title: str, above: str, below: str) -> Column:
 OF_EAGER = ratio("eager / dplc", EAGER, OURS)
 OF_PREDICTED = ratio("predicted / measured", "predicted_us", OURS)
 RATIOS = (OF_EAGER, ratio("torch.compile / dplc", COMPILED, OURS), OF_PREDICTED)
-COMPARED: tuple[Column, ...] = (
+COMPARED: Columns = (
     ("case", "name", "{}"),
     ("predicted us", "predicted_us", "{:.1f}"),
     ("measured us", OURS, "{:.1f}"),
@@ -470,10 +471,10 @@ def _share(title: str, path: str) -> Column:
     return title, share, "{:.1%}"
 
 
-NAMED: tuple[Column, ...] = (("kernel", "name", "{}"), ("launches", "sizes.launches", "{}"))
+NAMED: Columns = (("kernel", "name", "{}"), ("launches", "sizes.launches", "{}"))
 MEGABYTES: Column = ("MB", lambda case: case.compulsory_bytes / 1e6, "{:.1f}")
-KERNEL_COLUMNS: tuple[Column, ...] = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, MEGABYTES, *TIMES)
-PROFILE: tuple[Column, ...] = (
+KERNEL_COLUMNS: Columns = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, MEGABYTES, *TIMES)
+PROFILE: Columns = (
     *NAMED,
     MEGABYTES,
     *(_share(name, f"main.busy_us.{name}") for name in RESOURCES),
