@@ -24,6 +24,7 @@ from ..ir.torch import TorchOp
 from .capture.capture import fold
 from .capture.export import export_lock
 from .capture.signature import Capture
+from .cost.limits import program_seconds
 from .kernels.index_maps import push_renamings, uncut_outputs
 from .kernels.kernels import Buffers, Candidate, Plan, Prepared, buffers_of, commute, compile_graph, launches_of
 from .kernels.sharing import Steps, share
@@ -99,6 +100,17 @@ class Compilation:
         """Predicted time of all launches."""
         each = predictions(self.kernels, self.target)
         return sum(each[place].seconds for place in self.launched)
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes of arguments and results, each once."""
+        program = self.program
+        return sum(buffer.nbytes for buffer in (*program.inputs, *program.constants, *program.outputs))
+
+    @property
+    def least_seconds(self) -> float:
+        """Lower bound of the time of all launches, whatever their schedules."""
+        return program_seconds(self.plan.kernels, self.compulsory_bytes, len(self.launched), self.target)
 
     @cached_property
     def sizes(self) -> dict[str, Size]:

@@ -1,485 +1,37 @@
-"""Cases of a suite: cold, timed compiles, figures of their kernels, runs on the emulator, and times on a GPU."""
+"""Cases of suites: read, captured and compiled; and what rules and numbers change in them."""
 
 from __future__ import annotations
 
 import fnmatch
 import functools
 import gc
-import itertools
 import keyword
 import math
+import os
 import statistics
-import time
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
 
-from ...codegen.arrays import is_written
-from ...codegen.build import assemble, build_host, build_runtime, device_text, emulator_sources, host_text
-from ...codegen.cache import cached
-from ...codegen.compiler import find_nvrtc, find_program, program_identity
-from ...codegen.emulator.executor import CheckingExecutor
-from ...codegen.emulator.runtime import EmulatorError
-from ...codegen.kernel import CudaKernel
-from ...codegen.launch import memory_of
 from ...codegen.pack.contents import function_of
-from ...codegen.sass import disassemble, find_nvdisasm
-from ...codegen.target import Target
-from ...ir.diagnostic import DplcError, UsageError, did_you_mean, first_line, raise_all
-from ...ir.interp import torch as meaning
-from ...ir.program import Kernel
-from ..api import Compiled as Callee
+from ...ir.diagnostic import DplcError, Source, UsageError, did_you_mean, raise_all
 from ..capture.capture import SCOPE, capture, parse
-from ..capture.signature import Capture, Tensors
+from ..capture.signature import Capture
 from ..compiler import Compilation, Compiler, Stopwatch
-from ..cost.instruction_counts import buffer_bytes, instruction_counts
-from ..cost.limits import least_seconds, program_seconds
-from ..cost.memory_model import LANES
-from ..cost.predict import occupancy, predict
-from ..rewrite.statements.driver import tell_unheard, unheard_by_all
-from ..ruleset import extended
-from ..run.calls import Judgement, judge, run_eager, run_reference
-from .records import CaseRecord, KernelRecord, MeasuredRecord, RunRecord, TimingRecord
+from ..language.rule import read_rules
+from ..rewrite.trace import EACH, Trace
+from ..ruleset import Toolchain, extended, here, processes, toolchain
+from .records import read_json
 
 Say = Callable[[str], None]  # shows the current activity
-R = TypeVar("R")
-Eager = tuple[Callable[..., Any], Sequence[Any]]  # a function, and the tensors that it takes
-
-# ---- predicted
-
-
-def kernel_record(kernel: Kernel, text: CudaKernel, target: Target, image: Assembled | None = None) -> KernelRecord:
-    """Return the figures for a kernel of Kernel IR: of the model, and of its assembled form, which the model uses."""
-    figures = {} if image is None else {name: getattr(image, name) for name in image.__struct_fields__[1:]}
-    counted = instruction_counts(kernel, figures.get("registers"))
-    found, (warps, held) = predict(counted, target), occupancy(counted, target)
-    return KernelRecord(
-        name=text.name, grid=text.grid, block=text.block, smem=text.smem, hbm_bytes=buffer_bytes(kernel),
-        predicted_us=found.seconds * 1e6, predicted_bound=found.binding, waves=found.waves, resident=found.resident,
-        dram_bytes=round(counted.dram), busy_us={name: taken * 1e6 for name, taken in found.bounds.items()},
-        busiest_us=found.busiest * 1e6, fixed_us=found.fixed * 1e6, occupancy=warps, held_by=held, **figures,
-    )  # fmt: skip
-
-
-# ---- limits
-
-
-def sources_of(compilation: Compilation) -> dict[str, Kernel]:
-    """Return {CUDA kernel: the kernel of Loop IR that it was scheduled from}."""
-    steps = reversed(compilation.steps.steps)  # launches of one structure have the kernel of the first
-    return {compilation.cuda_kernels[step.index].name: compilation.plan.kernels[step.place] for step in steps}
-
-
-def over_limits(sources: Mapping[str, Kernel], predicted_us: Mapping[str, float], target: Target) -> dict[str, float]:
-    """Return {kernel of Loop IR: the predicted time of all kernels that it became, divided by its limit}.
-
-    sources: see `sources_of`; predicted_us: of each CUDA kernel.
-    """
-    seconds = defaultdict[str, float](float)
-    for name, loop in sources.items():
-        seconds[loop.name] += predicted_us[name] * 1e-6
-    return {loop.name: seconds[loop.name] / least_seconds(loop, target) for loop in sources.values()}
-
-
-@dataclass
-class CompiledCase:
-    """Case that was compiled. record: the figures so far.
-
-    subject: the program of a suite; None for a `-c` text, which has the values that its factories generated.
-    """
-
-    compilation: Compilation
-    record: CaseRecord
-    subject: BenchSubject | None = None
-
-    def tensors(self, device: str = "cpu") -> dict[str, Any]:
-        """Return {name: tensor} of the inputs and everything else that the program reads, on a device of torch."""
-        captured = self.compilation.captured
-        drawn = dict(zip(captured.inputs, self.subject.inputs().values())) if self.subject else {}
-        return {name: tensor.to(device) for name, tensor in {**captured.tensors, **drawn}.items()}
-
-    def eager(self, tensors: Tensors) -> Eager:
-        """Return the program in eager mode, with those of the tensors that it takes. Raises DplcError."""
-        captured = self.compilation.captured
-        program = self.subject.function if self.subject else as_module(captured)
-        taken = [tensors[name] for name in (captured.inputs if self.subject else captured.tensors)]
-        device = taken[0].device if taken else torch.device("cpu")
-
-        def function(*given: Any) -> Any:
-            with device:  # of the tensors that the program creates, such as masks
-                return program(*given)
-
-        return function, taken
-
-
-def as_module(captured: Capture) -> torch.fx.GraphModule:
-    """Return a program as one module over all tensors that it reads, which torch.compile compiles as a whole.
-
-    It computes one ATen op after the other, in the dtypes of the program.
-    """
-    graph = torch.fx.Graph()
-    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
-    values = {name: torch.fx.Proxy(graph.placeholder(name), tracer) for name in captured.tensors}
-    results = meaning.evaluated(captured.graph, values, wide=False)
-    graph.output(tuple(result.node for result in results))
-    return torch.fx.GraphModule(torch.nn.Module(), graph)
-
-
-def import_everything() -> None:
-    """Import all modules that the first call of torch.export imports, so that no compile time includes them."""
-    capture(lambda x: torch.relu(x), [torch.empty(8)])
-    gc.collect()
-    gc.freeze()
-
-
-def compile_all(
-    subjects: Sequence[BenchSubject], compiler: Callable[[], Compiler], say: Say
-) -> tuple[list[CaseRecord], list[CompiledCase], tuple[float, float, float]]:
-    """Compile every case, one after the other. An error of a case is recorded and does not stop the others.
-
-    Returns the records of all cases, the cases that compiled, and the wall-clock and processor seconds with the
-    milliseconds of loading rules.
-    """
-    import_everything()
-    wall, cpu = time.perf_counter(), time.process_time()
-    made = compiler()
-    loaded = time.perf_counter() - wall
-    records, compiled = [], []
-    for subject in subjects:
-        case = subject.case
-        say(f"compiling {case.name}")
-        record = CaseRecord(
-            name=case.name, operation=case.operation, sizes=case.sizes, dtype=case.dtype, published=case.published
-        )
-        records.append(record)
-        try:
-            compilation = subject.compile(made)
-        except DplcError as error:
-            record.error = error.render()
-        else:
-            compiled.append(CompiledCase(compilation, record, subject))
-    tell_unheard(unheard_by_all([one.compilation.unheard for one in compiled]))
-    times = time.perf_counter() - wall, time.process_time() - cpu, loaded * 1e3
-    for one in compiled:
-        describe(one)
-    return records, compiled, times
-
-
-def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
-    """Return a compiler with more rule files as overrides. Raises DplcError for a file that does not check."""
-    return replace(compiler, tools=extended(compiler.tools, paths))
-
-
-def describe(compiled: CompiledCase, images: Mapping[str, Assembled | DplcError] | None = None) -> None:
-    """Fill in the figures of the launch plan and the model.
-
-    images: {kernel text: its assembled form, or why the assembler rejects it, which is an error of the case}.
-    """
-    compilation, record = compiled.compilation, compiled.record
-    record.stages, record.compile_ms = compilation.timings, sum(compilation.timings.values())
-    program, target, once = compilation.program, compilation.target, []
-    for kernel, text in zip(compilation.kernels, compilation.cuda_kernels, strict=True):
-        image = (images or {}).get(text.text)
-        if isinstance(image, DplcError):
-            record.error, image = image.render(), None
-        once.append(kernel_record(kernel, text, target, image))
-    record.kernels = kernels = [msgspec.structs.replace(once[index]) for index in compilation.launched]
-    record.compulsory_bytes = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
-    record.hbm_ratio = sum(kernel.hbm_bytes for kernel in kernels) / max(record.compulsory_bytes, 1)
-    record.predicted_us = sum(kernel.predicted_us for kernel in kernels)
-    loops, each = compilation.plan.kernels, {kernel.name: kernel.predicted_us for kernel in once}
-    record.least_us = 1e6 * program_seconds(loops, record.compulsory_bytes, len(kernels), target)
-    record.times_limit = max(over_limits(sources_of(compilation), each, target).values(), default=None)
-
-
-# ---- assembled
-
-
-WORKERS = 2
-Build = Callable[[CudaKernel, str], "Assembled"]  # assembles a kernel for an architecture. Raises BuildError
-
-
-class Assembled(msgspec.Struct, kw_only=True):
-    """Assembled kernel. cubin: what the driver loads.
-
-    The other fields are figures, named as in `KernelRecord`. All but the first two need nvdisasm.
-    """
-
-    cubin: bytes = b""
-    registers: int
-    spill_bytes: int
-    instructions: int | None = None
-    has_loop: bool | None = None
-    ffma_share: float | None = None
-    widths: tuple[str, ...] | None = None
-
-
-def assembler() -> str:
-    """Return the name and version of the CUDA compiler, "" without one."""
-    nvrtc, nvcc = find_nvrtc(), find_program("nvcc")
-    if nvrtc is not None:
-        return " ".join(nvrtc.identity.split()[:2])
-    return program_identity(nvcc).splitlines()[-1] if nvcc else ""
-
-
-def assembled(kernel: CudaKernel, arch: str) -> Assembled:
-    """Assemble a kernel, or read the result from the cache. Raises BuildError."""
-
-    def build(product: Path) -> None:
-        assembly = assemble(text, arch)
-        resources = assembly.kernels[kernel.name]
-        spilled = resources.spill_stores + resources.spill_loads
-        found = Assembled(cubin=assembly.cubin, registers=resources.registers, spill_bytes=spilled)
-        if find_nvdisasm():
-            listing = disassemble(assembly.cubin)[kernel.name]
-            found.instructions = sum(op != "NOP" for op in listing.opcodes)
-            found.has_loop, found.widths = listing.has_loop, listing.widths()
-            found.ffma_share = round(listing.share("FFMA"), 4)
-        product.write_bytes(msgspec.msgpack.encode(found))
-
-    text = device_text([kernel])
-    tools = (assembler(), find_nvdisasm() or "")
-    path = cached("assembled", [text, *emulator_sources(), *tools, kernel.name, arch], ".msgpack", build)
-    return msgspec.msgpack.decode(path.read_bytes(), type=Assembled)
-
-
-def each_assembled(
-    kernels: Mapping[str, CudaKernel], arch: str, build: Build = assembled
-) -> Iterator[tuple[str, Assembled | DplcError]]:
-    """Assemble kernels, two at a time. Yields (text, result), where an error is a result as well."""
-    return zip(kernels, each_tried(lambda kernel: build(kernel, arch), kernels.values()))
-
-
-def each_tried(work: Callable[[Any], R], given: Iterable[Any]) -> Iterator[R | DplcError]:
-    """Yield the results of a function, two computed at a time. An error is a result as well."""
-
-    def tried(value: Any) -> R | DplcError:
-        try:
-            return work(value)
-        except DplcError as error:
-            return error
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        yield from pool.map(tried, given)
-
-
-# ---- Runs of a case on the emulator, and times on a GPU.
-
-WHOLE = 2e11  # instructions of threads that are run: half a minute on two cores
-BLOCKS = 32  # of a kernel that takes longer
-ENDS = ("first", "last")  # blocks whose accesses are counted
-
-
-@dataclass(frozen=True)
-class BenchSteps:
-    """Steps of a benchmark in addition to compiling."""
-
-    run: bool = True
-    assemble: bool = True
-    command: str = ""
-
-
-def assemble_and_run(suite: Sequence[CompiledCase], arch: str, steps: BenchSteps, say: Say) -> None:
-    """Assemble every distinct kernel and predict again with its registers. Run every case on the emulator."""
-    kernels = {kernel.text: kernel for compiled in suite for kernel in compiled.compilation.cuda_kernels}
-    if steps.assemble and assembler():
-        say(f"assembling {len(kernels)} kernels")
-        images = dict(each_assembled(kernels, arch))
-        for compiled in suite:
-            describe(compiled, images)
-    if steps.run:
-        say(f"building {len(kernels)} kernels for the emulator")
-        build_runtime()
-        texts = itertools.product([host_text([kernel]) for kernel in kernels.values()], (False, True))
-        list(each_tried(lambda text: build_host(*text), texts))  # a run reports the error of a kernel
-        for compiled in suite:
-            say(f"running {compiled.record.name} on the emulator")
-            run_case(compiled)
-
-
-def run_case(compiled: CompiledCase) -> None:
-    """Run a case on random inputs, compare with float64, and count accesses. The record gets the result."""
-    compilation, record = compiled.compilation, compiled.record
-    start = time.perf_counter()
-    kernels, blocks, extent = compilation.program.kernels, None, "whole"
-    # several kernels depend on each other and so run whole
-    if len(kernels) == 1 and work_of(compilation.kernels[0]) > WHOLE and (total := kernels[0].blocks) > BLOCKS:
-        blocks = sampled(total)
-        extent = f"{len(blocks)} of {total} blocks: whole would take minutes"
-    run = record.run = RunRecord(extent=extent)
-    try:
-        tensors = compiled.tensors()
-        callee, checker = Callee(compilation, "emulator"), CheckingExecutor(ENDS, orders=(0,), some=blocks)
-        callee.executor = checker
-        results = callee.run(tensors)
-        for kernel, (efficiency, wavefronts) in zip(record.kernels, ratios(checker), strict=True):
-            kernel.sector_efficiency, kernel.wavefront_ratio = efficiency, wavefronts
-        found = _judged(compiled, tensors, results, partly=blocks is not None)
-        run.relative_error, run.ok = found.relative, found.ok
-        if not found.ok:
-            run.finding = f"the result is wrong: {found.verdict}"
-    except DplcError as problem:
-        run.finding = problem.render()
-    run.seconds = time.perf_counter() - start
-
-
-def _judged(compiled: CompiledCase, tensors: Tensors, results: list[Any], partly: bool = False) -> Judgement:
-    """Compare results with float64 and with eager mode. partly: only the elements that a block wrote."""
-    captured = compiled.compilation.captured
-    references, eager = run_reference(captured, tensors), run_eager(captured, tensors)
-    if partly:
-        stored = [is_written(result) for result in results]
-        results, references, eager = (
-            [value[where] for value, where in zip(each, stored, strict=True)] for each in (results, references, eager)
-        )
-    return judge(results, references, eager)
-
-
-def work_of(kernel: Kernel) -> float:
-    """Return the instructions of all threads of a kernel of Kernel IR."""
-    counted = instruction_counts(kernel)
-    return counted.issued * LANES * counted.blocks
-
-
-def sampled(blocks: int) -> tuple[int, ...]:
-    """Return the indices of some blocks of a kernel, with the first and the last."""
-    return tuple(sorted({place * (blocks - 1) // (BLOCKS - 1) for place in range(BLOCKS)}))
-
-
-def ratios(checker: CheckingExecutor) -> Iterator[tuple[float | None, float | None]]:
-    """Yield the efficiency of accesses to global and to shared memory for each checked launch, None without accesses.
-
-    They are the least sectors divided by the sectors, and the wavefronts divided by the least wavefronts. Raises
-    EmulatorError for a launch that did what it must not.
-    """
-    for finding in checker.findings:
-        raise EmulatorError(finding.message, notes=finding.lines)
-    for launch in checker.launches:
-        sectors, least, wavefronts, ideal = 0, 0, 0, 0
-        for site in launch.sites:
-            if site.access.startswith("global"):  # lanes that read the same bytes take less than their bytes
-                sectors, least = sectors + site.cost, least + min(site.ideal, site.cost)
-            else:
-                wavefronts, ideal = wavefronts + site.cost, ideal + site.ideal
-        yield round(least / sectors, 4) if sectors else None, round(wavefronts / ideal, 4) if ideal else None
-
-
-# ---- on a GPU
-
-
-WARM_UP, RUNS = 5, 30
-COLD = "cold: filled with other data before every run"
-
-
-class CudaClock:
-    """Clock of runs, on torch's current stream, with events.
-
-    Before every run other data fills the L2 cache. The write that does it also hides the cost of the launch.
-    `codegen/pack/worker.py` times launches on a stream of the driver in the same way.
-    """
-
-    def __init__(self) -> None:
-        size = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._other = torch.empty(max(2 * size, 1 << 26), dtype=torch.int8, device="cuda")
-
-    def seconds(self, run: Callable[[], Any]) -> float:
-        self._other.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1e-3
-
-    def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
-        """Record the run once. Return a function that replays it, or None if it cannot be recorded."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            run()  # what loads modules and allocates for the first time cannot be captured
-        torch.cuda.current_stream().wait_stream(side)
-        recorded = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(recorded):
-                run()
-        except RuntimeError:
-            torch.cuda.synchronize()
-            return None
-        return recorded.replay  # type: ignore[no-any-return]
-
-
-def timing(run: Callable[[], Any], clock: CudaClock, times: int = 1) -> TimingRecord:
-    """Return the median and the quartiles of RUNS runs, after WARM_UP runs. times: what they are multiplied by."""
-    replay = clock.graph(run)
-    microseconds = [clock.seconds(replay or run) * 1e6 * times for _ in range(WARM_UP + RUNS)]
-    low, middle, high = statistics.quantiles(microseconds[WARM_UP:], n=4, method="inclusive")
-    how = "CUDA graph" if replay else "one by one"
-    return TimingRecord(median_us=middle, low_us=low, high_us=high, runs=RUNS, launched=how)
-
-
-def measured(compiled: CompiledCase, callee: Callee, clock: CudaClock) -> MeasuredRecord:
-    """Check the result, then measure the times, with the tensors on the device of the callee."""
-    tensors = compiled.tensors(memory_of(callee.device))
-    judged = functools.partial(_judged, compiled, compiled.tensors())
-    return measured_run(lambda: callee.run(tensors), judged, lambda: compiled.eager(tensors), clock)
-
-
-def nothing_measured() -> MeasuredRecord:
-    """Return the record of a run on the GPU of this machine, without times yet."""
-    return MeasuredRecord(device=device_name(), l2=COLD, float32=torch.get_float32_matmul_precision())
-
-
-def measured_run(
-    run: Callable[[], list[Any]], judged: Callable[[list[Any]], Judgement], eager: Callable[[], Eager],
-    clock: CudaClock, wrong: str = "the result is wrong: not timed",
-) -> MeasuredRecord:  # fmt: skip
-    """Time a run if its result is right, and then the program in eager mode and by torch.compile.
-
-    wrong: the finding for a wrong result, a format of its relative error.
-    """
-    record = nothing_measured()
-    try:
-        function, inputs = eager()
-        found = judged(run())
-        record.relative_error = found.relative
-        if not found.ok:
-            record.wrong = wrong.format(found.relative)
-            return record
-        record.dplc = timing(run, clock)
-    except DplcError as error:
-        record.wrong = error.render()
-        return record
-    except RuntimeError as error:  # a kernel that faulted: torch reports it for this case and every later one
-        record.wrong = f"the GPU stopped: {first_line(error)}"
-        return record
-    with torch.no_grad():
-        record.eager = timing(lambda: function(*inputs), clock)
-        record.torch_compile = compiled_by_torch(function, inputs, clock)
-    return record
-
-
-def compiled_by_torch(function: Callable[..., Any], inputs: Sequence[Any], clock: CudaClock) -> TimingRecord | None:
-    """Return the time of torch.compile, None if it does not work here (it needs Triton and a C compiler)."""
-    torch._dynamo.reset()
-    optimised = torch.compile(function, dynamic=False)
-    try:
-        optimised(*inputs)
-    except Exception:  # if something is missing there, our own figures remain valid
-        return None
-    return timing(lambda: optimised(*inputs), clock)
-
-
-def device_name() -> str:
-    """Return the name of the GPU."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-
 
 # ---- Suite files: JSON that lists the operations to compile and their sizes.
 #
@@ -626,11 +178,11 @@ class BenchSubject:
             error.notes = (f"case `{self.case.name}`: {self.expression}", *error.notes)
             raise
 
-    def compile(self, compiler: Compiler) -> Compilation:
-        """Compile the program with the rules of its case. Raises DplcError."""
+    def compile(self, compiler: Compiler, captured: Capture | None = None) -> Compilation:
+        """Compile the program, captured before or here, with the rules of its case. Raises DplcError."""
         watch = Stopwatch()
         with watch.stage("capture"):
-            captured = self.capture()
+            captured = captured or self.capture()
         return with_rules(compiler, self.case.rules).compile(captured, watch)
 
     def inputs(self) -> dict[str, Any]:
@@ -659,3 +211,167 @@ def subject_of(suite: Suite, case: BenchCase) -> BenchSubject:
     shapes = {name: tuple(map(extent, text.split())) for name, text in inputs.items()}
     spreads = {name: 1.0 / math.sqrt(extent(terms)) for name, terms in operation.fan_in.items()}
     return BenchSubject(case, expression, function_of(expression, tuple(inputs)), shapes, spreads)
+
+
+def with_rules(compiler: Compiler, paths: Sequence[str]) -> Compiler:
+    """Return a compiler with more rule files as overrides. Raises DplcError for a file that does not check."""
+    return replace(compiler, tools=extended(compiler.tools, paths))
+
+
+def import_everything() -> None:
+    """Import all modules that the first call of torch.export imports, so that no compile time includes them."""
+    capture(lambda x: torch.relu(x), [torch.empty(8)])
+    gc.collect()
+    gc.freeze()
+
+
+# ---- Effect of rules and numbers on the predicted times of a suite: each rule left out, each number changed.
+#
+# A variant is one more rule file: `without RULE`, or `override number NAME = VALUE`. A process captures the suite once,
+# and compiles it for one variant after the other. A rule that did not fire in a program cannot change the program.
+
+NOTICEABLE = 1e-3  # a predicted time that changes by less is the same
+ABLATION_HEAD = ("variant", "geometric mean", "changed", "slowest", "program", "not compiled")
+ABLATION_LEGEND = "Predicted time with the change over predicted time without it. Nothing was run."
+Effect = dict[str, float | str]  # microseconds of the programs that a variant changes, or why one does not compile
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """Change of the rules: a rule file, and the rules that the file leaves out."""
+
+    name: str
+    text: str
+    rules: tuple[str, ...] = ()
+
+
+class Ablation(msgspec.Struct):
+    """JSON of `dplc bench SUITE --without ..`. rules: digest of the rules that the variants change."""
+
+    suite: str
+    target: str
+    rules: str
+    predicted_us: dict[str, float]
+    effects: dict[str, Effect] = {}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells of the table, the variants that cost most first."""
+        found = []
+        for name, effect in self.effects.items():
+            ratios = {case: us / self.predicted_us[case] for case, us in effect.items() if not isinstance(us, str)}
+            mean = statistics.geometric_mean(ratios.get(case, 1.0) for case in self.predicted_us)
+            slowest = max(ratios, key=ratios.__getitem__, default="")
+            failed = len(effect) - len(ratios)
+            cells = (name, f"{mean:.4f}", str(len(ratios)), f"{ratios.get(slowest, 1):.2f}", slowest, str(failed))
+            found.append((failed, mean, cells))
+        return [cells for _, _, cells in sorted(found, reverse=True)]
+
+
+def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -> list[Variant]:
+    """Read `--without` (`each`, or rules: `A,B` leaves out two together) and `--number` (`each`, or `NAME=VALUE`).
+
+    Raises:
+        UsageError: for a rule or a number that does not exist.
+    """
+    rules, made = tools.rules, []
+    passes = (step.rules for level in ("loop", "tile", "kernel") for step in tools.pipelines[level])
+    every = list(dict.fromkeys(rule.name for each in (*passes, rules.canonical) for rule in each))
+    for text in every if EACH in without else without:
+        names = tuple(map(rules.plain, text.split(",")))
+        for name in set(names) - rules.rules.keys():
+            raise UsageError(f"--without {text}: there is no rule `{name}`", hint=did_you_mean(name, every))
+        made.append(Variant(text, "".join(f"without {name}\n" for name in names), names))
+    if EACH in numbers:  # every number, reduced and increased by half
+        numbers = [
+            f"{name}={changed}"
+            for name, number in rules.numbers.items()
+            if type(value := number.value) in (int, float)
+            for factor in (0.5, 1.5)
+            if (changed := type(value)(value * factor)) != value
+        ]
+    for text in numbers:
+        name, _, value = text.partition("=")
+        if name not in rules.numbers or not value:
+            hint = did_you_mean(name, rules.numbers) or "write NAME=VALUE, or each"
+            raise UsageError(f"--number {text}: there is no number `{name}`", hint=hint)
+        made.append(Variant(text, f"override number {name} = {value}\n"))
+    return made
+
+
+@functools.lru_cache(1)
+def _programs(path: Path, only: str | None) -> dict[str, Callable[[Compiler], Compilation]]:
+    """Capture the cases of a suite. Return {case: the function from a compiler to its compilation}."""
+    suite = read_suite(path)
+    subjects = [subject_of(suite, case) for case in suite.select(only)]
+    return {one.case.name: functools.partial(one.compile, captured=one.capture()) for one in subjects}
+
+
+def _effect(
+    path: Path, only: str | None, compiler: Compiler, before: Mapping[str, float], fired: Mapping[str, set[str]],
+    variant: Variant,
+) -> Effect:  # fmt: skip
+    """Compile the programs of a suite that a variant may change, and keep those that it does change.
+
+    before: predicted microseconds with all rules; fired: the rules that fired in each program.
+    """
+    found: Effect = {}
+    tools = compiler.tools
+    rules = tools.rules.extended(read_rules(Source(variant.name, variant.text)))
+    changed = replace(compiler, tools=toolchain(rules, tools.settings))
+    for name, program in _programs(path, only).items():
+        if variant.rules and fired[name].isdisjoint(variant.rules):
+            continue
+        try:
+            us = program(changed).predicted_seconds * 1e6
+        except Exception as error:  # the rules that are left may build what none of them expects
+            found[name] = error.what if isinstance(error, DplcError) else f"{type(error).__name__}: {error}"
+        else:
+            if abs(us / before[name] - 1) > NOTICEABLE:
+                found[name] = us
+    return found
+
+
+def _keep(record: Ablation, kept: Path) -> None:
+    try:
+        kept.write_bytes(msgspec.json.encode(record))
+    except OSError as error:
+        raise DplcError(f"cannot write {kept}: {error.strerror}") from None
+
+
+def ablate(
+    path: Path, only: str | None, compiler: Compiler, asked: Sequence[Variant], kept: Path | None, say: Say
+) -> Ablation:
+    """Compile a suite once for every variant, in as many processes as there are cores.
+
+    Args:
+        kept: a file of an earlier run with the same rules, whose effects are not computed again. Each effect is
+            written to the file as soon as it and those of the preceding variants are known.
+
+    Raises:
+        DplcError: for a program that does not compile with all rules.
+        UsageError: if `kept` has other results.
+    """
+    say(f"compiling {path.stem} with all rules")
+    before, fired = dict[str, float](), dict[str, set[str]]()
+    for name, program in _programs(path, only).items():
+        trace = Trace()
+        before[name] = program(replace(compiler, trace=trace)).predicted_seconds * 1e6
+        fired[name] = {rule for event in trace.firings for rule in (event.rule, *event.cleaned)}
+    record = Ablation(str(path), compiler.target.name, compiler.tools.rules.digest, before)
+    if kept is not None and kept.exists():
+        hint = "name another file with -o, or delete this one"
+        earlier = read_json(kept, Ablation, hint)
+        if msgspec.structs.replace(earlier, effects={}) != record:
+            raise UsageError(f"{kept} has results of another suite, other rules or another target", hint=hint)
+        record.effects = earlier.effects
+    left = [variant for variant in asked if variant.name not in record.effects]
+    effect = functools.partial(_effect, path, only, compiler, before, fired)
+    count = min(len(os.sched_getaffinity(0)), len(left) // 4)  # fewer cost less than their captures
+    with ProcessPoolExecutor(count, processes()) if count > 1 else nullcontext() as pool:
+        effects = pool.map(here(effect), left) if pool else map(effect, left)
+        for variant, changed in zip(left, effects):
+            record.effects[variant.name] = changed
+            say(f"{len(record.effects)}: {variant.name}")
+            if kept is not None:
+                _keep(record, kept)
+    record.effects = {variant.name: record.effects[variant.name] for variant in asked}
+    return record

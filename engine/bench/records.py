@@ -1,15 +1,17 @@
-"""Records of a benchmark: the schema of its JSON."""
+"""Records of a benchmark, which are its JSON, and their tables."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from ...ir.diagnostic import DplcError, UsageError
+from ..cost.predict import RESOURCES, UNHIDDEN
 
 
 class KernelRecord(msgspec.Struct, kw_only=True):
@@ -256,3 +258,280 @@ def measured_cases(path: Path, suite: str) -> dict[str, MeasuredRecord]:
         )
         for one in results.of(suite)
     }  # fmt: skip
+
+
+# ---- Tables of a benchmark: for a terminal, and as a Markdown page.
+
+MISSING = "-"
+Figure = Callable[[Any], Any]  # None where it is not known
+Column = tuple[str, str | Figure, str]  # title; the path of a field, as `figure` takes it, or a function; format
+Columns = tuple[Column, ...]
+
+
+def figure(record: Any, read: str | Figure) -> Any:
+    """Return what a function computes of a record, or the field at a path of names; None where it is not known."""
+    if not isinstance(read, str):
+        return read(record)
+    for name in read.split("."):
+        record = record.get(name) if isinstance(record, dict) else getattr(record, name, None)
+    return record
+
+
+def over(choose: Callable[[list[Any]], Any], field: str) -> Figure:
+    """Return a function of the values that are known of a field of the kernels: their sum, or the worst."""
+
+    def read(case: CaseRecord) -> Any:
+        found = [value for kernel in case.kernels if (value := getattr(kernel, field)) is not None]
+        return choose(found) if found else None
+
+    return read
+
+
+def table(columns: Columns, records: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles, and a row of texts for each record."""
+    rows = [
+        [MISSING if (value := figure(record, read)) is None else form.format(value) for _, read, form in columns]
+        for record in records
+    ]
+    return [title for title, _, _ in columns], rows
+
+
+def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown. The first column is aligned to the left."""
+    line, *lines = (f"| {' | '.join(row)} |" for row in (titles, *rows))
+    return "\n".join((line, "|---|" + "---:|" * (len(titles) - 1), *lines))
+
+
+def _result(case: CaseRecord) -> str:
+    if case.error:
+        return "not compiled"
+    if case.run is None:
+        return MISSING
+    if not case.run.ok:
+        return "WRONG"
+    return f"{case.run.relative_error:.0e}" + ("" if case.run.extent == "whole" else " *")
+
+
+OURS, EAGER, COMPILED = "dplc.median_us", "eager.median_us", "torch_compile.median_us"
+REGISTERS: Column = ("registers", over(max, "registers"), "{}")
+SPILLS: Column = ("spills B", over(sum, "spill_bytes"), "{}")
+SHARED: Column = ("smem KB", over(lambda sizes: max(sizes) / 1024, "smem"), "{:.1f}")
+FFMA: Column = ("FFMA", lambda case: case.main.ffma_share if case.main and case.main.has_loop else None, "{:.3f}")
+ACCESSES: Columns = (
+    ("sector eff.", over(min, "sector_efficiency"), "{:.2f}"),
+    ("wavefronts", over(max, "wavefront_ratio"), "{:.2f}"),
+)
+TIMES: Columns = (
+    ("predicted us", "predicted_us", "{:.1f}"),
+    ("bound", "main.predicted_bound", "{}"),
+    ("x limit", "times_limit", "{:.1f}"),
+)
+COLUMNS: Columns = (
+    ("case", "name", "{}"),
+    ("compile ms", "compile_ms", "{:.0f}"),
+    ("kernels", lambda case: len(case.kernels), "{}"),
+    REGISTERS,
+    SPILLS,
+    SHARED,
+    ("HBM ratio", "hbm_ratio", "{:.2f}"),
+    *ACCESSES,
+    FFMA,
+    *TIMES,
+    ("error", _result, "{}"),
+)
+MEASURED: Columns = (
+    ("measured us", f"measured.{OURS}", "{:.1f}"),
+    ("eager us", f"measured.{EAGER}", "{:.1f}"),
+    ("torch.compile us", f"measured.{COMPILED}", "{:.1f}"),
+)
+
+LEGEND = (
+    "compile ms: cold, capture included, in one process. "
+    "HBM ratio: the buffers of all kernels over inputs and outputs, each once. "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; "
+    "both counted by the emulator in the first and the last block of every kernel, the worst kernel shown. "
+    "FFMA: share of the hot loop of the longest kernel, in SASS. "
+    "predicted us: by the analytic model for the target, from published peaks, not calibrated, never measured. "
+    "x limit: the same over what no schedule goes below (every byte and every operation once, at published peaks, and "
+    "a launch), of the kernel where it is most. "
+    "error: of a run on the emulator against float64, over the largest value; * of some blocks."
+)
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Table of a record: columns, their meaning, and a paragraph of totals."""
+
+    columns: Columns
+    legend: str
+    summary: Callable[[Any], str]
+
+    def table(self, record: BenchRecord) -> tuple[list[str], list[list[str]]]:
+        """Return the titles, and a row of texts for each case; with measured times if there are any."""
+        shown = (*self.columns, *MEASURED) if any(case.measured for case in record.cases) else self.columns
+        return table(shown, record.cases)
+
+
+def suite_summary(record: BenchRecord) -> str:
+    """Return one paragraph of totals."""
+    t = record.totals
+    parts = [
+        f"{t.cases} cases, {t.kernels} kernels" + (f", {t.failed} not compiled" if t.failed else ""),
+        f"compiled cold in {t.compile_seconds:.2f} s ({t.compile_cpu_seconds:.2f} s of processor time), "
+        f"{t.rules_ms / 1e3:.2f} s of it for the rules",
+    ]
+    if t.spill_bytes is not None:
+        parts.append(f"{t.spill_bytes} bytes spilled")
+    if t.wrong is not None:
+        parts.append(f"{t.wrong} WRONG" if t.wrong else "all right against float64")
+    if t.predicted_geomean_us is not None:
+        parts.append(f"geometric mean predicted for {record.target}: {t.predicted_geomean_us:.1f} us")
+    return "; ".join(parts)
+
+
+SUITE = TableLayout(COLUMNS, LEGEND, suite_summary)
+
+
+def markdown_page(record: BenchRecord, layout: TableLayout) -> str:
+    """Return the page: its origin, the totals, the table."""
+    parts = [
+        f"# {record.suite}",
+        record.about,
+        f"Made by `{record.command}` on {record.date} ({record.machine}). Do not edit: run it again.",
+        f"**{record.target}** ({record.arch}): {layout.summary(record)}.",
+        "; ".join(f"{name} {value}" for name, value in record.versions.items() if value) + ".",
+        layout.legend,
+        markdown_table(*layout.table(record)),
+    ]
+    if extents := {case.run.extent for case in record.cases if case.run is not None} - {"whole"}:
+        parts.append("\n".join(f"\\* {extent}" for extent in sorted(extents)))
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- the measured cases of packs
+
+
+def ratio(title: str, above: str, below: str) -> Column:
+    """Return the column of the first of two times of a case divided by the second."""
+
+    def read(one: PackedResult) -> float | None:
+        times = figure(one, above), figure(one, below)
+        return None if None in times else times[0] / times[1]
+
+    return title, read, "{:.2f}"
+
+
+OF_EAGER = ratio("eager / dplc", EAGER, OURS)
+OF_PREDICTED = ratio("predicted / measured", "predicted_us", OURS)
+RATIOS = (OF_EAGER, ratio("torch.compile / dplc", COMPILED, OURS), OF_PREDICTED)
+COMPARED: Columns = (
+    ("case", "name", "{}"),
+    ("predicted us", "predicted_us", "{:.1f}"),
+    ("measured us", OURS, "{:.1f}"),
+    OF_PREDICTED,
+    ("eager us", EAGER, "{:.1f}"),
+    ("torch.compile us", COMPILED, "{:.1f}"),
+    OF_EAGER,
+    ("error", lambda one: one.status.upper() if one.status != "ok" or one.error is None else f"{one.error:.0e}", "{}"),
+)
+
+
+def comparison(results: PackResults) -> str:
+    """Return a Markdown table of every measured suite, with the geometric means below it."""
+    about = f"Measured on {results.gpu}, predicted for {results.pack.get('target', 'another device')}"
+    parts = [f"# {results.gpu}", f"{about}; {results.device.get('l2', '')}."]
+    for suite in results.suites:
+        cases = results.of(suite)
+        means = [(title, geomean(figure(one, read) for one in cases)) for title, read, _ in RATIOS]
+        told = [f"{title} {mean:.2f}" for title, mean in means if mean is not None]
+        right = f"{sum(one.status == 'ok' for one in cases)} of {len(cases)} right"
+        below = f"{'; '.join((right, *told))} (geometric means)."
+        parts += [f"## {suite}", markdown_table(*table(COMPARED, cases)), below]
+    if results.faults:
+        parts += ["## Faults", "\n".join(f"- {fault}" for fault in results.faults)]
+    looked = [one for one in results.sanitizer if one["status"] == "ok"]
+    clean = f"compute-sanitizer: {len(looked)} of {len(results.sanitizer)} runs clean"
+    parts.append(f"{clean}; {results.left} items were left undone.")
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- the table
+
+
+def _share(title: str, path: str) -> Column:
+    """Return the column of some microseconds of a kernel over its measured time, else over its predicted time."""
+
+    def share(case: CaseRecord) -> float | None:
+        taken, timed = figure(case, path), figure(case, f"measured.{OURS}")
+        if taken is None:
+            return None
+        whole = figure(case, "main.predicted_us") if timed is None else timed / case.sizes["launches"]
+        return float(taken / whole)
+
+    return title, share, "{:.1%}"
+
+
+NAMED: Columns = (("kernel", "name", "{}"), ("launches", "sizes.launches", "{}"))
+MEGABYTES: Column = ("MB", lambda case: case.compulsory_bytes / 1e6, "{:.1f}")
+KERNEL_COLUMNS: Columns = (*NAMED, REGISTERS, SPILLS, SHARED, FFMA, MEGABYTES, *TIMES)
+PROFILE: Columns = (
+    *NAMED,
+    MEGABYTES,
+    *(_share(name, f"main.busy_us.{name}") for name in RESOURCES),
+    _share("busiest", "main.busiest_us"),
+    _share("fixed", "main.fixed_us"),
+    *ACCESSES,
+    REGISTERS,
+    ("occupancy", over(max, "occupancy"), "{:.0%}"),
+    ("held by", over(max, "held_by"), "{}"),
+    *TIMES,
+)
+
+
+KERNEL_LEGEND = (
+    "launches: of one run. MB: what the kernel takes from its buffers, each once, over all its launches. "
+    "predicted us: over all its launches, by the analytic model for the target, from published peaks, not calibrated, "
+    "never measured. x limit: the same over what no schedule goes below (every byte and every operation once, at "
+    "published peaks, and a launch). FFMA: share of the hot loop, in SASS. Columns of measured times are there only "
+    "where a GPU was: medians, a kernel alone times its launches, the whole beside eager and torch.compile on the "
+    "same tensors."
+)
+PROFILE_LEGEND = (
+    "DRAM, L2, shared, issue, latency, tensor: the share of a kernel's time (measured where a GPU was, else predicted) "
+    "that the resource alone would take, by what is counted in the kernel's IR and published peaks: no profiler was "
+    "asked. busiest: the share of the busiest resource of each wave of blocks, summed. fixed: the share of the launch, "
+    f"the first loads and the last stores. The predicted time is fixed + busiest + {UNHIDDEN:.0%} of (the sum of the "
+    "six resources - busiest). "
+    "sector eff.: least sectors of global memory over sectors; wavefronts: of shared memory over the least; counted by "
+    "the emulator where it ran. "
+    "occupancy: warps on the busiest multiprocessor over those it can hold, and what holds it down: the grid, blocks, "
+    "threads, shared memory or registers (known where the kernel was assembled). bound: what takes longest. "
+)
+
+
+def kernel_layout(profile: bool, summary: Callable[[Any], str]) -> TableLayout:
+    """Return the table of the kernels of a program. profile: with the utilisation of each."""
+    if profile:
+        return TableLayout(PROFILE, PROFILE_LEGEND + KERNEL_LEGEND, summary)
+    return TableLayout(KERNEL_COLUMNS, KERNEL_LEGEND, summary)
+
+
+def totals_line(record: BenchRecord) -> str:
+    """Return the last row as a sentence."""
+    last = record.cases[-1]
+    floor = last.compulsory_bytes / record.dram_bytes_per_second * 1e6
+    return f"{last.predicted_us:.1f} us predicted, {floor:.1f} us if DRAM alone counted"
+
+
+def summary(record: BenchRecord) -> str:
+    """Return one paragraph: number of launches, their time, and whether the result is right."""
+    last, run = record.cases[-1], record.cases[-1].run
+    launches, kernels = last.sizes["launches"], len(record.cases) - 1
+    said = [f"{launches} launch{'es' * (launches > 1)} of {kernels} kernel{'s' * (kernels > 1)}", totals_line(record)]
+    if (timed := figure(last, f"measured.{OURS}")) is not None:
+        said.append(f"{timed:.1f} us measured on {figure(last, 'measured.device')}")
+    if run is not None and run.relative_error is not None:
+        said.append(
+            f"{run.relative_error:.0e} off float64 on the emulator ({run.extent})" + ("" if run.ok else ", WRONG")
+        )
+    return "; ".join(said)

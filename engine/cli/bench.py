@@ -16,21 +16,20 @@ from ...codegen.pack import runner
 from ...codegen.pack.contents import CONTENTS
 from ...ir.diagnostic import DplcError, UsageError
 from ..api import choose_device, has_gpu
-from ..bench.bench import (
-    ABLATION_HEAD,
-    ABLATION_LEGEND,
+from ..bench.bench import BenchSteps, CudaClock, bench_cases
+from ..bench.cases import ABLATION_HEAD, ABLATION_LEGEND, ablate, read_suite, variants
+from ..bench.records import (
     SUITE,
+    BenchRecord,
+    CaseRecord,
     TableLayout,
-    ablate,
     comparison,
     kernel_layout,
+    markdown_page,
+    measured_cases,
+    read_results,
     summary,
-    variants,
 )
-from ..bench.bench import bench as bench_cases
-from ..bench.bench import markdown as markdown_page
-from ..bench.cases import BenchSteps, CudaClock, read_suite
-from ..bench.records import BenchRecord, CaseRecord, measured_cases, read_results
 from ..models import artefact, benching, sources
 from ..models.artefact import Artefact
 from ..models.benching import PickedSuite, pack

@@ -34,9 +34,8 @@ from ...ir.torch import TorchGraph
 from ...ir.verify import kernel, loop, tensor, tile
 from ...ir.verify.sorts import sort_problems
 from ..api import Compiled, choose_device, target_for
-from ..bench.bench import TableLayout, bench_program, kernel_layout, summary
-from ..bench.cases import BenchSteps
-from ..bench.records import BenchRecord
+from ..bench.bench import BenchSteps, bench_program
+from ..bench.records import BenchRecord, TableLayout, kernel_layout, summary
 from ..capture.capture import capture_text, check_types
 from ..capture.dynamic_shapes import Dim, range_of
 from ..capture.signature import Capture, Tensors

@@ -32,38 +32,26 @@ from ...ir.kernel import Loop, Replicate
 from ...ir.program import Block
 from ...ir.sizes import Binding
 from ..bench.bench import (
-    WHOLE,
+    END_TO_END,
+    Assembled,
+    CudaClock,
+    assembler,
+    each_assembled,
+    kernel_record,
+    measured_run,
     note_limits,
     provenance,
     row,
+    sources_of,
     sums,
     time_kernels,
     totals,
-    totals_line,
 )
-from ..bench.cases import (
-    Assembled,
-    BenchCase,
-    BenchSubject,
-    Build,
-    CudaClock,
-    Say,
-    Suite,
-    assembled,
-    assembler,
-    each_assembled,
-    import_everything,
-    kernel_record,
-    measured_run,
-    sources_of,
-    subject_of,
-    with_rules,
-)
-from ..bench.records import BenchRecord, CaseRecord
+from ..bench.cases import BenchCase, BenchSubject, Say, Suite, import_everything, subject_of, with_rules
+from ..bench.records import BenchRecord, CaseRecord, totals_line
 from ..capture.signature import Tensors
 from ..compiler import Compilation, Compiler
 from ..cost.instruction_counts import features, instruction_counts
-from ..cost.limits import program_seconds
 from ..cost.predict import predict
 from ..kernels.sharing import key
 from ..ruleset import Toolchain
@@ -139,7 +127,7 @@ def predicted(subject: Artefact, target: Target, assemble: bool, tell: Tell) -> 
             case.error = made.render()
         cases.append(case)
     note_limits(cases, subject.sources, target)
-    return [*cases, CaseRecord(name=WHOLE, operation="model", dtype=dtype, **sums(cases))]
+    return [*cases, CaseRecord(name=END_TO_END, operation="model", dtype=dtype, **sums(cases))]
 
 
 def summary(record: ModelBench) -> str:
@@ -293,13 +281,12 @@ class _Made:
 
 def pack(
     file: IO[bytes], suites: Sequence[PickedSuite], compiler: Compiler, command: str,
-    candidates: int = 0, build: Build = assembled, say: Say = lambda line: None,
+    candidates: int = 0, say: Say = lambda line: None,
 ) -> PackReport:  # fmt: skip
     """Write a pack.
 
     candidates: cases of the second suite (the first, if it is alone) that are packed with SCHEDULES schedules each.
-    build: assembles a kernel. A case that cannot be compiled is left out and reported. Raises
-    DplcError for an error that is not due to a case.
+    A case that cannot be compiled is left out and reported. Raises DplcError for an error that is not due to a case.
     """
     refused, target = dict[str, DplcError](), compiler.target
     import_everything()
@@ -313,7 +300,7 @@ def pack(
     owners = {kernel.text: one.subject.case.name for one in made for kernel in one.kernels}
     say(f"assembling {len(kernels)} kernels")
     images: dict[str, Assembled] = {}
-    for text, found in each_assembled(kernels, target.arch, build):
+    for text, found in each_assembled(kernels, target.arch):
         if isinstance(found, Assembled):
             images[text] = found
         else:
@@ -416,13 +403,11 @@ def _record(one: _Made, images: Mapping[str, Assembled], constants: dict[str, ND
         array = as_numpy(buffer, captured.tensors[buffer.name].reshape(buffer.shape))
         found[buffer.name] = digest([array.tobytes(), str(array.dtype), str(array.shape)])
         constants[found[buffer.name]] = array
-    compulsory = sum(b.nbytes for b in (*program.inputs, *program.constants, *program.outputs))
-    least = program_seconds(made.plan.kernels, compulsory, len(counted), target)
     return {
         "suite": one.picked.path.stem, "part": one.picked.part, "name": case.name, "dtype": case.dtype,
         "expression": one.subject.expression, "inputs": one.subject.shapes, "spreads": one.subject.spreads,
         "parameters": captured.inputs, "results": [(b.name, b.dtype, b.shape) for b in made.outputs_at()],
-        "program": _launch_plan(program), "constants": found, "least_us": least * 1e6,
+        "program": _launch_plan(program), "constants": found, "least_us": made.least_seconds * 1e6,
         "launches": [features(counts) for counts in counted], "texts": _texts(program.kernels),
         "predicted_us": sum(predict(counts, target).seconds for counts in counted) * 1e6,
         "rules": [Path(rule).stem for rule in case.rules], "candidate": one.candidate, "same": one.same,

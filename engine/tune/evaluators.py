@@ -41,17 +41,7 @@ from ...ir.node import nodes
 from ...ir.program import Block, Kernel, Param, delivered, supplied
 from ...ir.sizes import sizes_in, telling
 from ...ir.verify.kernel import problems
-from ..bench.cases import (
-    BLOCKS,
-    ENDS,
-    WHOLE,
-    Assembled,
-    assembled,
-    assembler,
-    ratios,
-    sampled,
-    work_of,
-)
+from ..bench.bench import BLOCKS, ENDS, WHOLE, Assembled, assembled, assembler, ratios, sampled, work_of
 from ..compiler import bound, buffer
 from ..cost.instruction_counts import features, instruction_counts
 from ..rewrite.statements.compiled import Program as Kernels

@@ -24,7 +24,8 @@ from ...ir.diagnostic import DplcError, UsageError
 from ...ir.program import Kernel
 from ...ir.substitute import with_hints
 from ..api import Compiled
-from ..bench.cases import WHOLE, BenchCase, Suite, assembler, subject_of, with_rules, work_of
+from ..bench.bench import WHOLE, assembler, work_of
+from ..bench.cases import BenchCase, Suite, subject_of, with_rules
 from ..bench.records import geomean
 from ..capture.capture import capture_text
 from ..capture.signature import Capture

@@ -28,7 +28,8 @@ from ...ir.tensor import Term
 from ...ir.text.print_statements import print_value
 from ...ir.tile import Tile
 from ..api import Compiled
-from ..bench.cases import assembled, assembler, kernel_record, read_suite, subject_of
+from ..bench.bench import assembled, assembler, kernel_record
+from ..bench.cases import read_suite, subject_of
 from ..compiler import Compilation, Compiler, Values, buffer
 from ..cost.instruction_counts import instruction_counts
 from ..cost.kernel_estimate import bits

@@ -39,7 +39,7 @@ from torch import nn
 import dplc
 from dplc.codegen.target import Target, target
 from dplc.engine.api import has_gpu
-from dplc.engine.bench.cases import CudaClock, timing
+from dplc.engine.bench.bench import CudaClock, timing
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
 from dplc.engine.run.calls import judge

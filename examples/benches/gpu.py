@@ -28,8 +28,7 @@ from pathlib import Path
 
 from dplc.codegen.target import target
 from dplc.engine.api import has_gpu, target_for
-from dplc.engine.bench.bench import machine, versions
-from dplc.engine.bench.cases import device_name
+from dplc.engine.bench.bench import device_name, machine, versions
 from dplc.engine.ruleset import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import compile_all, read_suite, subject_of
+from dplc.engine.bench.bench import compile_all
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.bench.records import CaseRecord, KernelRecord
 from dplc.engine.compiler import compiler_with
 from dplc.engine.ruleset import processes

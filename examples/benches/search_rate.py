@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import assembler
+from dplc.engine.bench.bench import assembler
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with
 from dplc.engine.ruleset import toolchain

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dplc.codegen.target import target
-from dplc.engine.bench.bench import ablate, variants
+from dplc.engine.bench.cases import ablate, variants
 from dplc.engine.cli.app import app
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain

@@ -13,20 +13,11 @@ import pytest
 import torch
 from tiny_suite import TINY
 
+from dplc.codegen.build import Assembly
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
-from dplc.engine.bench.cases import (
-    RUNS,
-    WARM_UP,
-    CompiledCase,
-    assembler,
-    compile_all,
-    device_name,
-    measured,
-    read_suite,
-    subject_of,
-    timing,
-)
+from dplc.engine.bench.bench import RUNS, WARM_UP, CompiledCase, assembler, compile_all, device_name, measured, timing
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import compiler_with
 
@@ -83,7 +74,7 @@ def test_what_cannot_be_compiled_does_not_stop_the_others(capsys: pytest.Capture
 
 
 def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
-    from dplc.engine.bench.cases import run_case
+    from dplc.engine.bench.bench import run_case
 
     (one,) = compiled(tiny, "norm")
     (kernel,) = one.compilation.program.kernels
@@ -137,7 +128,7 @@ def test_runs_that_warm_up_do_not_count() -> None:
 
 
 def test_right_is_timed_and_wrong_is_not(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
+    monkeypatch.setattr("dplc.engine.bench.bench.compiled_by_torch", lambda *_: None)
     (one,) = compiled(tiny, "norm")
     callee = Callee(one.compilation, "emulator")
     record = measured(one, callee, FakeClock(graphs=False))
@@ -176,3 +167,15 @@ def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     assert device_name() == "a GPU"
+
+
+@pytest.mark.skipif(not assembler(), reason="neither NVRTC nor nvcc is here")
+def test_a_kernel_that_the_assembler_does_not_report_on_is_an_error_of_its_case(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny: Path
+) -> None:
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("dplc.engine.bench.bench.assemble", lambda text, arch: Assembly(b"", {}))
+    code, out, err = bench(capsys, str(tiny), "--only", "norm", "--no-run", "--json")
+    (case,) = json.loads(out)["cases"]
+    assert code == 1 and "1 of 1 cases did not compile" in err
+    assert "reported nothing on `" in case["error"] and case["kernels"][0]["registers"] is None

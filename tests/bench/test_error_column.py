@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dplc.engine.bench.bench import MISSING, _result
+from dplc.engine.bench.records import MISSING, _result
 
 
 def run(**changed: Any) -> Any:

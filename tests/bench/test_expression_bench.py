@@ -12,8 +12,7 @@ from test_bench import FakeClock, bench
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled as Callee
-from dplc.engine.bench.bench import measure, rows
-from dplc.engine.bench.cases import CompiledCase, describe
+from dplc.engine.bench.bench import CompiledCase, describe, measure, rows
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
@@ -152,7 +151,7 @@ def test_options_that_do_not_go_together(
 
 
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplc.engine.bench.cases.compiled_by_torch", lambda *_: None)
+    monkeypatch.setattr("dplc.engine.bench.bench.compiled_by_torch", lambda *_: None)
     one = compiled(TWICE)
     kernels, callee = rows(one.record.kernels), Callee(one.compilation, "emulator")
     measure(one, kernels, callee, FakeClock(graphs=False))

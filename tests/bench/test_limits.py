@@ -14,7 +14,8 @@ import pytest
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import over_limits, read_suite, sources_of, subject_of
+from dplc.engine.bench.bench import kernel_record, over_limits, sources_of
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, compiler_with
@@ -39,9 +40,8 @@ def compiled(text: str) -> Compilation:
 
 def over_limits_of(captured: Capture) -> dict[str, float]:
     made = compiler_with(H200).compile(captured)
-    names = [kernel.name for kernel in made.cuda_kernels]
-    predicted_us = {name: 1e6 * each for name, each in zip(names, seconds(made), strict=True)}
-    return over_limits(sources_of(made), predicted_us, H200)
+    kernels = zip(made.kernels, made.cuda_kernels, strict=True)
+    return over_limits(sources_of(made), [kernel_record(*each, H200) for each in kernels], H200)
 
 
 def least_of(captured: Capture) -> float:

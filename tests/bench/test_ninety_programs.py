@@ -7,7 +7,8 @@ from pathlib import Path
 from drawing import some
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import compile_all, read_suite, subject_of
+from dplc.engine.bench.bench import compile_all
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import compiler_with
 
 SUITE = Path(__file__).parents[2] / "examples" / "suites" / "limits.json"

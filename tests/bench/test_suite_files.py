@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import compile_all, read_suite, subject_of
+from dplc.engine.bench.bench import compile_all
+from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
 from dplc.ir.diagnostic import DplcError

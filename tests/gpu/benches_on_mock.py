@@ -12,8 +12,7 @@ from on_mock_driver import MockedExecutor
 
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
-from dplc.engine.bench.bench import measure, rows
-from dplc.engine.bench.cases import CompiledCase, describe
+from dplc.engine.bench.bench import CompiledCase, describe, measure, rows
 from dplc.engine.bench.records import CaseRecord
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import compiler_with

@@ -184,7 +184,7 @@ def test_without_a_gpu(product: ScheduleCandidate) -> None:
 
 
 def test_the_device_compiler_is_asked(product: ScheduleCandidate) -> None:
-    from dplc.engine.bench.cases import assembler
+    from dplc.engine.bench.bench import assembler
 
     if not assembler():
         pytest.skip("neither NVRTC nor nvcc is here")

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from mock_driver import environment
@@ -25,9 +26,9 @@ from dplc.codegen.pack.contents import OpenPack
 from dplc.codegen.pack.runner import ResultsFile, plan, sanitized
 from dplc.codegen.pack.worker import load
 from dplc.codegen.target import target
-from dplc.engine.bench.bench import comparison
-from dplc.engine.bench.cases import Assembled, Suite, read_suite
-from dplc.engine.bench.records import read_results
+from dplc.engine.bench.bench import Assembled
+from dplc.engine.bench.cases import Suite, read_suite
+from dplc.engine.bench.records import comparison, read_results
 from dplc.engine.cli.app import main
 from dplc.engine.compiler import compiler_with
 from dplc.engine.models.benching import PackReport, PickedSuite, pack
@@ -91,8 +92,8 @@ def packed(path: Path, *suites: PickedSuite, spoiled: Sequence[str] = (), candid
         image = build_host(host_text([replace(kernel, text=text)])).read_bytes()
         return Assembled(cubin=image, registers=32, spill_bytes=0)
 
-    with path.open("wb") as file:
-        return pack(file, suites, compiler_with(target("h200")), "dplc bench", candidates, build)
+    with path.open("wb") as file, mock.patch("dplc.engine.bench.bench.assembled", build):
+        return pack(file, suites, compiler_with(target("h200")), "dplc bench", candidates)
 
 
 def unpacked(

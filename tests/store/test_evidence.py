@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from schedules import H200, loops
 
-from dplc.engine.bench.cases import Assembled, assembler
+from dplc.engine.bench.bench import Assembled, assembler
 from dplc.engine.ruleset import toolchain
 from dplc.engine.schedule.space import ScheduleCandidate, Space
 from dplc.engine.tune import evaluators

@@ -15,7 +15,8 @@ from view_programs import PROGRAMS, command, written_page
 from dplc.codegen.compiler import BuildError
 from dplc.codegen.kernel import CudaKernel
 from dplc.codegen.target import target
-from dplc.engine.bench.cases import BenchCase, assembled, assembler, read_suite, subject_of
+from dplc.engine.bench.bench import assembled, assembler
+from dplc.engine.bench.cases import BenchCase, read_suite, subject_of
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.programs import compile_record
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
