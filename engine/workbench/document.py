@@ -26,7 +26,7 @@ from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
 from ..language import core as s
 from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts
-from ..language.elaborate import elaborated
+from ..language.elaborate import elaborated, located
 from ..language.format import format_file
 from ..language.pipeline import pipelines
 from ..language.rule import (
@@ -92,24 +92,19 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcErro
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
+    source = Source(name, "\n" * lines + text)
     try:
-        found: Any = _parsed(name, text)
+        return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
     except DplcError as error:
-        found = error
-    return _moved(found, Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
+        return _moved(error, source, lines)
 
 
-def _moved(value: Any, source: Source, lines: int) -> Any:
-    """Return syntax or an error, moved down by a number of lines; an error in another file as it is."""
-    if value.__class__ is tuple:
-        return tuple([_moved(item, source, lines) for item in value])
-    if isinstance(value, s.Syntax):
-        fields = [_moved(part, source, lines) for part in s.children(value)]
-        return value.__class__(_span_moved(value.span, source, lines), *fields)
-    if not isinstance(value, DplcError) or value.span is None or value.span.source.name != source.name:
-        return value
-    moved = value.__class__.__new__(value.__class__, *value.args)
-    moved.__dict__.update(value.__dict__, span=_span_moved(value.span, source, lines))
+def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
+    """Return an error, moved down by a number of lines; an error in another file as it is."""
+    if error.span is None or error.span.source.name != source.name:
+        return error
+    moved = error.__class__.__new__(error.__class__, *error.args)
+    moved.__dict__.update(error.__dict__, span=_span_moved(error.span, source, lines))
     return moved
 
 
