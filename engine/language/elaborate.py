@@ -21,7 +21,7 @@ from ...ir.names import unused
 from ...ir.text import equations as eq
 from ...ir.text import syntax as s
 from ...ir.text.parse import parse
-from ...ir.text.syntax import children, rebuilt, walk, words_in
+from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
 from .splits import Splits, steps
 from .typed_slots import is_variable, names, substituted
@@ -153,13 +153,16 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     if lanes is None:
         given |= {"c": node.value, "total": given["p"]}
     (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""])))
-    return substituted(located(read.body, at), given, words=False)  # type: ignore[attr-defined, no-any-return]
+    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined, no-any-return]
 
 
-def located(value: Any, span: Span) -> Any:
-    """Return syntax with one span in all of its parts."""
-    moved = rebuilt(value, lambda part: located(part, span))
-    return replace(moved, span=span) if isinstance(moved, s.Syntax) else moved
+def located(value: Any, place: Callable[[Span], Span]) -> Any:
+    """Return syntax with the span of each part changed."""
+    if value.__class__ is tuple:
+        return tuple([located(item, place) for item in value])
+    if not isinstance(value, s.Syntax):
+        return value
+    return value.__class__(place(value.span), *[located(part, place) for part in children(value)])
 
 
 # Declarations with parameters that rules of one file share.

@@ -126,7 +126,7 @@ def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExamp
         lines = list(_edited(lines, edit))
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
     try:
-        return located(_program(text), node.span)  # type: ignore[no-any-return]
+        return located(_program(text), lambda span: node.span)  # type: ignore[no-any-return]
     except DplcError as error:
         line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
         note = f"the line is `{line.removeprefix(INDENT)}`"

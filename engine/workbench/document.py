@@ -26,7 +26,7 @@ from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
 from ..language import core as s
 from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts
-from ..language.elaborate import elaborated
+from ..language.elaborate import elaborated, located
 from ..language.format import format_file
 from ..language.pipeline import pipelines
 from ..language.rule import (
@@ -76,9 +76,9 @@ def chunks(text: str) -> list[Chunk]:
     return [Chunk(text.count("\n", 0, start), text[start:end].rstrip("\n")) for start, end in parts]
 
 
-def chunk_at(parts: Sequence[Chunk], line: int) -> Chunk:
+def chunk_at(text: str, line: int) -> Chunk:
     """Return the declaration at a line, or the last one above it. Lines count from 0."""
-    return next(chunk for chunk in reversed(parts) if chunk.start <= line)
+    return next(chunk for chunk in reversed(chunks(text)) if chunk.start <= line)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -92,24 +92,19 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcErro
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
+    source = Source(name, "\n" * lines + text)
     try:
-        found: Any = _parsed(name, text)
+        return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
     except DplcError as error:
-        found = error
-    return _moved(found, Source(name, "\n" * lines + text), lines)  # type: ignore[no-any-return]
+        return _moved(error, source, lines)
 
 
-def _moved(value: Any, source: Source, lines: int) -> Any:
-    """Return syntax or an error, moved down by a number of lines; an error in another file as it is."""
-    if value.__class__ is tuple:
-        return tuple([_moved(item, source, lines) for item in value])
-    if isinstance(value, s.Syntax):
-        fields = [_moved(part, source, lines) for part in s.children(value)]
-        return value.__class__(_span_moved(value.span, source, lines), *fields)
-    if not isinstance(value, DplcError) or value.span is None or value.span.source.name != source.name:
-        return value
-    moved = value.__class__.__new__(value.__class__, *value.args)
-    moved.__dict__.update(value.__dict__, span=_span_moved(value.span, source, lines))
+def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
+    """Return an error, moved down by a number of lines; an error in another file as it is."""
+    if error.span is None or error.span.source.name != source.name:
+        return error
+    moved = error.__class__.__new__(error.__class__, *error.args)
+    moved.__dict__.update(error.__dict__, span=_span_moved(error.span, source, lines))
     return moved
 
 
@@ -149,6 +144,11 @@ class Document:
         parts = tuple(getattr(one, "clauses", one) for one in self.declarations)
         return {(one.span.line - 1, one.span.column) for one in every(parts, s.Keyword)}
 
+    def read(self, path: Path) -> str:
+        """Return the text of a file: that of this document, else the unsaved one, else the saved one."""
+        text = self.text if path == self.path else self.texts(path)
+        return path.read_text(encoding="utf-8", errors="replace") if text is None else text
+
     def forget(self) -> None:
         """Drop all cached findings, because they do not depend on other rules that changed."""
         self._checked.clear()
@@ -162,8 +162,7 @@ class Document:
         self.text = text.removeprefix("\ufeff")
         self.declarations = ()
         found, missing = dict[Any, DplcError](), set[str]()
-        texts = chunks(self.text.replace("\t", "    "))
-        for chunk in texts:
+        for chunk in chunks(self.text.replace("\t", "    ")):
             read = _placed(self.name, chunk.text, chunk.start)
             if isinstance(read, DplcError):
                 found[read.what, read.span] = read
@@ -173,7 +172,7 @@ class Document:
         while True:
             wrong: list[s.Syntax] = []
             try:
-                told = self._checks(texts)
+                told = self._checks()
             except DplcError as error:
                 told = [error]
                 if (at := error.span) is not None:
@@ -185,7 +184,7 @@ class Document:
             missing |= {getattr(one, "name", "") for one in wrong}
             self.declarations = tuple(one for one in self.declarations if one not in wrong)
 
-    def _checks(self, texts: list[Chunk]) -> list[DplcError]:
+    def _checks(self) -> list[DplcError]:
         """Return the findings of checks. Raises DplcError for an error that invalidates the file."""
         if self.name.endswith(FURTHER):
             return []
@@ -202,7 +201,7 @@ class Document:
         shared = plain(tuple(one for one in self.declarations if not isinstance(one, s.Rule)))
         checked, self._checked = self._checked, {}
         for rule in (self.rules.rules[rule.name] for rule in file.rules):
-            chunk = chunk_at(texts, rule.span.line - 1)
+            chunk = chunk_at(self.text, rule.span.line - 1)
             key = (rule.name, chunk.text, shared)
             known = checked.get(key) or (chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)])
             self._checked[key] = known
@@ -239,7 +238,7 @@ class At:
         text = "".join(document.text.splitlines()[line : line + 1])
         words = (match.span() for match in WORD.finditer(text) if match.start() <= column <= match.end())
         start, end = next(words, (column, column))
-        self.document, self.chunk = document, chunk_at(chunks(document.text), line)
+        self.document, self.chunk = document, chunk_at(document.text, line)
         self.line, self.before = line, text[:column]
         self.leading, self.word, self.following = text[:start], text[start:end], text[end:]
         head = rf"^(?:override +)?rule .*\bon +({'|'.join(LEVELS)})(?: +for +\w+)?[^\S\n]*(?:#.*)?$"
@@ -439,9 +438,7 @@ def references(at: At) -> list[FilePlace]:
 def _chunks_with(document: Document, word: str) -> Iterator[tuple[Path, Chunk]]:
     """Yield the declarations with a word in the built-in rule files, in those of the folder, and in their examples."""
     for path in sorted({*BUILT_IN.rglob("*.rw"), *document.path.parent.glob("*.rw"), document.path}):
-        text = document.text if path == document.path else document.texts(path)
-        if text is None:
-            text = path.read_text(encoding="utf-8", errors="replace")
+        text = document.read(path)
         if word and word in text:
             yield from ((path, chunk) for chunk in chunks(text) if word in chunk.text)
 
@@ -490,22 +487,21 @@ Counts = dict[str, dict[str, int]]  # of each rule: its firings in each case of 
 class Request:
     """Run of a rule file as it is in the editor.
 
-    kind: examples, check or firings; rule, title: of an example, None for all; examples: the text of the file of
-    examples, None for the saved file; suite: for firings.
+    kind: examples, check or firings; rule, title: of an example, None for all; texts: of the rule file and of all open
+    files; suite: for firings.
     """
 
     kind: str
     rule: str | None
     title: str | None
     path: Path
-    text: str
-    examples: str | None
+    texts: Mapping[Path, str]
     suite: Path | None
 
     def answer(self, tell: Tell) -> Answer:
         """Run it. Raises the first error of the rule file."""
-        document = Document(self.path, lambda path: self.examples)
-        for wrong in errors(document.problems(self.text)):  # type: ignore[arg-type]
+        document = Document(self.path, self.texts.get)
+        for wrong in errors(document.problems(self.texts[self.path])):  # type: ignore[arg-type]
             raise wrong
         if self.kind == "firings":
             return self._firings(document, tell)

@@ -27,7 +27,7 @@ from ..language.rule_files import FURTHER
 from ..language.sorts import WARNING
 from ..language.spelling import block
 from . import document as queries
-from .document import Answer, At, Counts, Document, Request, ask, chunk_at, chunks
+from .document import Answer, At, Counts, Document, Request, ask, chunk_at
 
 Key = tuple[str, str | None, str | None]  # a run: `examples`, `check` or `firings`; a rule; an example
 SUITE = BUILT_IN.parent / "examples" / "suites" / "kernels_84.json"
@@ -162,15 +162,12 @@ class Server(LanguageServer):
         rules = rules_file(document.path)
         if rules == document.path or problems or not rules.is_file():
             return problems
-        problems = Document(rules, self.text_of).problems(self._read(rules))
+        problems = Document(rules, self.text_of).problems(document.read(rules))
         return [one for one in problems if one.span is not None and one.span.source.name == document.name]
 
     def text_of(self, path: Path) -> str | None:
         """Return the text of a file if it is open in the editor, else None."""
         return self.files[path].document.text if path in self.files else None
-
-    def _read(self, path: Path) -> str:
-        return self.text_of(path) or path.read_text(encoding="utf-8", errors="replace")
 
     async def run(self, file: OpenFile, key: Key, aloud: bool = True) -> None:
         """Run something for a document with progress, then show a message, the diagnostics and new lenses.
@@ -180,10 +177,11 @@ class Server(LanguageServer):
         if key in file.running:
             return
         text, rules = file.document.text, rules_file(file.document.path)
-        examples = self.text_of(rules.with_name(rules.stem + FURTHER))
+        texts = {path: known.document.text for path, known in self.files.items()}
+        texts[rules] = file.document.read(rules)
         file.running.add(key)
         try:
-            answer = await self._ask(Request(*key, rules, self._read(rules), examples, self.suite))
+            answer = await self._ask(Request(*key, rules, texts, self.suite))
         finally:
             file.running.discard(key)
         file.answers[key] = text, answer
@@ -296,7 +294,7 @@ def _example(document: Document, line: int, reason: str | None) -> Iterator[Fix]
     if not rules:
         return
     rule = rules[-1]
-    chunk = chunk_at(chunks(document.text), rule.span.line - 1)
+    chunk = chunk_at(document.text, rule.span.line - 1)
     end = chunk.start + len(re.sub(r"(?:\n(?:#.*|[^\S\n]*))*\Z", "", chunk.text).splitlines())
     programs = [one.before for one in rule.examples if isinstance(one, s.Example)]
     programs += [clause.body for clause in rule.clauses if isinstance(clause, s.Match)]
