@@ -103,14 +103,7 @@ class Suite(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def read_suite(path: Path) -> Suite:
     """Read the suite in a file. Raises UsageError for an unreadable file, DplcError with all errors in it."""
-    try:
-        suite = msgspec.json.decode(path.read_bytes(), type=Suite)
-    except OSError as error:
-        raise UsageError(f"cannot read the suite {path}: {error.strerror}") from None
-    except msgspec.ValidationError as error:
-        raise DplcError(f"{path}: {error}", hint="engine/bench/cases.py shows a suite") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DplcError(f"{path} is not JSON: {error}") from None
+    suite = read_json(path, Suite, "engine/bench/cases.py shows a suite", "suite")
     raise_all([DplcError(f"{path}: {what}", hint=hint) for what, hint in _mistakes(suite)])
     replace = msgspec.structs.replace
     placed = [replace(case, rules=tuple(str(path.parent / rule) for rule in case.rules)) for case in suite.cases]

@@ -226,14 +226,14 @@ class PackResults(msgspec.Struct, kw_only=True):
         return [one for one in self.cases if one.suite == suite and one.candidate is None]
 
 
-def read_json(path: Path, kind: type[T], hint: str) -> T:
+def read_json(path: Path, kind: type[T], hint: str, noun: str = "results") -> T:
     """Read a record in a file. Raises UsageError for an unreadable file, DplcError with a hint for one without it."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
-        raise UsageError(f"cannot read the results {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read the {noun} {path}: {error.strerror}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DplcError(f"{path} holds no results: {error}", hint=hint) from None
+        raise DplcError(f"{path} holds no {noun}: {error}", hint=hint) from None
 
 
 def read_results(path: Path) -> PackResults:
