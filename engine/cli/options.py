@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import typer
 
+from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError, no_such
 from ...ir.dtypes import FLOAT_NAMES
 from ...ir.program import LEVELS
@@ -46,6 +47,12 @@ def float_named(name: str) -> str:
 def stage_named(name: str) -> str:
     """Return the stage of `--ir`. Raises UsageError."""
     check_known("stage", name, (*LEVELS, "cuda"))
+    return name
+
+
+def target_named(name: str) -> str:
+    """Return the name of `--target`, or the path of its file. Raises UsageError."""
+    target(name)
     return name
 
 
@@ -129,7 +136,9 @@ class Flags:
     prefer: Repeated = several("Apply this rule wherever it is legal, profitable or not.", "RULE")
     exact: bool = option("Disable rules that reorder floating-point operations (@approx).")
     target: str | None = option(
-        "Architecture or device to compile for (default: the GPU present, else sm_80).", "sm_NN"
+        "Architecture or device to compile for (default: the GPU present, else sm_80).",
+        "sm_NN",
+        parser=target_named,
     )
     explore: bool = option("Search algebra and fusion together, and use the best candidate.")
     db: Path | None = option("The tuning store (default: in the user's cache directory).", "FILE")

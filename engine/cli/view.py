@@ -9,7 +9,6 @@ import webbrowser
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...codegen.target import target
 from ...ir.diagnostic import DplcError, UsageError
 from ..view.server import LivePage, News, PageServer, SearchRequest, page
 from .options import Flags
@@ -66,7 +65,6 @@ def serve_page(flags: Flags) -> None:
     The server ends with the process. Raises DplcError if the program cannot be captured, and SystemExit if it cannot be
     compiled and no rule file could change that.
     """
-    target(flags.target)  # an unknown one is an error before the page opens
     shown = LivePage(flags.subject.name)
     page(shown.record, live=True)  # imports the template engine while the processor is idle
     try:
