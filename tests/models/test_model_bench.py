@@ -10,7 +10,7 @@ import torch
 from tiny_models import compiled
 
 from dplc.codegen.target import target
-from dplc.engine.bench import cases as running
+from dplc.engine.bench import bench as running
 from dplc.engine.models import benching
 from dplc.engine.models.artefact import Artefact, emulator
 from dplc.engine.models.sources import make, silent

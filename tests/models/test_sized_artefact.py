@@ -75,7 +75,7 @@ def test_run_takes_sizes_and_tokens(written: Path, told: Callable[..., str]) -> 
         "--ids 1,2,3": "float32[1, 3, 50]",
         "--size b=2 --size s=3 --ids 1,2,3,4,5,6": "float32[2, 3, 50]",
         "--size s=65 --size b=1": "1 error: `s` is 65, which is not in 1..64",
-        "--size t=1": "2 error: --size t=1",
+        "--size t=1": "2 error: there is no size `t`",
     }.items():
         assert wanted in told(f"run {written} {options}")
 
