@@ -17,7 +17,7 @@ from ..codegen.kernel import Program
 from ..codegen.launch import CudaExecutor, Executor, executor
 from ..codegen.target import Target, target_of
 from ..codegen.target import target as find_target
-from ..ir.diagnostic import DplcError, UsageError, no_such
+from ..ir.diagnostic import DplcError, UsageError, did_you_mean
 from ..ir.text import html
 from .capture.capture import capture
 from .capture.signature import Capture, Tensors
@@ -414,7 +414,11 @@ def choose_device(device: str | None) -> str:
     if device is None:
         return "cuda" if has_gpu() else "emulator"
     if device not in DEVICES and not re.fullmatch(r"cuda:\d{1,4}", device):
-        raise no_such("device", device, (*DEVICES, "and cuda:N for one of several GPUs"))
+        raise UsageError(
+            f"there is no device `{device}`",
+            notes=(f"devices are {', '.join(DEVICES)}, and cuda:N for one of several GPUs",),
+            hint=did_you_mean(device, DEVICES),
+        )
     return device
 
 
