@@ -443,9 +443,9 @@ def comparison(results: PackResults) -> str:
     for suite in results.suites:
         cases = results.of(suite)
         means = [(title, geomean(figure(one, read) for one in cases)) for title, read, _ in RATIOS]
-        told = [f"{title} {mean:.2f}" for title, mean in means if mean is not None]
+        ratios = [f"{title} {mean:.2f}" for title, mean in means if mean is not None]
         right = f"{sum(one.status == 'ok' for one in cases)} of {len(cases)} right"
-        below = f"{'; '.join((right, *told))} (geometric means)."
+        below = f"{'; '.join((right, *ratios))} (geometric means)."
         parts += [f"## {suite}", markdown_table(*table(COMPARED, cases)), below]
     if results.faults:
         parts += ["## Faults", "\n".join(f"- {fault}" for fault in results.faults)]

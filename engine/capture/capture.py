@@ -183,12 +183,12 @@ def check_dtypes(captured: Capture) -> None:
             reached.add(statement.dst)
             dtypes = (kind.dtype for kind in statement.types if kind.dtype not in computed)
             wrong += ((f"torch op '{schemas.aten_name(statement.op)}' gives", x, statement.dst) for x in dtypes)
-    for told, dtype, name in wrong:
+    for what, dtype, name in wrong:
         reader = next((s.dst for s in graph.body if name in free_names(s.args)), "")
         place = captured.spans.get(name) or captured.spans.get(reader)
         span, notes = (None, (f"in {place}",)) if isinstance(place, str) else (place, ())
         hint = "use .float()" if dtype.startswith("f") else "use .float(), .int(), .long() or .bool()"
-        raise DplcError(f"{told} {dtype}, which is not supported", span, notes, hint)
+        raise DplcError(f"{what} {dtype}, which is not supported", span, notes, hint)
 
 
 def _argument_names(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:

@@ -304,8 +304,8 @@ class Symbols:
         declared = self._declared
         asked: list[str] = []
         for symbol, (size, where) in declared.items():
-            told, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
-            but = f"{told}, but the program asks for"
+            promise, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
+            but = f"{promise}, but the program asks for"
             at = span or self._span({symbol, *found.free_symbols})
             guards = [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
             if found.is_number:
@@ -327,7 +327,7 @@ class Symbols:
                 return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
             part = around_hint(size, functools.partial(all_hold, guards, symbol))
             if part is not None and part is not size and part.low < part.high:
-                what = f"{told}, but this way through the program is that of {part.low}..{part.high}"
+                what = f"{promise}, but this way through the program is that of {part.low}..{part.high}"
                 return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
             if part is not size:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
@@ -343,8 +343,8 @@ class Symbols:
 
     def _where(self, noted: Asked) -> Span | None:
         guard, span = noted
-        told = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
-        return span or (None if told is None else self._places.line(told[1], int(told[2])))
+        place = re.fullmatch(r"\(?(.+):(\d+) in .*", str(guard.sloc), re.DOTALL)
+        return span or (None if place is None else self._places.line(place[1], int(place[2])))
 
     def knows(self, n: Any) -> bool:
         return isinstance(n, int) or n.node.expr.free_symbols <= self._known.keys()

@@ -87,8 +87,8 @@ def list_entries(flags: Flags) -> None:
 
 def _lengths(key: TuningKey) -> str:
     """Return ` for 17..40` for a kernel with symbolic dimensions."""
-    told = (f"{low}..{high}" + (f" by {step}" if step > 1 else "") for low, high, step in key.ranges)
-    return f" for {', '.join(told)}" if key.ranges else ""
+    ranges = (f"{low}..{high}" + (f" by {step}" if step > 1 else "") for low, high, step in key.ranges)
+    return f" for {', '.join(ranges)}" if key.ranges else ""
 
 
 def show(flags: Flags) -> None:

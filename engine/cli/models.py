@@ -145,8 +145,8 @@ def compile_artefact(flags: Flags) -> None:
     compilation = compiled.compilation
     for row, made in compiled.rows.made.items():
         if count := sum(bool(origin.line) for origin in made.origins):
-            told = " and ".join(f"`{dim.name}` {dim.range}" for dim in row)
-            print_remark(f"row {told}: {count} of {len(made.origins)} schedules are from the store")
+            ranges = " and ".join(f"`{dim.name}` {dim.range}" for dim in row)
+            print_remark(f"row {ranges}: {count} of {len(made.origins)} schedules are from the store")
     if flags.as_json:
         record = {
             "model": compiled.source.name, "target": compilation.target.arch, "figures": compiled.figures,
@@ -392,8 +392,8 @@ def report_of_model(flags: Flags) -> None:
             }
         )  # fmt: skip
         return
-    told = f"{layers_told(shape)}, {shape.described}, {shape.dtype}, for {machine.name} ({machine.arch})"
-    write(f"{source.name}: {told}\n{found}\n")
+    facts = f"{layers_told(shape)}, {shape.described}, {shape.dtype}, for {machine.name} ({machine.arch})"
+    write(f"{source.name}: {facts}\n{found}\n")
 
 
 def shares_of(source: ModelSource, shape: ModelShape, machine: Target) -> Shares:

@@ -72,8 +72,8 @@ def _explain(flags: Flags, compiler: Compiler, only: Sequence[str], shown: Seque
     elif events:
         print_text("\n".join(lines_of(events, flags.trace)), "diff")
     else:
-        told = "\n".join(_unmatched(compiler.tools, name, trace) for name in shown)
-        print_remark(told or "no rule fired, and none was refused")
+        reasons = "\n".join(_unmatched(compiler.tools, name, trace) for name in shown)
+        print_remark(reasons or "no rule fired, and none was refused")
 
 
 def _names_in(event: Event) -> tuple[str, ...]:

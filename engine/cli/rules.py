@@ -140,9 +140,9 @@ def test_rules(flags: Flags) -> None:
             print_remark(f"tested in the place of {file.source.name}")
     found = check(rules, sources or None)
     wrong = errors(found)
-    for told in sorted(found, key=lambda told: told in wrong):  # errors last: they are right above the prompt
-        print_note(told.render())
-    broken = {told.rule for told in wrong}  # what they do with an example says nothing
+    for error in sorted(found, key=lambda error: error in wrong):  # errors last: they are right above the prompt
+        print_note(error.render())
+    broken = {error.rule for error in wrong}  # what they do with an example says nothing
     count, examples, failures = run_all(rules, sources, broken)
     for failure in failures:
         print_note(failure.render())
@@ -235,8 +235,8 @@ def _whole(entry: reference.Word) -> str:
     for field in entry.fields:
         plain = field.sort.strip("[]")
         one = READABLE.get(plain, plain)
-        told = one if plain == field.sort else f"a list ({one} each)"
-        lines.append(f"{field.name:{width}}  {replace(field, sort=told).text}")
+        sort = one if plain == field.sort else f"a list ({one} each)"
+        lines.append(f"{field.name:{width}}  {replace(field, sort=sort).text}")
     head = f"# {entry.kind} on {', '.join(entry.levels)}; {entry.place}", entry.signature, ""
     return "\n".join((*head, *(f"    {line}".rstrip() for line in lines)))
 
@@ -318,12 +318,12 @@ def format_files(flags: Flags) -> None:
             print_note(f"{path}: not laid out")
         elif not diff:
             write_file(path, text, ANY_FILE)
-    told = f"{wrong} of {len(files)} files"
+    counted = f"{wrong} of {len(files)} files"
     if not (check or diff):
-        write(f"{told} changed\n")
+        write(f"{counted} changed\n")
     raise_all(broken)
     if check and wrong:
-        raise DplcError(f"{told} are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}")
+        raise DplcError(f"{counted} are not laid out", hint=f"dplc rules fmt {' '.join(map(str, paths))}")
 
 
 # ---- test --accept

@@ -132,11 +132,11 @@ def printer(verbose: int, show: Callable[[SearchRun], None]) -> Observer:
         made, way = [candidate for candidate, _, _ in tried.parts], tried.candidate.way
         if verbose > 1 - improved:
             score, default = tried.score, run.default.seconds
-            told = ": ".join(filter(None, (score.status, score.detail)))
+            result = ": ".join(filter(None, (score.status, score.detail)))
             if score.seconds is not None:
                 faster = f", {default / score.seconds:.2f}x" if default is not None else ""
-                told = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
-            print_note(f"try {run.tries}: {told}")
+                result = f"{micro(score.seconds)} us{' by default' if run.tries == 1 else faster}, {score.basis}"
+            print_note(f"try {run.tries}: {result}")
             if way != best_way:
                 print_note(f"  fusion: {run.search.space.ways[way]}")
             for one in made:
@@ -194,9 +194,9 @@ def _report(flags: Flags, found: Programmed) -> None:
         if len(ways) > 1:
             lines.append(f"  fusion: {found.label}; {_checked(found)}")
             for one in found.candidates():
-                told = one["problem"] or ("" if one["tried"] else "not tried")
+                remark = one["problem"] or ("" if one["tried"] else "not tried")
                 best = f"{one['best_us']:.2f} us" if one["best_us"] else "-"
-                lines.append(f"    {one['candidate']}: {best}{f' ({told})' if told else ''}")
+                lines.append(f"    {one['candidate']}: {best}{f' ({remark})' if remark else ''}")
         for outcome in found.kernels:
             times = "" if outcome.count == 1 else f" ({outcome.count} times)"
             lines.append(f"{outcome.kernel}{times}: {outcome.times}")
@@ -228,9 +228,9 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
         programs = list(_programs(flags, search, compiler))
     db = None if flags.no_db else flags.db or default_path()
     jobs = distinct(programs, search, db)
-    told = _carried_out(flags, jobs)
-    interrupted = len(told) < len(jobs) or any(outcome.interrupted for _, outcome in told)
-    tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in told if one.key and one.tuned}
+    done = _carried_out(flags, jobs)
+    interrupted = len(done) < len(jobs) or any(outcome.interrupted for _, outcome in done)
+    tuned = {(one.key.kernel, one.key.rules): one.tuned for _, one in done if one.key and one.tuned}
     found = (choose(program, tuned, db) for program in programs if not interrupted)
     choices = [choice for choice in found if choice]  # of programs that have several fusion variants
     for choice in choices:
@@ -240,13 +240,13 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
     if flags.as_json:
         kernels = [
             {"names": job.names, "failed": outcome.failed or None, "about": outcome.line, "tuned": outcome.tuned}
-            for job, outcome in told
+            for job, outcome in done
         ]
         print_json({"target": machine, "kernels": kernels, "programs": choices})
     else:
         lines = [f"{choice.name}: {choice.line}" for choice in choices if choice.right]
-        write_lines(*lines, f"{machine}: {summary([outcome for _, outcome in told])}")
-    if failed := [_named(job) for job, outcome in told if outcome.failed]:
+        write_lines(*lines, f"{machine}: {summary([outcome for _, outcome in done])}")
+    if failed := [_named(job) for job, outcome in done if outcome.failed]:
         raise DplcError(f"{len(failed)} of {len(jobs)} kernels were not tuned", notes=failed[:10])
     if wrong := [f"{choice.name}: {choice.wrong[choice.way]}" for choice in choices if not choice.right]:
         what = f"{len(wrong)} of {len(programs)} programs are wrong in every way of computing them"
@@ -256,20 +256,20 @@ def tune_many(flags: Flags, search: SearchOptions, compiler: Compiler) -> bool:
 
 def _carried_out(flags: Flags, jobs: list[Job]) -> list[tuple[Job, JobOutcome]]:
     """Tune the kernels one by one. Report each when it is done. Ctrl-C leaves the others out."""
-    told: list[tuple[Job, JobOutcome]] = []
+    done: list[tuple[Job, JobOutcome]] = []
     with bars() as show, ended_by_signals(), contextlib.suppress(KeyboardInterrupt):
         observe = printer(
-            flags.verbose, lambda run: show(f"{_named(jobs[len(told)])}: {searching(run)}", len(told), len(jobs))
+            flags.verbose, lambda run: show(f"{_named(jobs[len(done)])}: {searching(run)}", len(done), len(jobs))
         )
         show("tuning", 0, len(jobs))
         for job, outcome in carry_out(jobs, tune_job, flags.jobs, flags.executor, observe):
-            told.append((job, outcome))
+            done.append((job, outcome))
             if not flags.as_json:
                 write(f"{_named(job)}: {outcome.failed or outcome.line}\n")
-            show(f"{_named(job)}: tuned", len(told), len(jobs))
+            show(f"{_named(job)}: tuned", len(done), len(jobs))
             if outcome.interrupted:
                 break
-    return told
+    return done
 
 
 def _programs(flags: Flags, search: SearchOptions, compiler: Compiler) -> Iterator[TuningProgram]:

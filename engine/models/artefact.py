@@ -483,14 +483,14 @@ def _inputs(plan: PlanFile) -> Iterator[str]:
         if not others and first.dtype == "i64" and first.size != batch * length:
             yield f"`inputs`: {list(first.shape)} is not {batch} x {length} tokens"
     else:
-        told = {example.name: example for example in plan.examples}
-        if len(told) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
+        found = {example.name: example for example in plan.examples}
+        if len(found) != len(plan.examples) or any(not -FURTHEST <= e.low <= e.high <= FURTHEST for e in plan.examples):
             yield "`examples`: a name is there twice, or its ends are not a range"
         for buffer in plan.inputs:
-            if buffer.name not in told:
+            if buffer.name not in found:
                 yield f"`examples`: `{buffer.name}` is not there"
         for ends in telling(plan.symbols)[:2]:
-            if _at([told[buffer.name] for buffer in plan.inputs], ends) != _at(plan.inputs, ends):
+            if _at([found[buffer.name] for buffer in plan.inputs], ends) != _at(plan.inputs, ends):
                 yield "`examples`: an input has other elements than in `inputs`"
         if missing := {n.name for n in plan.sizes}.difference(*(e.shape for e in plan.examples)):
             yield f"`examples`: no input tells `{min(missing)}`"
@@ -658,12 +658,12 @@ def compile_model(
     """
     if dtype not in FLOAT_NAMES:
         raise DplcError(f"there is no dtype `{dtype}` here", hint=did_you_mean(dtype, FLOAT_NAMES))
-    told, shape = list[str](), ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers)
+    decisions, shape = list[str](), ModelShape(seq_len, batch, FLOAT_NAMES[dtype], layers)
     where, options = compile_options(
-        _device(device), rules, target, settings, exact=exact, db=db, explore=explore, tell=told.append
+        _device(device), rules, target, settings, exact=exact, db=db, explore=explore, tell=decisions.append
     )
     made = compile_source(find(str(path_or_id)), shape, options, rows)
-    return Model(made, where, logged(told, made.compilation))
+    return Model(made, where, logged(decisions, made.compilation))
 
 
 def load_model(folder: str | Path, *, device: str | None = None, trust_edited_cuda: bool = False) -> Model:

@@ -213,8 +213,8 @@ class Generation:
         """
         if not self.lengths.admits(length):
             low, high = self.lengths.low, self.lengths.high
-            told = f"{low}" if low == high else f"{low} to {high}"
-            raise DplcError(f"the prompt has {length} tokens; this was compiled for {told}")
+            expected = f"{low}" if low == high else f"{low} to {high}"
+            raise DplcError(f"the prompt has {length} tokens; this was compiled for {expected}")
         step = self.chunk or length
         return [(start, min(step, length - start)) for start in range(0, length, step)]
 

@@ -123,8 +123,8 @@ class Original:
         for param, (module, attribute, index) in self._homes.items():
             parts = _read(getattr(module, attribute, None))
             found[param.name] = parts[index] if index < len(parts) else None
-            told = f"{self._kinds[param.name]} `{param.name}`"
-            check_tensor(told, found[param.name], param.dtype, param.shape)
+            label = f"{self._kinds[param.name]} `{param.name}`"
+            check_tensor(label, found[param.name], param.dtype, param.shape)
         return found
 
 
@@ -147,18 +147,18 @@ def check_arguments(captured: Capture, inputs: Tensors, sizes: Binding) -> None:
     """Raise DplcError for an argument that is not a tensor, or not of the dtype and shape that was compiled."""
     for param in captured.graph.ins:
         if param.name in inputs:
-            told, tensor = f"argument `{param.name}`", inputs[param.name]
+            label, tensor = f"argument `{param.name}`", inputs[param.name]
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad and torch.is_grad_enabled():
-                what = f"gradients are wanted of {told}; what dplc compiles is inference"
+                what = f"gradients are wanted of {label}; what dplc compiles is inference"
                 raise DplcError(what, hint="call it within torch.no_grad(), or pass a detached tensor")
-            check_tensor(told, tensor, param.dtype, [value_of(n, sizes) for n in param.shape])
+            check_tensor(label, tensor, param.dtype, [value_of(n, sizes) for n in param.shape])
             wanted = captured.strides.get(param.name)  # if the program reads the memory of the argument
             if wanted is not None:
                 if (given := tuple(tensor.stride())) != wanted:
-                    what = f"{told} has the strides {given}, not {wanted}, by which the program reads its memory"
+                    what = f"{label} has the strides {given}, not {wanted}, by which the program reads its memory"
                     raise DplcError(what, hint="pass `.contiguous()`, or compile it for such a tensor")
                 if tensor.storage_offset():
-                    what = f"{told} is a part of another tensor's memory, and the program reads its memory"
+                    what = f"{label} is a part of another tensor's memory, and the program reads its memory"
                     raise DplcError(what, hint="pass `.clone()`")
 
 

@@ -573,10 +573,10 @@ class SqliteStore:
         try:
             yield
         except Failure as error:
-            told = f"the tuning store {self.path} cannot be used: {reason(error)}"
+            problem = f"the tuning store {self.path} cannot be used: {reason(error)}"
             if self.strict:
-                raise DplcError(told) from None
-            self.say_once(f"warning: {told}; going on without it")
+                raise DplcError(problem) from None
+            self.say_once(f"warning: {problem}; going on without it")
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -621,7 +621,7 @@ def reason(error: BaseException) -> str:
         "locked": "another process holds it",
         "readonly": "it cannot be written",
     }
-    return next((told for part, told in known.items() if part in text), text)
+    return next((meaning for part, meaning in known.items() if part in text), text)
 
 
 def connect(path: Path, patience: float) -> sqlite3.Connection:

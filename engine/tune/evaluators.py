@@ -223,8 +223,8 @@ class PredictingEvaluator:
         known = self.registers or [predicted_registers(kernel, candidate.target) for kernel in candidate.tile]
         found = predictions(kernels, candidate.target, known)
         bounds = ", ".join(prediction.binding for prediction in found)
-        told = f"{bounds}; registers {'assembled' if self.registers else 'predicted'}"
-        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", told)
+        detail = f"{bounds}; registers {'assembled' if self.registers else 'predicted'}"
+        return Score(sum(prediction.seconds for prediction in found), self.basis, "ok", detail)
 
 
 # ---- The cost model with the assembler's registers, for candidates that may win.
@@ -408,8 +408,8 @@ class Worker:
         with gpu_alone():
             timing = self.timer.timing(run, launched)
         known |= {**timing, "clocks": gpu_speeds() if self.memory == "cuda" else {}, "l2": self.timer.l2}
-        told = f"median of {timing['runs']}, quartiles {timing['low_us']:.4g} to {timing['high_us']:.4g} us"
-        return Score(timing["median_us"] * 1e-6, "measured", "ok", told, known)
+        detail = f"median of {timing['runs']}, quartiles {timing['low_us']:.4g} to {timing['high_us']:.4g} us"
+        return Score(timing["median_us"] * 1e-6, "measured", "ok", detail, known)
 
 
 @contextlib.contextmanager

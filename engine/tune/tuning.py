@@ -585,8 +585,8 @@ class ChosenWay:
     @property
     def line(self) -> str:
         """Times and check of the variant, as one line of text."""
-        told = f"{micro(self.rules)} us as the rules fuse it, {micro(self.seconds)} us as {self.label} does"
-        return f"{told}, {self.basis}; checked: {self.checked or 'no'}"
+        times = f"{micro(self.rules)} us as the rules fuse it, {micro(self.seconds)} us as {self.label} does"
+        return f"{times}, {self.basis}; checked: {self.checked or 'no'}"
 
 
 def choose(

@@ -320,8 +320,8 @@ def effect(cell: str, text: str) -> Html:
     events = [event for event in after.events if event.rule in names]
     fired = [event for event in events if isinstance(event, Firing)]
     times = f"fired {len(fired)} time{'s' * (len(fired) > 1)}" if fired else "did not fire"
-    told = [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
-    told = told or [html.line(event.line()) for event in events[:SHOWN]] or [html.line(UNASKED)]
+    shown = [html.folded(event.line(), html.difference(event.diff()), True) for event in fired[:SHOWN]]
+    shown = shown or [html.line(event.line()) for event in events[:SHOWN]] or [html.line(UNASKED)]
     was, now = (made.predicted_seconds * 1e6 for made in (before, after))
     change = f"{len(before.launched)} → {len(after.launched)} launches, {was:.2f} → {now:.2f} µs predicted"
     diff = [*difference(before.cuda, after.cuda, 3)]
@@ -330,7 +330,7 @@ def effect(cell: str, text: str) -> Html:
         cuda = html.folded("what it changes in the CUDA", html.difference(diff))
     return html.together(
         html.heading(f"{', '.join(sorted(names)) or 'no rule'}: {times}"),
-        *told,
+        *shown,
         html.line(f"{change} for {machine.name}"),
         cuda,
     )

@@ -348,14 +348,14 @@ def _effects(log: SearchLog, outcome: TuningOutcome) -> list[Record]:
     rows = []
     for _, (step, rule, name), values in sorted(ranked, key=itemgetter(0, 1))[:EFFECTS]:
         often = sorted(values, key=lambda value: -values[value].visits)[:VALUES]
-        told = [
+        listed = [
             {
                 "value": value, "tried": values[value].count, "without": values[value].without,
                 "best": values[value].best / default, "mean": values[value].mean / default,
             }
             for value in sorted(often, key=lambda value: value.rjust(12) if value.isdigit() else value)
         ]  # fmt: skip
-        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": told})
+        rows.append({"title": f"{step}: {name}" if step == rule else f"{step}: {rule}.{name}", "values": listed})
     return rows
 
 

@@ -172,13 +172,13 @@ class Document:
         while True:
             wrong: list[s.Syntax] = []
             try:
-                told = self._checks()
+                errors = self._checks()
             except DplcError as error:
-                told = [error]
+                errors = [error]
                 if (at := error.span) is not None:
                     wrong = [one for one in self.declarations if one.span.line <= at.line <= one.span.end_line]
             # members of a family share their text
-            found |= {(error.what, error.span): error for error in told if not _misses(error, missing)}
+            found |= {(error.what, error.span): error for error in errors if not _misses(error, missing)}
             if not wrong:
                 return [*found.values()]
             missing |= {getattr(one, "name", "") for one in wrong}

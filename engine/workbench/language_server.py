@@ -90,8 +90,8 @@ class OpenFile:
         text, counts = self.counted
         fired = [counts.get(rule, {}) for rule in rules]
         times, cases = sum(sum(one.values()) for one in fired), len(set().union(*fired))
-        told = f"fired {_count(times, 'time')} in {_count(cases, 'case')} of" if times else "never fires in"
-        return f"{told} {suite}" + (", before this edit" if text != self.document.text else "")
+        effect = f"fired {_count(times, 'time')} in {_count(cases, 'case')} of" if times else "never fires in"
+        return f"{effect} {suite}" + (", before this edit" if text != self.document.text else "")
 
 
 def _count(number: int, word: str) -> str:
