@@ -14,7 +14,7 @@ from pathlib import Path
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
 from ...ir.diagnostic import DplcError, UsageError, did_you_mean
-from ..language.check import for_every_device, require
+from ..language.check import require, rules_in_force
 from ..language.rule import Rule, RuleSet
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
@@ -22,7 +22,7 @@ from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
 from .options import Flags
 from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file, write_lines
 from .programs import read_text
-from .rules import loaded, rules_of
+from .rules import loaded
 
 
 def check(flags: Flags) -> None:
@@ -31,7 +31,7 @@ def check(flags: Flags) -> None:
     rules, files = loaded(paths)
     for warning in require(rules, files):
         print_note(warning.render())
-    every = [(each, choose(each, files, flags)) for each in for_every_device(rules)]
+    every = [(each, choose(each, chosen, flags)) for each, chosen in rules_in_force(rules, () if flags.rule else files)]
     if not any(chosen for _, chosen in every):
         raise UsageError("no rule is left to check")
     every = [(each, part_of(chosen, flags.part)) for each, chosen in every]
@@ -78,11 +78,10 @@ def check(flags: Flags) -> None:
         raise DplcError(said, hint=hint if ends["thin"] and not saved else None)
 
 
-def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:
-    """Return the rules that `--rule`, or else the files, select, of the levels of `--level`.
+def choose(rules: RuleSet, chosen: Sequence[Rule], flags: Flags) -> list[Rule]:
+    """Return those of some rules that `--rule` and `--level` select.
 
-    If the rule set has a device, only the rules for that device are selected. Raises UsageError, with the closest name,
-    for an unknown rule.
+    Raises UsageError, with the closest name, for an unknown rule.
     """
     named = set[str]()
     for name in map(rules.plain, flags.rule):
@@ -92,7 +91,7 @@ def choose(rules: RuleSet, files: set[str], flags: Flags) -> list[Rule]:
         named |= called
     return [
         rule
-        for rule in rules_of(rules, () if named else files)
+        for rule in chosen
         if (not named or rule.name in named) and (not flags.levels or rule.level in flags.levels)
     ]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from ...codegen.target import load_device
 from ...codegen.target import target as target_named
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean, raise_all
@@ -21,7 +20,7 @@ from ...ir.text.print_statements import print_value
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
-from ..language.check import check, errors, for_every_device, lint_rule, load_facts, require
+from ..language.check import check, errors, for_every_device, lint_rule, load_facts, require, rules_in_force
 from ..language.core import walk, words_in
 from ..language.definitions import line_of
 from ..language.format import format_file, format_rule, formatted
@@ -166,22 +165,11 @@ def run_all(rules: RuleSet, sources: set[str], broken: Collection[str] = ()) -> 
     The rules for one device run on that device. broken: rules whose examples do not run.
     """
     count, ran, failures = 0, 0, list[Failure]()
-    for each in for_every_device(rules):
-        chosen = rules_of(each, sources)
+    for each, chosen in rules_in_force(rules, sources):
         sound = [rule for rule in chosen if (rule.family or rule.name) not in broken]
-        device = next((load_device(rule.device.text) for rule in chosen if rule.device is not None), None)
-        examples, unmet = run_examples(Engine(each, check=True), sound, device)
+        examples, unmet = run_examples(Engine(each, check=True), sound)
         count, ran, failures = count + len(chosen), ran + examples, failures + unmet
     return count, ran, failures
-
-
-def rules_of(rules: RuleSet, files: Collection[str]) -> list[Rule]:
-    """Return the rules of the files with these names, or all rules without names.
-
-    If the rule set has a device, only the rules for that device are returned.
-    """
-    every = (rule for rule in rules.rules.values() if rules.device is None or rule.device is not None)
-    return [rule for rule in every if not files or rule.span.source.name in files]
 
 
 # ---- facts and nodes
@@ -255,7 +243,7 @@ def lint_rules(flags: Flags) -> None:
         for rule in each.rules.values():
             for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():
                 once.setdefault((finding.check, finding.span), finding)
-    found, chosen = [*once.values()], rules_of(rules, names)
+    found, (_, chosen) = [*once.values()], next(rules_in_force(rules, names))
     if flags.subjects:
         from ..verify.mutants import unviolated
 

@@ -612,6 +612,16 @@ def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
     return (rules, *(rules.on_device(name) for name in rules.devices if name != rules.device))
 
 
+def rules_in_force(rules: RuleSet, files: Collection[str] = ()) -> Iterator[tuple[RuleSet, list[Rule]]]:
+    """Yield `for_every_device`, each set with its rules from the files with these names, or all without names.
+
+    Of a set for a device, only the rules for that device are yielded.
+    """
+    for each in for_every_device(rules):
+        every = (rule for rule in each.rules.values() if each.device is None or rule.device is not None)
+        yield each, [rule for rule in every if not files or rule.span.source.name in files]
+
+
 def check_declarations(rules: RuleSet, only: Collection[str] | None) -> Iterator[Finding]:
     """Report what nothing reads, and facts whose value has another sort than they declare.
 

@@ -225,7 +225,7 @@ class RuleSet:
     def extended(self, file: RuleFile) -> RuleSet:
         """Return the set with one more file, for tools that read rules at every key of an editor."""
         files = (*self.files, file)
-        if file.numbers or file.facts:
+        if file.numbers or file.facts or file.without or file.pipelines or any(rule.device for rule in file.rules):
             return RuleSet(files, self.device)
         out = copy.copy(self)
         out.files, out.rules, out.written = files, dict(self.rules), dict(self.written)

@@ -41,12 +41,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
-def _rules_of(path: Path) -> tuple[Any, list[Any]]:
-    """Return the rules with a file laid over ours, and those of the file."""
+def _rules_of(path: Path) -> Iterator[tuple[Any, list[Any]]]:
+    """Lay a file over ours. Yield the rules in force on each device, and those of them that are in the file."""
+    from ..language.check import rules_in_force
     from ..language.rule import load
 
-    rules = load([path])
-    return rules, [rule for rule in rules.rules.values() if rule.span.source.name == str(path)]
+    return rules_in_force(load([path]), {str(path)})
 
 
 class RuleFileCollector(pytest.File):
@@ -54,22 +54,23 @@ class RuleFileCollector(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield a test for every rule of the file."""
-        rules, own = _rules_of(self.path)
-        for rule in own:
-            yield RuleItem.from_parent(self, name=rule.name, rules=rules)
+        for rules, own in _rules_of(self.path):
+            for rule in own:
+                device = f" for {rule.device.text}" if rule.device else ""
+                yield RuleItem.from_parent(self, name=f"{rule.name}{device}", rules=rules, rule=rule)
 
 
 class RuleItem(pytest.Item):
     """The check of one rule."""
 
-    def __init__(self, *, rules: Any, **known: Any):
+    def __init__(self, *, rules: Any, rule: Any, **known: Any):
         super().__init__(**known)
-        self.rules = rules
+        self.rules, self.rule = rules, rule
         self.funcargs: dict[str, Any] = {}  # other plugins look for the fixtures of an item: it has none
 
     def runtest(self) -> None:
         """Check the rule. Raises RuleFailure."""
-        _check(self.config, self.rules, [self.rules.rule(self.name)], self.path)
+        _check(self.config, [(self.rules, [self.rule])], self.path)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Return the counterexample alone, without a traceback."""
@@ -79,7 +80,7 @@ class RuleItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Return the location of the rule."""
-        return self.path, self.rules.rule(self.name).span.line - 1, f"rule {self.name}"
+        return self.path, self.rule.span.line - 1, f"rule {self.name}"
 
 
 @pytest.fixture
@@ -87,17 +88,16 @@ def check_rules(request: pytest.FixtureRequest) -> Callable[..., list[RuleVerdic
     """Return a function `(file, rule=None, examples=40, seed=0)` that checks the rules of a file, or one of them."""
 
     def check(file: str | Path, rule: str | None = None, examples: int | None = None, seed: int | None = None) -> Any:
-        rules, own = _rules_of(Path(file))
-        chosen = [one for one in own if rule in (None, one.name)]
-        if not chosen:
+        chosen = [(rules, [one for one in own if rule in (None, one.name)]) for rules, own in _rules_of(Path(file))]
+        if not any(own for _, own in chosen):
             raise RuleFailure(f"{file} has no rule to check")
-        return _check(request.config, rules, chosen, Path(file), examples, seed)
+        return _check(request.config, chosen, Path(file), examples, seed)
 
     return check
 
 
 def _check(
-    config: pytest.Config, rules: Any, chosen: list[Any], path: Path, examples: int | None = None,
+    config: pytest.Config, chosen: list[tuple[Any, list[Any]]], path: Path, examples: int | None = None,
     seed: int | None = None,
 ) -> list[RuleVerdict]:  # fmt: skip
     from ...ir.diagnostic import DplcError
@@ -109,11 +109,11 @@ def _check(
         return config.getoption(f"--dplc-{name}") if given is None else given
 
     try:
-        require(rules, {str(path)})
+        require(chosen[0][0], {str(path)})
     except DplcError as broken:
         raise RuleFailure(broken.render()) from None
     options = CheckOptions(option("examples", examples), option("seed", seed))
-    verdicts = check_rules(rules, chosen, options)
+    verdicts = [verdict for rules, own in chosen for verdict in check_rules(rules, own, options)]
     problems = []
     for verdict in failed(verdicts, ALL if option("allow-thin") else ()):
         if verdict.wrong is None:

@@ -25,7 +25,7 @@ from ...ir.text.parse import parse
 from ...ir.text.read_statements import CLOSED, CONSTANTS
 from ..kernels.examples import run_examples
 from ..language import core as s
-from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts
+from ..language.check import check_declarations, check_rule, errors, lint_rule, load_facts, rules_in_force
 from ..language.elaborate import elaborated, located
 from ..language.format import format_file
 from ..language.pipeline import pipelines
@@ -197,15 +197,17 @@ class Document:
         names = [known.source.name for known in files]
         place = names.index(self.name) if self.name in names else place_of(file, files, copies=True)
         self.rules = _others(place).extended(file)
-        found: list[DplcError] = [*check_declarations(self.rules, {self.name})]
+        found = list[DplcError]()
         shared = plain(tuple(one for one in self.declarations if not isinstance(one, s.Rule)))
         checked, self._checked = self._checked, {}
-        for rule in (self.rules.rules[rule.name] for rule in file.rules):
-            chunk = chunk_at(self.text, rule.span.line - 1)
-            key = (rule.name, chunk.text, shared)
-            known = checked.get(key) or (chunk.start, [*check_rule(rule, self.rules), *lint_rule(rule, self.rules)])
-            self._checked[key] = known
-            found += [_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
+        for rules, own in rules_in_force(self.rules, {self.name}):
+            found += check_declarations(rules, {self.name})
+            for rule in own:
+                chunk = chunk_at(self.text, rule.span.line - 1)
+                key = (rule.name, chunk.text, shared)
+                known = checked.get(key) or (chunk.start, [*check_rule(rule, rules), *lint_rule(rule, rules)])
+                self._checked[key] = known
+                found += [_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
         pipelines(self.rules)
         return found
 
@@ -480,6 +482,7 @@ def path_of(name: str) -> Path:
 # else it is a built-in one.
 
 Tell = Callable[[str, int, int], None]
+Chosen = list[tuple[RuleSet, list[Rule]]]  # rules to run, each with the rule set in force for its device
 Counts = dict[str, dict[str, int]]  # of each rule: its firings in each case of a suite in which it fires
 
 
@@ -506,18 +509,18 @@ class Request:
         if self.kind == "firings":
             return self._firings(document, tell)
         chosen = [
-            document.rules.rules[rule.name]
-            for rule in document.file.rules
-            if self.rule in (None, rule.name, rule.family)
+            (rules, [rule for rule in own if self.rule in (None, rule.name, rule.family)])
+            for rules, own in rules_in_force(document.rules, {document.name})
         ]
-        if not chosen:
+        if not any(own for _, own in chosen):
             raise document.rules.missing(self.rule or "")
-        return self._examples(document, chosen) if self.kind == "examples" else _check(document, chosen, tell)
+        return self._examples(chosen) if self.kind == "examples" else _check(chosen, tell)
 
-    def _examples(self, document: Document, chosen: list[Rule]) -> Answer:
+    def _examples(self, chosen: Chosen) -> Answer:
         """Run the examples of a rule, one of them, or all of the file."""
         rule, title = self.rule, self.title
-        count, failures = run_examples(Engine(document.rules, check=True), chosen, only=title)
+        runs = [run_examples(Engine(rules, check=True), own, only=title) for rules, own in chosen]
+        count, failures = sum(ran for ran, _ in runs), [one for _, failed in runs for one in failed]
         if not count and title is not None:
             raise DplcError(f'`{rule}` has no example "{title}"')
         held = count - len(failures)
@@ -546,23 +549,28 @@ class Answer:
     counts: Counts | None = None
 
 
-def _check(document: Document, chosen: list[Rule], tell: Tell) -> Answer:
+def _check(chosen: Chosen, tell: Tell) -> Answer:
     """Check rules on programs drawn from their own patterns, as `dplc check` does."""
     from ..verify.run import CheckOptions, check_rules
 
-    verdicts = check_rules(document.rules, chosen, CheckOptions(), lambda done: tell(done.rule, 0, len(chosen)))
-    results = [f"{one.result}, fired on {one.reached} programs" for one in verdicts]
-    ok = sum(one.result == "ok" for one in verdicts)
+    count = sum(len(own) for _, own in chosen)
+    verdicts = [
+        (one, rules.rules[one.rule].span)
+        for rules, own in chosen
+        for one in check_rules(rules, own, CheckOptions(), lambda done: tell(done.rule, 0, count))
+    ]
+    results = [f"{one.result}, fired on {one.reached} programs" for one, _ in verdicts]
+    ok = sum(one.result == "ok" for one, _ in verdicts)
     wrong = [
         DplcError(
             f"rule `{one.rule}` is wrong: {found.problem}",
-            document.rules.rules[one.rule].span,
+            span,
             ("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
         )
-        for one in verdicts
+        for one, span in verdicts
         if (found := one.wrong) is not None
     ]
-    message = "\n".join(f"rule `{one.rule}`: {result}" for one, result in zip(verdicts, results, strict=True))
+    message = "\n".join(f"rule `{one.rule}`: {result}" for (one, _), result in zip(verdicts, results, strict=True))
     return Answer(message, results[0] if len(results) == 1 else f"{ok} ok", wrong)
 
 

@@ -86,7 +86,9 @@ GUARD = RULE.format(guard="copies_here(1) > 8", times=2)
     ],
 )
 def test_an_override_for_one_device_is_in_force_there_only(override: str) -> None:
-    found = rules(NUMBER + FACT + GUARD, override)
+    before = rules(NUMBER + FACT + GUARD)
+    assert not before.devices
+    found = before.extended(read_rules(Source("1.rw", override)))
     assert {device for device in devices() if fires(found, device)} == {"h200"}
     assert found.on(target("h100")) is found and found.on(target("h200")).digest != found.digest
     assert found.on(target("h200")).on(target("h100")).rules.keys() == found.rules.keys()

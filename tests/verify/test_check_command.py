@@ -228,7 +228,8 @@ def plugin() -> tuple[str, ...]:
 
 
 def test_the_fixture_and_the_items(pytester: pytest.Pytester) -> None:
-    pytester.makefile(".rw", good=GOOD, bad=SIGN.text)
+    here = GOOD.replace("rule", "override rule").replace("tensor", "tensor for h200").replace("0.5", "0.25")
+    pytester.makefile(".rw", good=GOOD, bad=SIGN.text, here=GOOD + here)
     pytester.makepyfile(
         """
         import pytest
@@ -240,9 +241,11 @@ def test_the_fixture_and_the_items(pytester: pytest.Pytester) -> None:
         def test_bad(check_rules):
             with pytest.raises(AssertionError, match="minus_minus"):
                 check_rules("bad.rw", examples=10)
+            with pytest.raises(AssertionError, match="here.rw:7: rule `halve_by_multiplying` is wrong"):
+                check_rules("here.rw", examples=10)
         """
     )
     pytester.runpytest_inprocess(*plugin()).assert_outcomes(passed=2)
-    result = pytester.runpytest_inprocess(*plugin(), "--dplc-check", "--dplc-examples=10", "good.rw", "bad.rw")
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*rule `minus_minus` is wrong*", "*graph g*"])
+    result = pytester.runpytest_inprocess(*plugin(), "--dplc-check", "--dplc-examples=10", "bad.rw", "here.rw")
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["*rule `minus_minus` is wrong*", "*graph g*", "*halve_by_multiplying for h200*"])
