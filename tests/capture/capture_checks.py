@@ -114,8 +114,3 @@ def inputs_of(captured: Capture) -> str:
     """The inputs of a program in order: `input x y; parameter weight`."""
     of_kinds = itertools.groupby(captured.kinds, captured.kinds.__getitem__)
     return "; ".join(f"{kind} {' '.join(names)}" for kind, names in of_kinds)
-
-
-def caret(error: Any) -> str:
-    """The text that an error points at, of its first line."""
-    return pointed_at(error.span)
