@@ -1,154 +1,112 @@
-"""The laws of a rule, for every rule on torch: documented, an example that fires, a refusal for every `where`."""
+"""Rules on torch: examples that hold, what is told where no rule applies, and rules that are refused where they are wrong."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from capture_checks import RULES
 
-from dplc.codegen.target import target
-from dplc.engine.kernels.examples import run_example
-from dplc.engine.language.rule import RuleSet, built_in_files, load, read_rules
+from dplc.engine.kernels.examples import run_examples
+from dplc.engine.language.check import require
+from dplc.engine.language.rule import RuleSet, built_in_files, read_rules
 from dplc.engine.rewrite.statements.driver import Engine
 from dplc.engine.rewrite.torch_rules.lower import compile_rules, lower_graph
-from dplc.ir.diagnostic import DplcError, Source, Span
-from dplc.ir.text.parse import parse
-from dplc.ir.text.programs import print_unit
+from dplc.ir.diagnostic import DplcError, Source
+from dplc.ir.text.programs import print_unit, read_program
 from dplc.ir.text.tensor import print_lines
-from dplc.ir.text.torch import print_torch_op, read_torch_graph
+from dplc.ir.text.torch import print_torch_op
 
-RULES = load()
 TORCH = RULES.at("torch")
 
 
 @pytest.mark.parametrize("file", sorted({rule.file for rule in TORCH}))
 def test_examples_hold(file: str) -> None:
-    for rule in TORCH:
-        for example in rule.examples if rule.file == file else ():
-            failure = run_example(Engine(RULES), rule, example, target())
-            assert failure is None, failure.render()
+    _, failures = run_examples(Engine(RULES), [rule for rule in TORCH if rule.file == file])
+    assert [failure.render() for failure in failures] == []
 
 
-def test_rules_are_documented_and_exemplified() -> None:
-    for rule in TORCH:
-        assert rule.docs, rule.name
-        examples = list(rule.examples) or [e for r in TORCH if r.family and r.family == rule.family for e in r.examples]
-        assert any(not isinstance(example.gives, str) for example in examples), rule.name
-        for guard in rule.guards:
-            assert any(isinstance(e.gives, str) and e.gives in guard.reason for e in examples), guard.reason
+RELU = "y: f32[2, 3, 4] = Relu(x)"
 
 
-RELU = "graph f(x: f32[5]) -> y: f32[5]:\n    y: f32[5] = Relu(x)\n"
-MATCHED = "rule mine on torch\nmatch\n    y = Relu(x)\nrewrite\n"
+def program(*lines: str) -> Any:
+    """The graph of statements on `x`, of which the last defines the result."""
+    result = lines[-1].partition(" = ")[0]
+    return read_program("\n    ".join((f"graph f(x: f32[2, 3, 4]) -> {result}:", *lines)))[1][0]
 
 
-def program(text: str) -> Any:
-    return read_torch_graph(parse(Source("text", text))[0])  # type: ignore[arg-type]
+def with_relu(rewrite: str, match: str = "y = Relu(x)") -> RuleSet:
+    """Our rules, and one of a user for `Relu`."""
+    rule = f"override rule unary_relu on torch\nmatch\n    {match}\nrewrite\n    {rewrite}\n"
+    return RuleSet((*RULES.files, read_rules(Source("mine.rw", rule))))
 
 
-def refusal(text: str, rules: RuleSet = RULES, spans: dict[str, Span | str] | None = None) -> DplcError:
-    with pytest.raises(DplcError) as caught:
-        lower_graph(program(text), rules, spans=spans)
-    return caught.value
+@pytest.mark.parametrize(
+    ("lines", "rules", "says"),
+    [
+        (
+            ["y: f32[2, 3, 4] = Dropout(x, p=0.5, train=true)"],
+            RULES,
+            r"torch op 'dropout' is not supported\n(.*\n)*  note: .*train: true is not false",
+        ),
+        # the op, not `getitem`
+        (
+            ["c: (f32[2, 3, 4], i32[2, 3, 4]) = Frexp(x)", "y: f32[2, 3, 4] = Getitem(c, index=0)"],
+            RULES,
+            "torch op 'frexp' is not supported",
+        ),
+        (
+            [RELU],
+            with_relu("y = Kron(x, x)"),
+            r"torch op 'kron' is not supported\n  note: it is part of `relu`\n  note: .*the operands are not matrices",
+        ),
+        (
+            ["y: f32[] = Relu(x)"],
+            with_relu("y[] = Reduce(add, k, Stacked(k, x[os..]))"),
+            r"torch op 'relu' is not supported\n  note: .*`Stacked` reads a list of tensors",
+        ),
+        ([RELU], with_relu("y = Relu(x)"), "torch rules do not end"),
+    ],
+)
+def test_an_op_that_no_rule_takes_is_told_with_the_reasons(lines: list[str], rules: RuleSet, says: str) -> None:
+    with pytest.raises(DplcError, match=says):
+        lower_graph(program(*lines), rules)
 
 
-def with_mine(text: str, built_in: RuleSet = RULES) -> RuleSet:
-    return RuleSet((*built_in.files, read_rules(Source("mine.rw", text))))
-
-
-def test_an_argument_that_no_rule_mentions_is_an_error() -> None:
-    error = refusal(RELU.replace("Relu(x)", "Dropout(x, p=0.5, train=true)"))
-    assert error.what == "torch op 'dropout' is not supported"
-    assert "train: true is not false" in error.render()
-
-
-def test_an_unknown_op_names_the_op_and_the_place() -> None:
-    source = Source("-c", "torch.linalg.qr(x).Q")
-    error = refusal(RELU.replace("Relu", "MatrixExp"), spans={"y": Span(source, 1, 0, 1, 15)})
-    assert error.what == "torch op 'matrix_exp' is not supported"
-    assert "torch.linalg.qr(x).Q" in error.render()
-    assert "^^^^^^^^^^^^^^^" in error.render()
-
-
-def test_an_unsupported_op_of_a_module_names_the_module() -> None:
-    spans: dict[str, Span | str] = {"y": "layers.0.norm (Norm)"}
-    assert "in layers.0.norm" in refusal(RELU.replace("Relu", "SpecialAiryAi"), spans=spans).render()
-
-
-def test_an_op_of_several_results_is_named_not_getitem() -> None:
-    body = "    c: (f32[5], i32[5]) = Frexp(x)\n    y: f32[5] = Getitem(c, index=0)\n"
-    text = "graph f(x: f32[5]) -> y: f32[5]:\n" + body
-    assert refusal(text).what == "torch op 'frexp' is not supported"
-
-
-KRON = "graph f(x: f32[2, 3, 4]) -> y: f32[4, 9, 16]:\n    y: f32[4, 9, 16] = Kron(x, x)\n"
-
-
-def test_refusals_give_the_reason_of_every_candidate() -> None:
-    assert "the operands are not matrices" in refusal(KRON).render()
-
-
-def test_nothing_that_nobody_reads_is_lowered() -> None:
-    text = "graph f(x: f32[5]) -> y: f32[5]:\n    z: f32[5] = Lgamma(x)\n    y: f32[5] = Relu(x)\n"
-    assert "relu" in print_unit(lower_graph(program(text), RULES).graph)
-
-
-def test_firings_tell_the_rule_and_both_texts() -> None:
-    text = "graph f(x: f32[4, 8]) -> y: f32[4]:\n    a: f32[4, 8] = Relu(x)\n    y: f32[4] = Mean(a, dim=(1))\n"
-    lowered = lower_graph(program(text), RULES, trace=True)
-    relu, mean = lowered.firings
-    assert (relu.rule.name, mean.rule.name) == ("unary_relu", "mean")
-    assert print_torch_op(mean.before) == "y: f32[4] = Mean(a, dim=(1))"
-    after = print_lines(lowered.graph, mean.after.term, mean.operands)
-    assert after == "total[i] = Reduce(add, j, a)\ny[i] = multiply(total, 0.125)"
+@pytest.mark.parametrize(
+    ("match", "rewrite", "says"),
+    [
+        ("y = Relu(x)", "y[axess(x)..] = x[os..]", "unknown fact `axess`"),
+        ("y = Relu(x)", "z = relu(x[os..])", "must end by defining `y`"),
+        ("y = Relu(x)", "y[os..] = relu(x[os..], 1)", "`relu` takes 1 arguments, not 2"),
+        ("y = Relu(x)", "y[os..] = Reduce(exp, k, x[os.., k])", "cannot reduce"),
+        *(
+            (match, "y[os..] = x[os..]", r"mine.rw:3:5: error: a pattern on torch is `y = Op")
+            for match in ("Relu(x)", "y = x", "y[i] = Relu(x)", "x..", "Tile(i:4=THREAD):\n        body..")
+        ),
+    ],
+)
+def test_a_broken_rule_is_refused_where_it_is_broken(match: str, rewrite: str, says: str) -> None:
+    with pytest.raises(DplcError, match=says):
+        compile_rules(with_relu(rewrite, match))
 
 
 def test_rules_of_users_override_ours_and_the_others_are_compiled_once() -> None:
-    merged = with_mine("override " + MATCHED.replace("mine", "unary_relu") + "    y[os..] = maximum(x[os..], 0)\n")
-    assert "maximum(x[i], 0.0)" in print_unit(lower_graph(program(RELU), merged).graph)
+    merged = with_relu("y[os..] = maximum(x[os..], 0)")
+    assert "maximum(x[i, j, k], 0.0)" in print_unit(lower_graph(program(RELU), merged).graph)
     ours, theirs = compile_rules(RULES), compile_rules(merged)
     assert ours["Roll"][0] is theirs["Roll"][0] and ours["Relu"][0] is not theirs["Relu"][0]
 
 
-@pytest.mark.parametrize(
-    ("rewrite", "said"),
-    [
-        ("y[axess(x)..] = x[os..]", "unknown fact `axess`"),
-        ("z = relu(x[os..])", "must end by defining `y`"),
-        ("y[os..] = relu(x[os..], 1)", "`relu` takes 1 arguments, not 2"),
-        ("y[os..] = Reduce(exp, k, x[os.., k])", "cannot reduce"),
-    ],
-)
-def test_a_broken_rule_is_refused_where_it_is_broken(rewrite: str, said: str) -> None:
-    with pytest.raises(DplcError) as caught:
-        compile_rules(with_mine(f"{MATCHED}    {rewrite}\n", RuleSet(())))
-    assert said in caught.value.render()
-
-
-def test_one_tensor_is_not_a_list_of_tensors() -> None:
-    rules = with_mine(MATCHED + "    y[] = Reduce(add, k, Stacked(k, x[i]))\n", RuleSet(()))
-    told = refusal(RELU.replace("y: f32[5]", "y: f32[]"), rules)
-    assert told.what == "torch op 'relu' is not supported"
-    assert "`Stacked` reads a list of tensors" in told.render()
-
-
-def test_rules_that_make_themselves_again_end_with_an_error() -> None:
-    assert "do not end" in refusal(RELU, with_mine(MATCHED + "    y = Relu(x)\n", RuleSet(()))).what
-
-
-def test_an_op_that_became_another_one_is_told_before_the_reasons() -> None:
-    rules = with_mine("override " + MATCHED.replace("mine", "unary_relu") + "    y = Kron(x, x)\n")
-    told = refusal(RELU.replace("[5]", "[2, 3, 4]"), rules)
-    assert told.what == "torch op 'kron' is not supported"
-    first, *others = told.notes
-    assert first == "it is part of `relu`" and any("the operands are not matrices" in note for note in others)
-
-
-@pytest.mark.parametrize("match", ["Relu(x)", "y = x", "y[i] = Relu(x)", "x..", "Tile(i:4=THREAD):\n        body.."])
-def test_a_pattern_is_the_result_of_an_op(match: str) -> None:
-    rules = with_mine(MATCHED.replace("y = Relu(x)", match) + "    y[os..] = multiply(x[os..], 1)\n", RuleSet(()))
-    with pytest.raises(DplcError, match=r"mine.rw:3:5: error: a pattern on torch is `y = Op"):
-        compile_rules(rules)
+def test_firings_tell_the_rule_and_both_texts() -> None:
+    """Nothing that nobody reads is lowered."""
+    lines = "a: f32[2, 3, 4] = Relu(x)", "b: f32[2, 3, 4] = Lgamma(x)", "y: f32[2, 3] = Mean(a, dim=(2))"
+    lowered = lower_graph(program(*lines), RULES, trace=True)
+    assert [firing.rule.name for firing in lowered.firings] == ["unary_relu", "mean"]
+    mean = lowered.firings[1]
+    assert print_torch_op(mean.before) == "y: f32[2, 3] = Mean(a, dim=(2))"
+    after = print_lines(lowered.graph, mean.after.term, mean.operands)
+    assert after == "total[i, j] = Reduce(add, k, a)\ny[i, j] = multiply(total, 0.25)"
 
 
 FAMILY = """## Two ops that a rule takes for another one.
@@ -180,6 +138,57 @@ gives
 def test_an_example_of_a_family_is_run_for_every_member_that_it_holds(op: str, gives: str, wrong: list[str]) -> None:
     """Whatever other ops stand in it."""
     mine = read_rules(Source("mine.rw", FAMILY.format(op=op, gives=gives)))
-    rules = RuleSet([*built_in_files(), mine])
-    failed = [rule for rule in mine.rules if run_example(Engine(rules), rule, rule.examples[0], target()) is not None]
-    assert [str(rule.match[-1].value.fn) for rule in failed] == wrong  # type: ignore[attr-defined]
+    _, failures = run_examples(Engine(RuleSet([*built_in_files(), mine])), mine.rules)
+    assert [str(failure.rule.match[-1].value.fn) for failure in failures] == wrong  # type: ignore[attr-defined]
+
+
+# ---- A tensor where a rule wants an index is one error, where it stands.
+
+EDGE = """## The edge again and again.
+rule pad_at_the_edge on torch
+match
+    y = Pad(x, [a, _], mode="replicate", value=_)
+let os = axes(y)
+let j = at(os, -1)
+rewrite
+    behind = {behind}
+    y[os..] = Case({before}, x[put(os, -1, 0)..], behind)
+example "around a row"
+    graph f(x: f32[1, 8]) -> y: f32[1, 11]:
+        y: f32[1, 11] = Pad(x, pad=(2, 1), mode="replicate")
+gives
+    graph f(x: f32[i:8]) -> y: f32[11]:
+        behind[j:11] = Case(j < 10, x[j - 2], x[7])
+        y[j] = Case(j < 2, x[0], behind)
+"""
+BEFORE, CHOICE = "j < a", "Case({}, x[put(os, -1, {})..], x[put(os, -1, at(shape(x), -1) - 1)..])"
+WITHIN, SHIFTED = "j < a + at(shape(x), -1)", "j - a"
+CONDITIONS = ("j < x", "x < j", "j < x + 2", "x", "-x < j", "x % 2 < j", "j // x < 1", "j < 2 and x < j", "x == j")
+INDICES = ("x", "j - x", "x * j", "-x", "j % x", "x // 2", "at(shape(x), -1) - x")
+
+
+def failures(behind: str, before: str = BEFORE) -> list[str]:
+    rules = RuleSet([read_rules(Source("rules/torch/mine.rw", EDGE.format(behind=behind, before=before)))])
+    require(rules)
+    return [failure.problem for failure in run_examples(Engine(rules, check=True))[1]]
+
+
+def test_a_rule_by_indices_alone_is_right() -> None:
+    assert failures(CHOICE.format(WITHIN, SHIFTED)) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "behind", "before"),
+    [
+        *((8, CHOICE.format(condition, SHIFTED), BEFORE) for condition in CONDITIONS),
+        *((9, CHOICE.format(WITHIN, SHIFTED), condition) for condition in CONDITIONS),
+        *((8, CHOICE.format(WITHIN, index), BEFORE) for index in INDICES),
+        *((8, f"Index({index})", BEFORE) for index in INDICES),
+        *((8, f"Reduce(add, {index}, x[put(os, -1, 0)..])", BEFORE) for index in INDICES),
+        (8, "x[0, x]", BEFORE),
+    ],
+)
+def test_a_tensor_is_not_an_index(line: int, behind: str, before: str) -> None:
+    with pytest.raises(DplcError, match="an index is an axis or a number, not a tensor value") as told:
+        failures(behind, before)
+    assert told.value.exit_code == 1 and told.value.span is not None and told.value.span.line == line
