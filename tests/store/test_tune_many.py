@@ -1,14 +1,141 @@
-"""`dplc tune` over a grid and a suite: distinct kernels once, in one process and in several, remembered and replayed."""
+"""Many kernels: suites and grids are distinct jobs, which fail alone, in one process or several; `dplc tune` of them."""
 
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calling import Dplc, Ok
+from carried_out import tune_one
+from entries import key, tuned
 
-from dplc.engine.store.store import SqliteStore
+from dplc.engine.bench.cases import read_suite
+from dplc.engine.compiler import Compiler, compiler_with
+from dplc.engine.ruleset import toolchain
+from dplc.engine.store.store import SqliteStore, digests_of
+from dplc.engine.tune.search import Budget, SearchOptions
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_suite, points, summary, tune_job
+from dplc.ir.diagnostic import UsageError
+from dplc.ir.program import Kernel
+from tests.tune.subjects import MACHINE, MATMUL, kernels
+
+COMPILER = compiler_with(MACHINE)
+
+
+def carried_out(count: int, *where: Any, **options: Any) -> dict[str, JobOutcome]:
+    """The outcomes of as many jobs by their names. options: see `carried_out.tune_one`."""
+    given = [
+        Job(Kernel(f"f{n}", (), (), ()), (f"case{n}",), COMPILER, options, Path("here"))  # type: ignore[arg-type]
+        for n in range(count)
+    ]
+    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, *where)}
+
+
+# ---- what there is to tune
+
+
+def test_points_of_a_grid() -> None:
+    assert list(points(["M=1,8,1", "N = 64, 32"])) == [
+        {"M": 1, "N": 64}, {"M": 1, "N": 32}, {"M": 8, "N": 64}, {"M": 8, "N": 32},
+    ]  # fmt: skip
+    assert list(points([])) == [{}]
+
+
+@pytest.mark.parametrize("grid", ["M", "M=", "M=a", "M=1,", "2=1", "M=-1"])
+def test_a_text_that_is_no_grid_is_refused(grid: str) -> None:
+    with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=1,8,64"):
+        list(points([grid]))
+
+
+def test_a_grid_of_too_many_points_is_refused() -> None:
+    with pytest.raises(UsageError, match="--grid has more than 10000 points"):
+        list(points([f"{name}=" + ",".join(map(str, range(101))) for name in "AB"]))
+
+
+def test_a_case_is_tuned_under_its_own_rules(tmp_path: Path) -> None:
+    mine, path = tmp_path / "mine.rw", tmp_path / "suite.json"
+    mine.write_text("override number largest_constant = 17\n")
+    path.write_text(
+        '{"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 4"}}}, "cases": ['
+        '{"name": "plain", "operation": "f", "sizes": {"n": 8}},'
+        '{"name": "own", "operation": "f", "sizes": {"n": 8}, "rules": ["mine.rw"]},'
+        '{"name": "again", "operation": "f", "sizes": {"n": 8}}]}'
+    )
+    suite = read_suite(path)
+    options = SearchOptions(budget=Budget(tries=2), check=False)
+    found = distinct(of_suite(suite, suite.cases, COMPILER), options, tmp_path / "store")
+    assert [job.names for job in found] == [("plain:relu_kernel", "again:relu_kernel"), ("own:relu_kernel",)]
+    digests = [toolchain().rules.digest, toolchain([mine]).rules.digest]
+    assert [job.compiler.tools.rules.digest for job in found] == digests
+    assert [outcome.key and outcome.key.rules for outcome in map(tune_job, found)] == digests
+
+
+# ---- carrying them out
+
+
+def test_a_job_that_is_sent_has_the_same_kernel_rules_settings_and_target(tmp_path: Path) -> None:
+    (kernel,) = kernels(MATMUL)
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override number largest_constant = 17\n")
+    name = next(rule.name for rule in toolchain().rules.at("tile") if rule.parameters)
+    for exact in (False, True):
+        sent = Compiler(toolchain([mine], {name: {"prefer": False}}, exact), MACHINE)
+        got = pickle.loads(pickle.dumps(sent))
+        assert (got.tools.rules.digest, got.tools.settings) == (sent.tools.rules.digest, sent.tools.settings)
+        assert got.target == sent.target != MACHINE
+        assert digests_of(got.tools.rules).own == digests_of(sent.tools.rules).own
+
+
+def test_jobs_fail_alone_in_this_process() -> None:
+    found = carried_out(4, case1="fails", case2="breaks")
+    failed = ["", "no schedule is legal", "internal error: ZeroDivisionError: a defect", ""]
+    assert [one.failed for one in found.values()] == failed
+    assert [found[name].line for name in ("case0", "case3")] == [f"{os.getpid()} kernel f{n} here" for n in (0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("where", "died", "db", "least"),
+    [
+        ("processes", "its process died", "here", 2),
+        pytest.param("ray", "Ray: ", None, 1, marks=pytest.mark.ray),  # real Ray, started here: `make test-ray`
+    ],
+)
+def test_jobs_fail_and_die_alone_elsewhere(
+    where: str, died: str, db: str | None, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Ray, what is found comes back: its jobs have no store."""
+    if where == "ray":
+        pytest.importorskip("ray")
+    known = filter(None, [os.environ.get("PYTHONPATH")])  # other processes must find this folder
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *known, *sys.path[1:]]))
+    found = carried_out(7, 2, where, case0="dies", case1="dies", case2="fails", seconds=0.2)
+    assert found["case2"].failed == "no schedule is legal"
+    assert all(found[name].failed.startswith(died) for name in ("case0", "case1"))
+    lines = [one.line.split() for one in found.values() if not one.failed]
+    assert len(lines) == 4 and {line[-1] for line in lines} == {str(db)}
+    processes = {line[0] for line in lines}
+    assert len(processes) >= least and str(os.getpid()) not in processes
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="needs Ray"):
+        carried_out(1, 1, "ray")
+
+
+def test_the_summary_keeps_measured_and_predicted_apart() -> None:
+    found = [JobOutcome(key(), tuned(1e-5)), JobOutcome(key(), tuned(5e-6, "measured")), JobOutcome(failed="no")]
+    said = "3 kernels, 1 failed; 1 measured: 4.00x of the default order; 1 predicted: 2.00x of the default order"
+    assert summary(found) == said
+
+
+# ---- the command
 
 GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 QUICK = ("--target", "h200", "--predict", "--tries", "3")
@@ -41,8 +168,13 @@ def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: p
         '{"name": "a", "operation": "f", "sizes": {"n": 8}}, {"name": "b", "operation": "g", "sizes": {"n": 8}},'
         '{"name": "other", "operation": "f", "sizes": {"n": 8}}]}'
     )
-    (kernel,) = json.loads(ok("tune", suite, "--only", "[ab]", *QUICK, "--json", "--no-db")[0])["kernels"]
-    assert kernel["names"] == ["a:softmax", "b:softmax"] and kernel["tuned"]["basis"] == "predicted"
+    found = json.loads(ok("tune --only [ab] --top 1 --json --no-db", suite, *QUICK)[0])
+    (kernel,) = found["kernels"]
+    assert (
+        found["programs"] == []
+        and kernel["names"] == ["a:softmax", "b:softmax"]
+        and kernel["tuned"]["basis"] == "predicted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +184,6 @@ def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: p
         (("suite.json", *GRID), "takes one program"),
         ((*GRID, "--executor", "slurm"), "executors are"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
-        ((*GRID, "--search", "hil"), "no search method `hil`"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
         (("absent.json",), "cannot read the suite"),
     ],
@@ -73,5 +204,3 @@ def test_candidates_of_fusion_are_tuned_for_every_point(ok: Ok, tmp_path: Path) 
     assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
     out, err = ok("run -c", text.format(64), "--target", "h200", "--device", "emulator", *stored)
     assert "note: candidate of fusion from the store: " in err and ": ok" in out and out.count("kernel ") == 1
-    out, _ = ok("tune -c", text.format("M"), "--grid", "M=64", *QUICK, *stored, "--top", "1", "--json")
-    assert json.loads(out)["programs"] == []
