@@ -25,9 +25,9 @@ def path(tmp_path: Path) -> Path:
         store.put(key(0), tuned())
         store.put(key(0), tuned(8e-6, "measured", OTHER, details=NVRTC))
         store.put(key(1, device="other GPU", ranges=((9, 64, 2),)), tuned(3e-6))
-        launch = {"blocks": 1.0, "threads": 32.0, "registers": None}
-        good = Score(9e-6, "measured", "ok", "", {**NVRTC, "launches": [launch]})
-        store.record(key(0), [Attempt(OTHER, "p", score, "hill", 0, 1) for score in (good, Score(1.0, "predicted"))])
+        details = {**NVRTC, "launches": [{"blocks": 1.0, "threads": 32.0, "registers": None}]}
+        scores = (Score(9e-6, basis, "ok", "", details) for basis in ("measured", "predicted"))
+        store.record(key(0), [Attempt(OTHER, "p", score, "hill", 0, 1) for score in scores])
     return file
 
 
@@ -82,9 +82,9 @@ def test_records_of_a_store_are_data(ok: Ok, path: Path) -> None:
     def record(command: str) -> Any:
         return json.loads(ok(f"db {command} --json --db", path)[0])
 
-    devices = [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
-    counts = {"entries": 3, "attempts": 2, "kernels": 2, "bytes": path.stat().st_size, "version": 1}
-    assert record("stats").items() >= {"file": str(path), **counts, "devices": devices}.items()
+    stats = record("stats")
+    assert stats["devices"] == [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
+    assert (stats["kernels"], stats["entries"], stats["attempts"], stats["file"]) == (2, 3, 2, str(path))
     assert [(row["device"], row["basis"], row["microseconds"]) for row in record("list")] == FOUND
     exported = [json.loads(line) for line in ok("db export --db", path)[0].splitlines()]
     assert record("show kernel0") == exported[1:3]
@@ -156,10 +156,7 @@ def test_compile_and_run_replay_and_say_so(dplc: Dplc, ok: Ok, tmp_path: Path) -
     assert ok("compile", *stored, "-v")[1].count(f"t:store matmul_relu: {told}") == 1
     record = {"kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": told}
     assert json.loads(ok("compile", *stored, "--json")[0])["schedules"] == [record]
-    run = (*stored, "--device", "emulator")
-    out, err = ok("run", *run)
-    assert ": ok" in out and told in err
-    found = json.loads(ok("run", *run, "--json")[0])
+    found = json.loads(ok("run --device emulator --json", *stored)[0])
     assert found["ok"] and found["schedules"] == [record]
     code, _, err = dplc("compile", *stored, "--set", "mark_unroll.U=2")
     assert code == 2 and "--db" in err and "--set" in err

@@ -11,12 +11,9 @@ from entries import OTHER, SCHEDULE, key, tuned
 
 from dplc.engine.language.rule import BUILT_IN, RuleSet, load
 from dplc.engine.store.store import (
-    Attempt,
     Decision,
     RuleDigests,
-    Score,
     SqliteStore,
-    default_path,
     export_lines,
     import_lines,
 )
@@ -66,19 +63,6 @@ def test_a_number_that_is_not_a_time_is_refused(store: SqliteStore, seconds: flo
     with pytest.raises(DplcError, match="not a time"):
         store.put(key(), tuned(seconds))
     assert store.select() == []
-
-
-def test_attempts_are_remembered(store: SqliteStore) -> None:
-    wrong = Score(None, "measured", "wrong", "off by 0.1", {"assembler": "nvrtc 13.5"})
-    store.record(key(), [Attempt(SCHEDULE, "p", wrong, "hill", 0, 1)] * 3)
-    assert store.counts() == {"entries": 0, "attempts": 3, "kernels": 0}
-
-
-def test_the_default_path_is_in_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path / "cache"))
-    with SqliteStore() as store:
-        assert store.put(key(), tuned())
-    assert default_path() == tmp_path / "cache" / "tuning.sqlite" and default_path().is_file()
 
 
 # ---- rule edits
