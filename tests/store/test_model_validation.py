@@ -41,10 +41,7 @@ def test_the_whole_of_an_agreement_is_the_mean_of_its_kernels() -> None:
     bad = [MeasuredVariant("a", 1.0, 2.0), MeasuredVariant("a", 2.0, 1.0)]
     good = [MeasuredVariant("b", 1e3, 1e3), MeasuredVariant("b", 2e3, 3e3)]
     single = MeasuredVariant("c", 1.0, 1.0)
-    assert agreement(bad) == Agreement("all", 2, -1.0, 0.75, 1.25, 2.0)
-    assert agreement(good) == Agreement("all", 2, 1.0, 0.25, 1.25, 1.0)
-    both = agreement([good[0], *bad, good[1]])
-    assert both == Agreement("all", 4, 0.0, 0.5, 1.25, pytest.approx(2**0.5))
+    assert agreement([good[0], *bad, good[1]]) == Agreement("all", 4, 0.0, 0.5, 1.25, pytest.approx(2**0.5))
     assert agreement([single]).tau is None and agreement([single, *good]).tau == 1.0
 
 
@@ -81,18 +78,22 @@ def test_a_device_file_that_is_wrong_is_told(tmp_path: Path, old: str | None, ne
 # ---- fitting
 
 
+RESULTS = """{"format": "dplc results 1", "pack": {}, "device": {"name": "NVIDIA H200"}, "seconds": 1.0, "left": 0,
+"faults": [], "sanitizer": [], "cases": []}"""
+CASE = """{"suite": "s", "dtype": "float32", "rules": [], "same": "", "texts": "", "candidate": null, "status": "ok",
+"predicted_us": 1.0, "least_us": 1.0}"""
+TIMING = """{"low_us": 1.0, "high_us": 1.0, "warm_us": 1.0, "runs": 20, "within": 0.01, "launched": "CUDA graph"}"""
+
+
 def measured_by(path: Path, device: Target) -> Path:
     """Results of a pack: the example's kernels, as a device with these constants would measure them."""
-    cases = []
+    results = json.loads(RESULTS)
     for line in EXAMPLE.read_text().splitlines():
         one = json.loads(line)
         seconds = sum(predict(counts_of(launch), device).seconds for launch in one["launches"])
-        timing = dict.fromkeys(("median_us", "low_us", "high_us", "warm_us"), seconds * 1000000.0)
-        about = {"suite": "s", "name": one["kernel"], "dtype": "float32", "rules": [], "same": "", "texts": ""}
-        about |= {"candidate": None, "predicted_us": 1.0, "least_us": 1.0, "launches": one["launches"], "status": "ok"}
-        cases.append({**about, "dplc": {**timing, "runs": 20, "within": 0.01, "launched": "CUDA graph"}})
-    head = {"format": "dplc results 1", "pack": {}, "device": {"name": "NVIDIA H200"}, "seconds": 1.0, "left": 0}
-    path.write_text(json.dumps({**head, "faults": [], "sanitizer": [], "cases": cases}))
+        case = {"name": one["kernel"], "launches": one["launches"], **json.loads(CASE)}
+        results["cases"].append({**case, "dplc": {"median_us": seconds * 1e6, **json.loads(TIMING)}})
+    path.write_text(json.dumps(results))
     return path
 
 

@@ -14,7 +14,7 @@ import pytest
 from dplc.codegen.build import Assembly, Resources
 from dplc.engine.bench.records import geomean
 from dplc.engine.schedule.space import DEFAULT, FusionVariant, ProgramSpace, ScheduleCandidate, Space
-from dplc.engine.store.store import Basis, CollectingStore, Score
+from dplc.engine.store.store import Basis, Score
 from dplc.engine.tune.evaluators import AssemblingEvaluator, PredictingEvaluator
 from dplc.engine.tune.search import (
     DEEPEST,
@@ -27,7 +27,6 @@ from dplc.engine.tune.search import (
     SharedPrefix,
     TreeNode,
     TreeSearch,
-    Tried,
     random_token,
     reward,
 )
@@ -111,19 +110,6 @@ def test_tree_search_exhausts_a_tiny_space_and_says_so() -> None:
     found = space(SUM, "register_row")
     run = search(found, Known(), "mcts", 0, Budget(tries=200))
     assert run.programs == search(found, Known(), "exhaustive", 0, Budget()).programs and run.tries < 200
-
-
-def test_an_interrupt_keeps_what_was_found(small: Small) -> None:
-    found, known, _ = small
-    store = CollectingStore()
-
-    def observe(run: SearchRun, tried: Tried) -> None:
-        if run.tries == 12:
-            raise KeyboardInterrupt
-
-    run = search(found, known, "hill", 0, Budget(tries=100), observe=observe, store=store)
-    assert run.interrupted and run.tries == 12 and run.best is not None
-    assert len(store.attempts) == run.programs and store.attempts[0].number == 1
 
 
 def test_a_schedule_that_cannot_be_launched_is_never_built() -> None:

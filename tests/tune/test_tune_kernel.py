@@ -33,7 +33,8 @@ def test_a_winner_is_checked_and_remembered() -> None:
     assert outcome.kept and outcome.gain >= 1.0 and outcome.checked == "emulator, whole"
     assert store.tuned is not None and store.tuned.schedule == outcome.winner.schedule
     assert store.tuned.basis == "predicted" and store.tuned.details["counters_by"].startswith("emulator")
-    assert len(store.attempts) == outcome.run.programs and {a.score.basis for a in store.attempts} == {"predicted"}
+    assert len(store.attempts) == outcome.run.programs and store.attempts[0].number == 1
+    assert {attempt.score.basis for attempt in store.attempts} == {"predicted"}
 
 
 def test_a_wrong_winner_is_told_and_never_kept() -> None:
