@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from calling import Ok
@@ -88,20 +89,14 @@ def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:
 
 
 def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[tuple[int, ...]] = []
-    whole = Exploration.candidate
-
-    def counted(self: Exploration, ranks: tuple[int, ...], label: str) -> Any:
-        built.append(ranks)
-        return whole(self, ranks, label)
-
-    monkeypatch.setattr(Exploration, "candidate", counted)
+    built = mock.Mock(wraps=Exploration.candidate)
+    monkeypatch.setattr(Exploration, "candidate", lambda *given: built(*given))
     fusing = Fusing(values(NORM))
     space = tuning.space_of(fusing, SearchOptions(free=ONLY))
     space.default(0)
-    assert len(space.ways) > 2 and not built and space.free == frozenset()
+    assert len(space.ways) > 2 and not built.called and space.free == frozenset()
     space.default(2)
-    assert built == [fusing.choices[1]]
+    assert [call.args[1] for call in built.call_args_list] == [fusing.choices[1]]
 
 
 def test_a_choice_of_the_rules_is_remembered_too(tmp_path: Path) -> None:
@@ -147,8 +142,11 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
         return ("", "an output differs") if way else checked(fusing, way, kernels)
 
     monkeypatch.setattr(tuning, "checked_whole", wrong)
-    found = tuned(TWO, 4)
-    assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
+    for tries, last in ((1, (None, False)), (4, ("its kernels are those of the rules", True))):
+        found = tuned(TWO, tries)
+        assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
+        told = [(one["problem"], one["tried"]) for one in found.candidates()]
+        assert told == [(None, True), ("an output differs", True), last]
 
 
 @pytest.mark.parametrize(("place", "value"), [("problem.MOST_AXES", 2), ("candidates.available", lambda: False)])
@@ -274,12 +272,9 @@ def test_a_program_is_known_by_its_structure() -> None:
         found = values(text)
         return program_key(found.lowered, found.known)
 
-    one = "x = torch.randn(8, 16)\nw = torch.randn(16, 4)\ntorch.relu(x @ w)"
+    one = "k = torch.float32\nx = torch.randn(8, 16, dtype=k)\nw = torch.randn(16, 4, dtype=k)\ntorch.relu(x @ w)"
     assert named(one) == named(one.replace("x", "a").replace("w", "wide"))
-    others = [
-        one.replace("16", "32"), one.replace("relu", "sigmoid"), one.replace("x @ w", "x @ w + x[0, 0]"),
-        one.replace("(8, 16)", "(8, 16, dtype=torch.float16)").replace("(16, 4)", "(16, 4, dtype=torch.float16)"),
-    ]  # fmt: skip
-    assert len({named(text) for text in (one, *others)}) == 5
+    changes = ("16", "64"), ("relu", "sigmoid"), ("x @ w", "x @ w + x[0, 0]"), ("float32", "float16")
+    assert len({named(one), *(named(one.replace(*change)) for change in changes)}) == 5
     graph = values(NORM).lowered
     assert program_key(graph, ()) != program_key(graph, {graph.ins[0].name})  # known at load time

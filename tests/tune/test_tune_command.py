@@ -6,7 +6,6 @@ import json
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ import dplc as package
 from dplc.engine.cli.tune import changes
 from dplc.engine.store.store import Decision
 from dplc.engine.tune.search import SearchRun
-from dplc.engine.tune.tuning import Programmed
 from tests.tune.subjects import TINY
 
 ONE_TRY = "tune --target sm_90a --tries 1"
@@ -95,17 +93,6 @@ def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
     assert code == 130 and out.startswith("M=4:") and "M=8" not in out
     (line,) = package.compile(lambda x: x.sum(-1), (torch.randn(4, 512),), target="sm_90a", db=store).remembered
     assert line.startswith("schedule of `") and "from the store, predicted for NVIDIA H200" in line
-
-
-def test_a_way_that_could_not_be_built_says_why() -> None:
-    """Beside one whose results are wrong, and one that was not tried."""
-    space: Any = SimpleNamespace(ways=("a", "b", "c"), built=set(), problems={1: "2048 threads per block"})
-    none: Any = None
-    found = Programmed(
-        run=none, fusing=none, space=space, kernels=[], default_seconds=None, seconds=None, wrong={0: "off by 3"}
-    ).candidates()
-    told = [(one["problem"], one["tried"]) for one in found]
-    assert told == [("off by 3", False), ("2048 threads per block", False), (None, False)]
 
 
 @pytest.mark.parametrize(("options", "size"), [("--top 1", 100), ("--top 4 --grid m=60,100", "m")])

@@ -166,19 +166,16 @@ def test_a_candidate_is_run_at_the_ends_and_beside_the_hint(row: ScheduleCandida
 # ---- the command
 
 
-def test_a_row_of_a_text_is_tuned_and_its_compile_finds_it(tmp_path: Path, ok: Ok) -> None:
+def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(tmp_path: Path, ok: Ok) -> None:
+    """A row of one number is a static kernel."""
     db = tmp_path / "store.sqlite"
     out, err = ok("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), db, "-c", TEXT)
     (kernel,) = json.loads(out)["kernels"]
     assert kernel["kept"] and "`s` is 9..64; times are those of 64" in err
-    assert sources(compiled(db), 8, 9, 64, 65) == {8: "default", 9: "store", 64: "store", 65: "default"}
-
-
-def test_a_row_of_one_number_is_a_static_kernel(tmp_path: Path, ok: Ok) -> None:
-    db = tmp_path / "store.sqlite"
     out, err = ok("tune --row s=1..1 --tries 2 --top 1", *FOR_ROWS.split(), db, "-c", TEXT)
     assert "times are those of" not in err and "checked: emulator, whole; kept" in out
-    assert sources(compiled(db, [Dim("s", 1, 1)]), 1) == {1: "store"}
+    program = compiled(db, [Dim("s", 1, 1), Dim("s", 2, 8), *ROWS[1:]])
+    assert sources(program, 1, 8, 9, 64, 65) == {1: "store", 8: "default", 9: "store", 64: "store", 65: "default"}
 
 
 def test_a_whole_range_is_tuned_too(ok: Ok) -> None:
