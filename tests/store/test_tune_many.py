@@ -137,26 +137,29 @@ def test_the_summary_keeps_measured_and_predicted_apart() -> None:
 
 # ---- the command
 
-GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
-QUICK = ("--target", "h200", "--predict", "--tries", "3")
 
-
-@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
-def test_a_grid_is_tuned_and_replayed(ok: Ok, tmp_path: Path, jobs: str) -> None:
-    """For the device that is asked for, not for another one of its architecture."""
-    path, device = tmp_path / "t.sqlite", ("--target", "h100")
-    out, _ = ok("tune --predict --tries 4", *GRID, *device, "--jobs", jobs, "--db", path)
-    *kernels, last = sorted(out.splitlines())
-    assert [line.split(": ")[0] for line in kernels] == ["M=4:softmax", "M=8:softmax"]
-    assert "predicted" in kernels[0] and last.startswith("NVIDIA H100: 2 kernels; 2 predicted: ")
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_grid_is_tuned_and_replayed(ok: Ok, tmp_path: Path, jobs: int) -> None:
+    """Kernels, and the fusion of every point, for the device that is asked for, not for another of its architecture."""
+    pytest.importorskip("egglog")
+    text = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
+    path = tmp_path / "t.sqlite"
+    stored = ("--target", "h100", "--db", path)
+    out, _ = ok(f"tune --predict --tries 3 --jobs {jobs} --grid M=16,64 -c", text.format("M"), *stored)
+    *lines, last = out.splitlines()
+    chosen = [line for line in lines if " us as the rules fuse it, " in line]
+    assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
+    assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
+    kernels = [line for line in lines if line not in chosen]
+    assert {line.split(":")[0] for line in kernels} == {"M=16", "M=64"} and "predicted" in kernels[0]
+    assert last.startswith(f"NVIDIA H100: {len(kernels)} kernels; {len(kernels)} predicted: ")
     with SqliteStore(path) as store:
-        entries = store.select()
-        assert len(entries) == 2 and store.counts()["attempts"] >= 2
-    for entry in entries:
-        assert entry.tuned.checked.startswith("emulator") and entry.tuned.details["counters_by"].startswith("emulator")
-    for rows in (4, 8):
-        _, err = ok("compile -c", f"torch.softmax(torch.randn({rows}, 64), -1)", *device, "--db", path)
-        assert "note: schedule of `softmax`: from the store, predicted for NVIDIA H100" in err
+        checks = [entry.tuned.checked for entry in store.select()]
+    assert len(checks) == len(kernels) + 2 and all(check.startswith("emulator") for check in checks)
+    for rows in (16, 64):
+        out, err = ok("run --device emulator -c", text.format(rows), *stored)
+        assert ": ok" in out and out.count("kernel ") == 1 and "note: candidate of fusion from the store: " in err
+        assert "note: schedule of `" in err and "from the store, predicted for NVIDIA H100" in err
 
 
 def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,13 +171,17 @@ def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: p
         '{"name": "a", "operation": "f", "sizes": {"n": 8}}, {"name": "b", "operation": "g", "sizes": {"n": 8}},'
         '{"name": "other", "operation": "f", "sizes": {"n": 8}}]}'
     )
-    found = json.loads(ok("tune --only [ab] --top 1 --json --no-db", suite, *QUICK)[0])
+    options = "--only [ab] --top 1 --json --no-db --target h200 --predict --tries 3"
+    found = json.loads(ok(f"tune {options}", suite)[0])
     (kernel,) = found["kernels"]
     assert (
         found["programs"] == []
         and kernel["names"] == ["a:softmax", "b:softmax"]
         and kernel["tuned"]["basis"] == "predicted"
     )
+
+
+GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 
 
 @pytest.mark.parametrize(
@@ -191,16 +198,3 @@ def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: p
 def test_wrong_uses_are_told(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = dplc("tune", *arguments)
     assert code == 2 and said in err, err
-
-
-def test_candidates_of_fusion_are_tuned_for_every_point(ok: Ok, tmp_path: Path) -> None:
-    """One kernel is faster than the two of the rules: the program remembers it, and a compile proves it again."""
-    pytest.importorskip("egglog")
-    text = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
-    stored = ("--db", tmp_path / "t.sqlite")
-    out, _ = ok("tune -c", text.format("M"), "--grid", "M=16,64", *QUICK, *stored)
-    chosen = [line for line in out.splitlines() if " us as the rules fuse it, " in line]
-    assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
-    assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
-    out, err = ok("run -c", text.format(64), "--target", "h200", "--device", "emulator", *stored)
-    assert "note: candidate of fusion from the store: " in err and ": ok" in out and out.count("kernel ") == 1

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import small_configs
+
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture_text
@@ -32,10 +34,7 @@ MACHINE = target("sm_90a")
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 SOFTMAX = "torch.softmax(torch.randn(32, 1024), -1)"
 SUM = "torch.randn(8, 4096).sum(-1)"
-TINY = {
-    "model_type": "llama", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "vocab_size": 20, "max_position_embeddings": 32,
-}  # fmt: skip
+TINY = {"model_type": "llama", **small_configs.TINY}
 
 
 @functools.cache

@@ -305,16 +305,16 @@ def test_a_node_closes_when_all_its_options_are_exhausted(tree: Any) -> None:
 def test_the_tree_that_is_shown_ends_somewhere() -> None:
     """Two children at every place, the right one with nothing below: so many levels and no more."""
 
-    def grown(levels: int) -> SharedPrefix:
-        node = SharedPrefix(levels + 1, 1.0, label=f"level: {levels}")
-        if levels:
-            node.children = {"left": grown(levels - 1), "right": SharedPrefix(1, 2.0, label="end")}
-        return node
+    def depth(levels: int) -> int:
+        node = SharedPrefix(1, 1.0)
+        for level in range(levels):
+            node = SharedPrefix(level + 2, 1.0, children={"left": node, "right": SharedPrefix(1, 2.0)})
+        found, depth = node.record(1.0), 0
+        while found["below"]:
+            found, depth = found["below"][0], depth + 1
+        return depth
 
-    def depth(node: dict[str, Any]) -> int:
-        return 1 + max(map(depth, node["below"])) if node["below"] else 0
-
-    assert depth(grown(40).record(1.0)) == DEEPEST and depth(grown(5).record(1.0)) == 5
+    assert (depth(40), depth(5)) == (DEEPEST, 5)
     wide = SharedPrefix(children={n: SharedPrefix(1, 1.0, label=str(n)) for n in range(40)})
     assert len(wide.record(1.0)["below"]) == WIDEST
 
