@@ -1,8 +1,9 @@
-"""The command line called in this process, for the folders whose conftest names these fixtures."""
+"""The command line called in this process, and a store, for the folders whose conftest names these fixtures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +37,9 @@ def ok(dplc: Dplc) -> Ok:
         return out, err
 
     return call
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store that is not there yet."""
+    return tmp_path / "t.sqlite"

@@ -48,12 +48,6 @@ def test_the_whole_of_an_agreement_is_the_mean_of_its_kernels() -> None:
 # ---- device files
 
 
-def test_a_device_file_of_ones_own(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    path.write_text((DEVICES / "h200.toml").read_text().replace("NVIDIA H200", "mine"))
-    assert target(str(path)) == replace(target("h200"), name="mine")
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

@@ -30,11 +30,6 @@ def product(rows: int = 64, inner: int = 96, columns: int = 80) -> str:
 PRODUCT = product()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "t.sqlite"
-
-
 def remember(
     path: Path | None, text: str, schedule: Schedule | None = None, of: Mapping[str, Any] = {}, **more: Any
 ) -> None:

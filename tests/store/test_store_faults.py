@@ -51,9 +51,8 @@ def test_writers_take_turns_and_lose_nothing_if_they_are_killed(tmp_path: Path) 
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(path: Path) -> None:
     """The search goes on, and one line says why its results are not stored. With room again, they are."""
-    path = tmp_path / "t.sqlite"
     store, lines = told(path)
     assert store.put(key(0), tuned()) and store._connection is not None
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
@@ -164,9 +163,8 @@ def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Callabl
         ("json_set(entry, '$.tuned.details', 7)", "Expected `object`"),
     ],
 )
-def test_one_bad_row_leaves_the_others(tmp_path: Path, damage: str, why: str) -> None:
+def test_one_bad_row_leaves_the_others(path: Path, damage: str, why: str) -> None:
     """Data, never code: a row that does not decode is left out."""
-    path = tmp_path / "t.sqlite"
     write(path, 0, 3)
     changed(path, f"UPDATE entries SET entry = {damage} WHERE id = 2")
     store, lines = told(path)
@@ -176,8 +174,7 @@ def test_one_bad_row_leaves_the_others(tmp_path: Path, damage: str, why: str) ->
     assert "entry 2 of" in line and "left out" in line and why in line
 
 
-def test_a_writer_that_holds_the_store_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
+def test_a_writer_that_holds_the_store_is_waited_for(path: Path) -> None:
     SqliteStore(path).close()
     writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     writer.execute("BEGIN EXCLUSIVE")

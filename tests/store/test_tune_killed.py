@@ -70,9 +70,8 @@ def found(path: Path) -> Tuned:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_search_that_is_asked_to_end_keeps_what_it_found(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_search_that_is_asked_to_end_keeps_what_it_found(path: Path, number: signal.Signals) -> None:
     """Two on one store: kill -9 at a random moment takes one, the other one is interrupted."""
-    path = tmp_path / "t.sqlite"
     one, other = tuner(path, 1), tuner(path, 2)
     wait_for(path, "attempts", 1, one, other)
     time.sleep(random.random())
@@ -86,8 +85,7 @@ def test_a_search_that_is_asked_to_end_keeps_what_it_found(tmp_path: Path, numbe
     assert kept.seconds < kept.default_seconds and UNFINISHED not in kept.details
 
 
-def test_a_killed_search_has_left_its_best(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
+def test_a_killed_search_has_left_its_best(path: Path) -> None:
     one = tuner(path, 1)
     wait_for(path, "entries", 1, one)
     killed(one)

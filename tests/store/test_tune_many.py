@@ -139,11 +139,10 @@ def test_the_summary_keeps_measured_and_predicted_apart() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_grid_is_tuned_and_replayed(ok: Ok, tmp_path: Path, jobs: int) -> None:
+def test_a_grid_is_tuned_and_replayed(ok: Ok, path: Path, jobs: int) -> None:
     """Kernels, and the fusion of every point, for the device that is asked for, not for another of its architecture."""
     pytest.importorskip("egglog")
     text = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
-    path = tmp_path / "t.sqlite"
     stored = ("--target", "h100", "--db", path)
     out, _ = ok(f"tune --predict --tries 3 --jobs {jobs} --grid M=16,64 -c", text.format("M"), *stored)
     *lines, last = out.splitlines()

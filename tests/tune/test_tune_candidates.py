@@ -99,9 +99,8 @@ def test_a_candidate_is_not_built_before_somebody_walks_it(monkeypatch: pytest.M
     assert [call.args[1] for call in built.call_args_list] == [fusing.choices[1]]
 
 
-def test_a_choice_of_the_rules_is_remembered_too(tmp_path: Path) -> None:
+def test_a_choice_of_the_rules_is_remembered_too(path: Path) -> None:
     """The search looked at the others: exploring need not look again, and takes what was found."""
-    path = tmp_path / "t.sqlite"
     text = "torch.softmax(torch.randn(16, 64), -1) @ torch.randn(64, 32)"
     found = tuned(text, 4, path)
     assert found.way == 0 and found.kept
@@ -114,8 +113,7 @@ def test_a_choice_of_the_rules_is_remembered_too(tmp_path: Path) -> None:
         remembered(never)(compiler(path).values(captured(TWO)))
 
 
-def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
+def test_exploration_prices_kernels_under_remembered_schedules(path: Path) -> None:
     before = {one.signature: one.predicted_us for one in exploration(values(TWO)).candidates()}
     with SqliteStore(path, toolchain().rules) as store:
         options = SearchOptions(budget=Budget(tries=60))
@@ -124,14 +122,14 @@ def test_exploration_prices_kernels_under_remembered_schedules(tmp_path: Path) -
     assert after.label == "rules" and after.predicted_us < 0.9 * before[after.signature]
 
 
-def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_what_was_found(path: Path) -> None:
     def observe(run: SearchRun, tried: Tried) -> None:
         if run.tries == 5:
             raise KeyboardInterrupt
 
-    found = tuned(TWO, 50, tmp_path / "t.sqlite", observe)
+    found = tuned(TWO, 50, path, observe)
     assert found.run.interrupted and found.run.tries == 5 and found.kept
-    with SqliteStore(tmp_path / "t.sqlite", toolchain().rules) as store:
+    with SqliteStore(path, toolchain().rules) as store:
         assert store.get(key_of_program(values(TWO))) is not None and store.counts()["attempts"] >= 3
 
 
@@ -208,8 +206,8 @@ def test_a_solution_that_somebody_wrote_is_not_believed(change: Callable[[Any], 
         replayed(values(NORM), [replace(solution(), **change(solution()))])
 
 
-def test_a_store_that_lies_means_the_rules(tmp_path: Path) -> None:
-    path, told = tmp_path / "t.sqlite", list[str]()
+def test_a_store_that_lies_means_the_rules(path: Path) -> None:
+    told: list[str] = []
     bad = replace(solution(), nodes=swapped(solution().nodes))
     with SqliteStore(path, toolchain().rules) as store:
         schedule = (Decision("candidate", SOLUTION, bad.region, to_builtins(bad)),)

@@ -47,12 +47,12 @@ def test_a_wrong_winner_is_told_and_never_kept() -> None:
     assert "wrong" in {attempt.score.status for attempt in store.attempts}
 
 
-def test_the_best_so_far_is_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_so_far_is_in_the_store(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SHARE", 1e9)  # every improvement at once: by the clock a test would be chance
     text, rules = "torch.randn(16, 32) @ torch.randn(32, 16)", toolchain().rules
     wanted = key_of(*kernels(text), MACHINE, rules)
     seen: list[tuple[float, float | None]] = []
-    with SqliteStore(tmp_path / "t.sqlite", rules) as store:
+    with SqliteStore(path, rules) as store:
 
         def observe(run: SearchRun, tried: Tried) -> None:
             (entry,) = store.exact(wanted)

@@ -27,7 +27,6 @@ WIDTH = 96
 TEXT = f"F.silu(torch.randn(dim(s, 1..512), {WIDTH})).sum(-1)"
 WHOLE = Dim("s", 1, 512, hint=512)
 ROW = Dim("s", 9, 64)
-ROWS = [Dim("s", 1, 8), ROW, Dim("s", 65, 512)]
 FOR_ROWS = "--target sm_90a --db"
 
 
@@ -35,7 +34,7 @@ def rows_of_silu(x: Any) -> Any:
     return torch.nn.functional.silu(x).sum(-1)
 
 
-def compiled(db: Path | bool, rows: Any = ROWS, dim: Dim = WHOLE, function: Any = None) -> Any:
+def compiled(db: Path | bool, rows: Any, dim: Dim = WHOLE, function: Any = None) -> Any:
     return package.compile(
         function or rows_of_silu, (torch.randn(36, WIDTH),), dynamic={"x": {0: dim}}, rows=rows, target="sm_90a",
         device="emulator", db=db,
@@ -75,34 +74,26 @@ def kept(db: Path, row: Dim, gain: float) -> None:
 # ---- rows of a store
 
 
-def test_a_stored_schedule_changes_the_kernels_of_its_row_only(tmp_path: Path) -> None:
-    db = tmp_path / "store.sqlite"
-    kept(db, ROW, gain=1)
-    plain, tuned = compiled(False), compiled(db)
-    same = {n: plain.rows.at({"s": n}).cuda == tuned.rows.at({"s": n}).cuda for n in (8, 64, 512)}
-    assert same == {8: True, 64: False, 512: True} and plain.cuda == tuned.cuda
-    assert sources(tuned, 8, 64, 512) == {8: "default", 64: "store", 512: "default"}
-    assert is_right(tuned, 1, 9, 63, 64, 65)
-
-
-def test_rows_are_chosen_by_the_store(tmp_path: Path) -> None:
+def test_rows_are_chosen_by_the_store(path: Path) -> None:
     """Ranges that were tuned, a length too, are rows unasked; the usual rows give way to them."""
-    db = tmp_path / "store.sqlite"
     usual = [(1, 1), (2, 8), (9, 16), (17, 32), (33, 64), (65, 128), (129, 256), (257, 512)]
-    assert ends(compiled(db, None)) == [(*part, 1) for part in usual]
+    assert ends(compiled(path, None)) == [(*part, 1) for part in usual]
     for row in (Dim("s", 12, 64), Dim("s", 100, 100), Dim("s", 132, 512, 4, hint=200)):
-        kept(db, row, gain=1.5)
-    kept(db, Dim("s", 65, 70), gain=1)  # no faster than the default order
+        kept(path, row, gain=1.5)
+    kept(path, Dim("s", 65, 70), gain=1)  # no faster than the default order
     stored, others = [(100, 100, 1), (12, 64, 1), (132, 512, 4)], [(1, 1), (2, 8), (9, 11), *usual[5:]]
     for rows in (None, True):
-        program = compiled(db, rows)
+        program = compiled(path, rows)
         assert ends(program) == [*stored, *((*part, 1) for part in others)]
+    plain = compiled(False, None)
+    same = {n: plain.rows.at({"s": n}).cuda == program.rows.at({"s": n}).cuda for n in (1, 64, 512, 257)}
+    assert same == {1: True, 64: False, 512: False, 257: True} and plain.cuda == program.cuda
     hints = {dim.low: dim.hint for (dim,) in program.rows.rows}
     assert hints[132] == 200 and hints[9] == 11  # where the store judged it; the greatest of a usual row
     assert set(sources(program, 64, 100, 132, 512).values()) == {"store"}
     assert sources(program, 511) != {511: "store"} and program.rows.at({"s": 100}).sizes == {}
     assert is_right(program, 1, 11, 12, 64, 100, 131, 132, 133, 512)
-    assert ends(compiled(db, [ROWS[0]])) == [(1, 8, 1)] and compiled(db, ()).rows.rows == ()
+    assert ends(compiled(path, [ROW])) == [(9, 64, 1)] and compiled(path, ()).rows.rows == ()
 
 
 def test_the_store_of_another_program_chooses_no_rows(tmp_path: Path) -> None:
@@ -166,15 +157,14 @@ def test_a_candidate_is_run_at_the_ends_and_beside_the_hint(row: ScheduleCandida
 # ---- the command
 
 
-def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(tmp_path: Path, ok: Ok) -> None:
+def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(path: Path, ok: Ok) -> None:
     """A row of one number is a static kernel."""
-    db = tmp_path / "store.sqlite"
-    out, err = ok("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), db, "-c", TEXT)
+    out, err = ok("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), path, "-c", TEXT)
     (kernel,) = json.loads(out)["kernels"]
     assert kernel["kept"] and "`s` is 9..64; times are those of 64" in err
-    out, err = ok("tune --row s=1..1 --tries 2 --top 1", *FOR_ROWS.split(), db, "-c", TEXT)
+    out, err = ok("tune --row s=1..1 --tries 2 --top 1", *FOR_ROWS.split(), path, "-c", TEXT)
     assert "times are those of" not in err and "checked: emulator, whole; kept" in out
-    program = compiled(db, [Dim("s", 1, 1), Dim("s", 2, 8), *ROWS[1:]])
+    program = compiled(path, [Dim("s", 1, 1), Dim("s", 2, 8), ROW, Dim("s", 65, 512)])
     assert sources(program, 1, 8, 9, 64, 65) == {1: "store", 8: "default", 9: "store", 64: "store", 65: "default"}
 
 
