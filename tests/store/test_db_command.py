@@ -91,8 +91,8 @@ def test_records_of_a_store_are_data(ok: Ok, path: Path) -> None:
 
 
 def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Dplc, path: Path) -> None:
-    code, _, err = dplc("db show kernal0 --db", path)
-    assert code == 2 and "no kernel of the store begins with `kernal0`" in err and "did you mean `kernel0`" in err
+    code, _, err = dplc("db show ernel0 --db", path)
+    assert code == 2 and "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
 
 
 def test_exports_are_imported_once(ok: Ok, path: Path, tmp_path: Path) -> None:

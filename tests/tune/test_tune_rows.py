@@ -162,7 +162,7 @@ def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(path: Path, ok: Ok)
     out, err = ok("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), path, "-c", TEXT)
     (kernel,) = json.loads(out)["kernels"]
     assert kernel["kept"] and "`s` is 9..64; times are those of 64" in err
-    out, err = ok("tune --row s=1..1 --tries 2 --top 1", *FOR_ROWS.split(), path, "-c", TEXT)
+    out, err = ok("tune --row 1 --tries 2 --top 1", *FOR_ROWS.split(), path, "-c", TEXT)
     assert "times are those of" not in err and "checked: emulator, whole; kept" in out
     program = compiled(path, [Dim("s", 1, 1), Dim("s", 2, 8), ROW, Dim("s", 65, 512)])
     assert sources(program, 1, 8, 9, 64, 65) == {1: "store", 8: "default", 9: "store", 64: "store", 65: "default"}
