@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from calling import Dplc, Ok
 from entries import OTHER, key, tuned
-from schedules import H200, loops, written_down
 
-from dplc.engine.cli.app import main
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import Attempt, Decision, Score, SqliteStore, key_of
+from tests.tune.subjects import MACHINE, drawn, kernels, space
 
-Dplc = Callable[..., tuple[int, str, str]]
-TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"
-
-
-@pytest.fixture
-def dplc(capsys: pytest.CaptureFixture[str]) -> Dplc:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return call
+NVRTC = {"assembler": "nvrtc 13.5", "l2": "cold"}
 
 
 @pytest.fixture
@@ -37,120 +23,149 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "t.sqlite"
     with SqliteStore(file) as store:
         store.put(key(0), tuned())
-        store.put(key(0), tuned(8e-6, "measured", OTHER, details={"assembler": "nvrtc 13.5", "l2": "cold"}))
-        store.put(key(1, device="other GPU"), tuned(3e-6))
-        launch = {"blocks": 1.0, "threads": 32.0, "registers": None}
-        good = Score(9e-6, "measured", "ok", "", {"assembler": "nvrtc 13.5", "launches": [launch]})
-        store.record(key(0), [Attempt(OTHER, "p", score, "hill", 0, 1) for score in (good, Score(1.0, "predicted"))])
+        store.put(key(0), tuned(8e-6, "measured", OTHER, details=NVRTC))
+        store.put(key(1, device="other GPU", ranges=((9, 64, 2),)), tuned(3e-6))
+        details = {**NVRTC, "launches": [{"blocks": 1.0, "threads": 32.0, "registers": None}]}
+        scores = (Score(9e-6, basis, "ok", "", details) for basis in ("measured", "predicted"))
+        store.record(key(0), [Attempt(OTHER, "p", score, "hill", 0, 1) for score in scores])
     return file
 
 
-def test_stats(dplc: Dplc, path: Path) -> None:
-    code, out, _ = dplc("db", "stats", "--db", path)
-    assert code == 0 and "2 kernels, 3 schedules, 2 attempts" in out and "GPU: 1 measured" in out
-    record = json.loads(dplc("db", "stats", "--db", path, "--json")[1])
-    assert (record["entries"], record["version"], record["file"]) == (3, 1, str(path))
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    file = tmp_path / "broken.sqlite"
+    file.write_bytes(b"no database" * 1000)
+    return file
 
 
-def test_list_and_show(dplc: Dplc, path: Path) -> None:
-    code, out, _ = dplc("db", "list", "--db", path)
-    assert code == 0 and len(out.splitlines()) == 3
-    assert "8 us measured" in out and "2.50x of default" in out
-    assert len(dplc("db", "list", "--db", path, "--device", "OTHER")[1].splitlines()) == 1
-    assert [row["basis"] for row in json.loads(dplc("db", "list", "--db", path, "--json")[1])].count("measured") == 1
-    code, out, _ = dplc("db", "show", "kernel0", "--db", path)
-    assert code == 0 and "mark_unroll: mark_unroll at 0/0 (U=2)" in out and "l2: cold" in out
-    assert len(json.loads(dplc("db", "show", "kernel0", "--db", path, "--json")[1])) == 2
-    code, _, err = dplc("db", "show", "kernal0", "--db", path)
-    assert code == 2 and "did you mean `kernel0`" in err
+FOUND = [("GPU", "measured", 8.0), ("GPU", "predicted", 10.0), ("other GPU", "predicted", 3.0)]
+LISTED = """\
+kernel0  GPU                8 us measured    2.50x of default  64x2048                 hill, 100 tries
+kernel0  GPU               10 us predicted   2.00x of default  64x2048                 hill, 100 tries
+kernel1  other GPU          3 us predicted   6.67x of default  64x2048 for 9..64 by 2  hill, 100 tries
+"""
+SHOWN = """\
+kernel kernel0, family family, extents 64 2048
+  GPU (sm_90a), dplc 1; nvrtc 13.5
+  8 us measured; default order 20 us
+  found by hill, seed 0, 100 tries; checked: emulator, whole
+  assembler: nvrtc 13.5
+  l2: cold
+    mark_unroll: mark_unroll at 0/0 (U=2)
+
+kernel kernel0, family family, extents 64 2048
+  GPU (sm_90a), dplc 1; model 1
+  10 us predicted; default order 20 us
+  found by hill, seed 0, 100 tries; checked: emulator, whole
+    chunk_matmul_k: chunk_matmul_k at 0/0/0 (BK=32)
+    xor_smem: xor_smem at 0/0
+"""
+MEASURED = (
+    '{"kernel":"kernel0","program":"p","device":"GPU","seconds":9e-6,'
+    '"launches":[{"blocks":1.0,"registers":null,"threads":32.0}],"about":"dplc 1; nvrtc 13.5"}\n'
+)
 
 
-def test_export_and_import(dplc: Dplc, path: Path, tmp_path: Path) -> None:
+def test_a_store_is_listed_and_shown(ok: Ok, path: Path) -> None:
+    out, _ = ok("db stats --db", path)
+    size = path.stat().st_size
+    assert out == (
+        f"{path}: {size} bytes, version 1\n2 kernels, 3 schedules, 2 attempts\n"
+        "  GPU: 1 measured\n  GPU: 1 predicted\n  other GPU: 1 predicted\n"
+    )
+    assert ok("db list --db", path)[0] == LISTED
+    assert ok("db list --device OTHER --db", path)[0].split() == LISTED.splitlines()[-1].split()
+    assert ok("db show kernel0 --db", path)[0] == SHOWN
+
+
+def test_records_of_a_store_are_data(ok: Ok, path: Path) -> None:
+    def record(command: str) -> Any:
+        return json.loads(ok(f"db {command} --json --db", path)[0])
+
+    stats = record("stats")
+    assert stats["devices"] == [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
+    assert (stats["kernels"], stats["entries"], stats["attempts"], stats["file"]) == (2, 3, 2, str(path))
+    assert [(row["device"], row["basis"], row["microseconds"]) for row in record("list")] == FOUND
+    exported = [json.loads(line) for line in ok("db export --db", path)[0].splitlines()]
+    assert record("show kernel0") == exported[1:3]
+
+
+def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Dplc, path: Path) -> None:
+    code, _, err = dplc("db show ernel0 --db", path)
+    assert code == 2 and "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
+
+
+def test_exports_are_imported_once(ok: Ok, path: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "share.jsonl", tmp_path / "other.sqlite"
-    assert dplc("db", "export", file, "--db", path)[0] == 0
-    assert dplc("db", "export", "--db", path)[1] == file.read_text()
-    code, out, _ = dplc("db", "import", file, "--db", other)
-    assert code == 0 and "3 of 3 schedules" in out
-    assert "0 of 3 schedules" in dplc("db", "import", file, "--db", other)[1]
-    assert dplc("db", "export", "--db", other)[1] == file.read_text()
-    lines = dplc("db", "export", "--attempts", "--db", path)[1].splitlines()
-    assert [json.loads(line)["seconds"] for line in lines] == [9e-6]
+    ok("db export", file, "--db", path)
+    assert ok("db export --db", path)[0] == file.read_text()
+    for added in (3, 0):
+        assert f"{added} of 3 schedules are new or better" in ok("db import", file, "--db", other)[0]
+    assert ok("db export --db", other)[0] == file.read_text()
+    assert ok("db export --attempts --db", path)[0] == MEASURED
 
 
-def test_prune(dplc: Dplc, tmp_path: Path) -> None:
+def test_entries_of_other_rules_are_pruned(ok: Ok, tmp_path: Path) -> None:
     file, rules = tmp_path / "t.sqlite", toolchain().rules
     with SqliteStore(file, rules) as store:
         store.put(key(0, rules=rules.digest), tuned())
         store.record(key(0), [Attempt(OTHER, "p", Score(1.0, "predicted"), "hill", 0, 1)])
     with SqliteStore(file) as store:  # without rules in force, it is kept for those of its key only
         store.put(key(1, rules="of last year"), tuned(schedule=(Decision("gone", "gone", "0"),)))
-    assert "1 schedules and 0 attempts would be removed" in dplc("db", "prune", "--dry-run", "--db", file)[1]
-    assert "1 schedules and 1 attempts removed" in dplc("db", "prune", "--attempts", "--db", file)[1]
-    assert "0 schedules" in dplc("db", "prune", "--db", file)[1]
-    assert len(dplc("db", "list", "--db", file)[1].splitlines()) == 1
+    for options, said in (
+        ("--dry-run", "1 schedules and 0 attempts would be removed"),
+        ("", "1 schedules and 0 attempts removed"),
+        ("--attempts", "0 schedules and 1 attempts removed"),
+    ):
+        assert said in ok(f"db prune {options} --db", file)[0]
+    assert len(ok("db list --db", file)[0].splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [["stats"], ["list"], ["show", "k"], ["export"], ["prune"]])
-def test_what_is_not_there_or_broken_is_said(dplc: Dplc, tmp_path: Path, command: list[str]) -> None:
-    code, _, err = dplc("db", *command, "--db", tmp_path / "absent.sqlite")
-    assert code == 1 and "there is no tuning store" in err
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(b"no database" * 1000)
-    code, out, err = dplc("db", *command, "--db", broken)
-    assert code == 1 and "the file is damaged" in err and not out
-    assert len(err.splitlines()) == 1
+@pytest.mark.parametrize("command", ["stats", "list", "show k", "export", "prune", "import"])
+def test_a_store_that_is_absent_or_broken_is_an_error(
+    dplc: Dplc, ok: Ok, path: Path, broken: Path, tmp_path: Path, command: str
+) -> None:
+    if command == "import":
+        ok("db export", tmp_path / "share.jsonl", "--db", path)
+        command = f"import {tmp_path / 'share.jsonl'}"
+    else:
+        code, _, err = dplc(f"db {command} --db", tmp_path / "absent.sqlite")
+        assert code == 1 and "there is no tuning store" in err
+    before = broken.read_bytes()
+    code, out, err = dplc(f"db {command} --db", broken)
+    assert code == 1 and "the file is damaged" in err and len(err.splitlines()) == 1 and not out
+    assert broken.read_bytes() == before
 
 
-def test_an_import_that_cannot_be_written(dplc: Dplc, path: Path, tmp_path: Path) -> None:
-    file = tmp_path / "share.jsonl"
-    dplc("db", "export", file, "--db", path)
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(b"no database" * 1000)
-    code, _, err = dplc("db", "import", file, "--db", broken)
-    assert code == 1 and "the file is damaged" in err
-    assert broken.read_bytes() == b"no database" * 1000
+# ---- compile, run and tune
+
+TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"
+ASKED = ("-c", TEXT, "--target", "h200")
 
 
-# ---- compile and run
-
-
-@pytest.fixture
-def remembered(tmp_path: Path) -> Path:
-    tools, file = toolchain(), tmp_path / "t.sqlite"
-    (kernel,) = loops(tools, lambda x, w: (x @ w).relu(), (64, 96), (96, 80))
-    with SqliteStore(file, tools.rules) as store:
-        store.put(key_of(kernel, H200, tools.rules), tuned(schedule=written_down(tools, kernel, 2)[0]))
-    return file
-
-
-def test_compile_replays_and_says_so(dplc: Dplc, remembered: Path) -> None:
-    options = ("-c", TEXT, "--target", "h200")
-    code, default, err = dplc("compile", *options)
-    assert code == 0 and "note" not in err
-    code, out, err = dplc("compile", *options, "--db", remembered)
-    assert code == 0 and out != default
-    assert "note: schedule of `matmul_relu`: from the store, predicted for NVIDIA H200: 10 us" in err
-    assert dplc("compile", *options, "--no-db")[1] == default
-    code, _, err = dplc("compile", *options, "--db", remembered, "--set", "mark_unroll.U=2")
+def test_compile_and_run_replay_and_say_so(dplc: Dplc, ok: Ok, tmp_path: Path) -> None:
+    file, rules = tmp_path / "t.sqlite", toolchain().rules
+    with SqliteStore(file, rules) as store:
+        store.put(key_of(*kernels(TEXT), MACHINE, rules), tuned(schedule=next(drawn(space(TEXT))).schedule))
+    stored = (*ASKED, "--db", file)
+    default, err = ok("compile", *ASKED)
+    assert "note" not in err
+    out, err = ok("compile", *stored)
+    told = "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted"
+    assert out != default and f"note: schedule of `matmul_relu`: {told}" in err
+    assert ok("compile", *stored, "-v")[1].count(f"t:store matmul_relu: {told}") == 1
+    record = {"kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": told}
+    assert json.loads(ok("compile", *stored, "--json")[0])["schedules"] == [record]
+    found = json.loads(ok("run --device emulator --json", *stored)[0])
+    assert found["ok"] and found["schedules"] == [record]
+    code, _, err = dplc("compile", *stored, "--set", "mark_unroll.U=2")
     assert code == 2 and "--db" in err and "--set" in err
-    assert dplc("compile", *options, "--db", remembered, "-v")[2].count("t:store matmul_relu: from the store") == 1
-    record = json.loads(dplc("compile", *options, "--db", remembered, "--json")[1])
-    assert [(one["source"], one["basis"]) for one in record["schedules"]] == [("store", "predicted")]
-    code, _, err = dplc("compile", *options, "--db", remembered.parent / "absent")
+    code, _, err = dplc("compile", *ASKED, "--db", tmp_path / "absent")
     assert code == 2 and "there is no such file" in err
 
 
-def test_run_replays(dplc: Dplc, remembered: Path) -> None:
-    options = ("-c", TEXT, "--target", "h200", "--db", remembered, "--device", "emulator")
-    code, out, err = dplc("run", *options)
-    assert code == 0 and ": ok" in out and "from the store" in err
-    record = json.loads(dplc("run", *options, "--json")[1])
-    assert record["ok"] and record["schedules"][0]["source"] == "store"
-
-
-def test_a_broken_store_does_not_stop_a_compile(dplc: Dplc, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(b"no database" * 1000)
-    code, out, err = dplc("compile", "-c", TEXT, "--db", broken)
-    assert code == 0 and "__global__" in out
-    assert err.count("warning: ") == 1 and "going on without it" in err
+@pytest.mark.parametrize("command", ["compile", "tune --tries 2 --top 1"])
+def test_a_broken_store_stops_nobody(ok: Ok, broken: Path, command: str) -> None:
+    out, err = ok(command, *ASKED, "--db", broken)
+    assert "__global__" in out or "us tuned" in out
+    assert err.count("warning: ") == err.count("going on without it") == 1

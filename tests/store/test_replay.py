@@ -2,206 +2,167 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-import torch
 from counting import at_most_calls
 from entries import tuned
-from schedules import H200, default_schedule, loops, written_down
+from msgspec.structs import replace
 
-import dplc
 from dplc.engine.bench.cases import read_suite, subject_of
-from dplc.engine.capture.capture import capture
-from dplc.engine.compiler import Compilation, Compiler
+from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.kernels.sharing import key
 from dplc.engine.rewrite.trace import Remark, Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import Scheduler, StoredSchedules, replay, stored_schedules
 from dplc.engine.schedule.space import Space
-from dplc.engine.store.store import SqliteStore, distance, extents, family, key_of
-
-SHAPES = ((64, 96), (96, 80))
-
-
-def product(x: Any, w: Any) -> Any:
-    return torch.relu(x @ w)
+from dplc.engine.store.store import Decision, Schedule, SqliteStore, TuningKey, distance, key_of
+from tests.tune.subjects import MACHINE, SOFTMAX, captured, drawn, kernels, right, space
 
 
-@pytest.fixture(scope="module")
-def tools() -> Toolchain:
-    return toolchain()
+def product(rows: int = 64, inner: int = 96, columns: int = 80) -> str:
+    return f"torch.relu(torch.randn({rows}, {inner}) @ torch.randn({inner}, {columns}))"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "t.sqlite"
+PRODUCT = product()
 
 
-def remembered(tools: Toolchain, path: Path, *shapes: tuple[int, ...], seed: int | None = None, **more: Any) -> Any:
-    """A store with a schedule of `product` at these shapes; and the kernels it makes."""
-    (kernel,) = loops(tools, product, *shapes)
-    schedule, made = written_down(tools, kernel, seed) if seed is not None else default_schedule(tools, kernel)
-    with SqliteStore(path, tools.rules) as store:
-        assert store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule, **more))
-    return made
+def remember(
+    path: Path | None, text: str, schedule: Schedule | None = None, of: Mapping[str, Any] = {}, **more: Any
+) -> None:
+    """Store a schedule of the first kernel of a text, the default one if none is given. of: changes of its key."""
+    chosen = space(text).default().schedule if schedule is None else schedule
+    with SqliteStore(path, toolchain().rules) as store:
+        assert store.put(replace(wanted(text), **of), tuned(schedule=chosen, **more))
+
+
+def wanted(text: str) -> TuningKey:
+    return key_of(kernels(text)[0], MACHINE, toolchain().rules)
 
 
 def compiled(
-    tools: Toolchain, path: Path | None, function: Any, *shapes: tuple[int, ...], trace: Trace | None = None
+    text: str, path: Path | None = None, tools: Toolchain | None = None, trace: Trace | None = None
 ) -> Compilation:
-    captured = capture(function, [torch.randn(shape) for shape in shapes])
-    return Compiler(tools, H200, trace, schedules=stored_schedules(tools, path) if path else None).compile(
-        captured, 0.0
-    )
+    tools = tools or toolchain()
+    schedules = stored_schedules(tools, path) if path else None
+    return Compiler(tools, MACHINE, trace, schedules=schedules).compile(captured(text))
 
 
 # ---- the same kernel
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.sampled(1)
-def test_a_replay_is_exact(tools: Toolchain, path: Path, seed: int) -> None:
-    made = remembered(tools, path, *SHAPES, seed=seed)
-    compilation = compiled(tools, path, product, *SHAPES)
-    assert compilation.tile == made
-    assert [origin.source for origin in compilation.origins] == ["store"]
-    assert compiled(tools, path, product, *SHAPES).cuda == compilation.cuda
-    assert compilation.cuda != compiled(tools, None, product, *SHAPES).cuda
+@pytest.mark.parametrize(
+    ("text", "renamed"),
+    [
+        (PRODUCT, "a = torch.randn(64, 96)\nb = torch.randn(96, 80)\ntorch.relu(torch.matmul(a, b))"),
+        (SOFTMAX, "values = torch.randn(32, 1024)\nF.softmax(values, 1)"),
+    ],
+)
+def test_a_replay_is_exact_whatever_the_names_are(tmp_path: Path, text: str, renamed: str) -> None:
+    for seed in range(3):
+        path, made = tmp_path / str(seed), next(drawn(space(text), 10 * seed))
+        remember(path, text, made.schedule)
+        same, other = compiled(text, path), compiled(renamed, path)
+        assert [one.source for one in (*same.origins, *other.origins)] == ["store", "store"]
+        assert same.tile == made.tile != compiled(text).tile
+        assert other.tile != made.tile and list(map(key, other.tile)) == list(map(key, made.tile))
 
 
-def test_what_a_rule_picks_is_remembered(tools: Toolchain) -> None:
+def test_a_value_that_a_rule_picks_is_remembered(path: Path) -> None:
     """`pick` takes one of several values without names: an operand of the product that is computed."""
-    (kernel,) = loops(tools, lambda x, b, w: torch.relu((x + b) @ w), (64, 256), (256,), (256, 64))
-    schedule, made = default_schedule(tools, kernel)
-    picks = [d for d in schedule if d.rule == "prepare_operand"]
-    assert [d.parameters for d in picks] == [{"p": "#0_smem"}]
-    assert replay(Scheduler(tools, H200), kernel, schedule)[0] == made
-    other = [msgspec.structs.replace(d, parameters={"p": "#7_smem"}) if d in picks else d for d in schedule]
-    with pytest.raises(dplc.DplcError, match="does not fit"):
-        replay(Scheduler(tools, H200), kernel, tuple(other))
+    text = "torch.relu((torch.randn(64, 256) + torch.randn(256)) @ torch.randn(256, 64))"
+    schedule = space(text).default().schedule
+    assert [one.parameters for one in schedule if one.rule == "prepare_operand"] == [{"p": "#0_smem"}]
+    remember(path, text)
+    assert compiled(text, path).origins[0].source == "store"
+    other = (replace(one, parameters={"p": "#7_smem"}) if one.rule == "prepare_operand" else one for one in schedule)
+    remember(path, text, tuple(other), seconds=1e-6)
+    assert "`prepare_operand` cannot fire" in compiled(text, path).origins[0].text
 
 
 @pytest.mark.slow
-def test_the_default_order_of_the_84_shapes_is_replayed(tools: Toolchain) -> None:
-    suite = read_suite(Path(__file__).parents[2] / "examples" / "suites" / "kernels_84.json")
-    seen = set()
+def test_the_default_order_of_the_84_shapes_is_replayed() -> None:
+    tools, suite = toolchain(), read_suite(Path(__file__).parents[2] / "examples" / "suites" / "kernels_84.json")
+    found = {}
     for case in suite.cases:
-        captured = subject_of(suite, case).capture()
-        for kernel in Compiler(tools, H200).cut(captured)[1].kernels:
-            if key(kernel) not in seen:
-                seen.add(key(kernel))
-                schedule, made = default_schedule(tools, kernel)
-                assert replay(Scheduler(tools, H200), kernel, schedule)[0] == made, case.name
-    assert len(seen) > 50
+        for kernel in compiler_with(MACHINE).cut(subject_of(suite, case).capture())[1].kernels:
+            found[key(kernel)] = kernel, case.name
+    for kernel, name in found.values():
+        made = Space(tools, (kernel,), MACHINE).default()
+        assert replay(Scheduler(tools, MACHINE), kernel, made.schedule)[0] == made.tile, name
+    assert len(found) > 50
 
 
-def test_a_schedule_fits_every_kernel_of_its_structure(tools: Toolchain, path: Path) -> None:
-    """Other names of buffers, of the kernel, of loops."""
-
-    def another(a: Any, b: Any) -> Any:
-        return torch.relu(torch.matmul(a, b))
-
-    remembered(tools, path, *SHAPES, seed=3)
-    one, other = (compiled(tools, path, f, *SHAPES) for f in (product, another))
-    assert [origin.source for origin in other.origins] == ["store"]
-    assert one.cuda != other.cuda  # names
-    assert [k.grid for k in one.cuda_kernels] == [k.grid for k in other.cuda_kernels]
-    assert [len(k.text.splitlines()) for k in one.cuda_kernels] == [
-        len(k.text.splitlines()) for k in other.cuda_kernels
-    ]
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [(PRODUCT, "store"), (product(128, columns=77), "nearest"), (product(128, columns=160), "nearest")],
+)
+def test_a_replayed_program_is_right(path: Path, text: str, source: str) -> None:
+    remember(path, PRODUCT)
+    made = compiled(text, path)
+    assert [origin.source for origin in made.origins] == [source] and right(text, made)
 
 
-@pytest.mark.parametrize("shapes", [SHAPES, ((128, 96), (96, 77)), ((128, 96), (96, 160))])
-def test_what_was_replayed_is_right(tools: Toolchain, path: Path, shapes: Any) -> None:
-    """Exact at the first shape, from the nearest at the others."""
-    remembered(tools, path, *SHAPES)
-    x, w = (torch.randn(shape) for shape in shapes)
-    made = dplc.compile(product, (x, w), device="emulator", target="h200", db=path)
-    (origin,) = made.compilation.origins
-    assert origin.source == ("store" if shapes is SHAPES else "nearest")
-    reference = torch.relu(x.double() @ w.double())
-    assert (made(x, w) - reference).abs().max() <= 1e-5 * reference.abs().max()
-
-
-def test_the_trace_says_where_a_schedule_comes_from(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES)
-    trace = Trace()
-    compiled(tools, path, product, *SHAPES, trace=trace)
-    (remark,) = (event for event in trace.events if isinstance(event, Remark))
+def test_the_trace_has_the_origin_and_the_firings_of_a_replay(path: Path) -> None:
+    remember(path, PRODUCT)
+    stored, default = Trace(), Trace()
+    compiled(PRODUCT, path, trace=stored), compiled(PRODUCT, trace=default)
+    (remark,) = (event for event in stored.events if isinstance(event, Remark))
     assert "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted" in remark.text
-    assert any(firing.rule == "blockify_launch" for firing in trace.firings)
-    default = Trace()
-    compiled(tools, None, product, *SHAPES, trace=default)
-    lines, expected = ([f.line().split("which=")[0] for f in t.firings] for t in (trace, default))
-    assert lines == expected
-    assert "t:store matmul_relu: from the store" in trace.render(1)
+    lines, expected = ([one.line().split("which=")[0] for one in trace.firings] for trace in (stored, default))
+    assert lines == expected and "blockify_launch" in {firing.rule for firing in stored.firings}
 
 
-def test_measured_goes_before_predicted(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES, seed=1)
-    made = remembered(tools, path, *SHAPES, seed=2, seconds=9e-5, basis="measured")
-    compilation = compiled(tools, path, product, *SHAPES)
-    assert compilation.tile == made
-    assert compilation.origins[0].basis == "measured"
-
-
-def test_a_lookup_takes_less_than_a_thousand_calls(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES)
-    (kernel,) = loops(tools, product, *SHAPES)
-    schedules = stored_schedules(tools, path)
+def test_a_lookup_takes_less_than_a_thousand_calls(path: Path) -> None:
+    remember(path, PRODUCT)
+    schedules = stored_schedules(toolchain(), path)
     assert schedules is not None
     for most in (100_000, 1_000):  # the first one opens the store
         with at_most_calls(most):
-            wanted = key_of(kernel, H200, tools.rules)
-            assert schedules.store.valid(schedules.store.exact(wanted), wanted)
+            assert schedules.store.valid(schedules.store.exact(wanted(PRODUCT)), wanted(PRODUCT))
+
+
+def test_tools_order_entries_and_leave_none_out(path: Path) -> None:
+    """Another version of dplc, or of the model, made the schedule: it is replayed, and it is right."""
+    remember(path, PRODUCT, next(drawn(space(PRODUCT))).schedule, {"tools": "dplc 0.0.1; model 0"}, seconds=1e-6)
+    made = compiled(PRODUCT, path)
+    (origin,) = made.origins
+    assert origin.source == "store" and "with other tools (dplc 0.0.1; model 0)" in origin.text
+    assert right(PRODUCT, made)
+    remember(path, PRODUCT)
+    (origin,) = compiled(PRODUCT, path).origins
+    assert origin.source == "store" and "other tools" not in origin.text
 
 
 # ---- other sizes, and none
 
 
-def test_the_nearest_sizes_are_tried(tools: Toolchain, path: Path) -> None:
+def test_the_nearest_sizes_are_tried(path: Path) -> None:
     for rows in (64, 256):
-        remembered(tools, path, (rows, 96), (96, 80))
-    (origin,) = compiled(tools, path, product, (192, 96), (96, 80)).origins
-    assert origin.source == "nearest" and "256x96x80" in origin.text
-    (origin,) = compiled(tools, path, product, (4096, 96), (96, 80)).origins
-    assert origin.source == "default" and "nor at sizes near" in origin.text
-    (origin,) = compiled(tools, path, lambda x, w: torch.tanh(x @ w), *SHAPES).origins
-    assert origin.source == "default"
+        remember(path, product(rows))
+    for text, source, said in (
+        (product(192), "nearest", "256x96x80"),
+        (product(4096), "default", "nor at sizes near"),
+        (PRODUCT.replace("relu", "tanh"), "default", "never tuned"),
+    ):
+        (origin,) = compiled(text, path).origins
+        assert origin.source == source and said in origin.text
 
 
-def test_a_bad_schedule_is_not_taken_to_other_sizes(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, (64, 2048), (2048, 2048), seed=4)
-    default = compiled(tools, None, product, (96, 2048), (2048, 2048))
-    compilation = compiled(tools, path, product, (96, 2048), (2048, 2048))
-    assert compilation.cuda == default.cuda
-    assert "predicted to be slower" in compilation.origins[0].text
+def test_a_bad_schedule_is_not_taken_to_other_sizes(path: Path) -> None:
+    big = product(64, 2048, 2048)
+    remember(path, big, next(drawn(space(big), 4)).schedule)
+    other = product(96, 2048, 2048)
+    made = compiled(other, path)
+    assert made.cuda == compiled(other).cuda and "predicted to be slower" in made.origins[0].text
 
 
-def test_families(tools: Toolchain) -> None:
-    def kernel(function: Any, *shapes: tuple[int, ...]) -> Any:
-        return loops(tools, function, *shapes)[0]
-
-    one, two = kernel(product, *SHAPES), kernel(product, (128, 96), (96, 80))
-    assert family(one) == family(two) != family(kernel(lambda x, w: x @ w, *SHAPES))
-    assert extents(one) == (64, 96, 96, 80, 64, 80, 64, 80, 96)
-    assert distance(extents(one), extents(two), 2.0) == 3.0  # rows: of x, of the result, of the loop
-    assert distance((1, 8), (1, 64), 2.0) == float("inf")
-    assert distance((1, 8), (1,), 2.0) == float("inf")
-
-
-def test_changed_rules_mean_the_default_order(tools: Toolchain, path: Path, tmp_path: Path) -> None:
-    remembered(tools, path, *SHAPES)
-    text = "rule mine on tile\nmatch\n    Sync()\n    Sync()\nrewrite\n    Sync()\n"
-    (tmp_path / "mine.rw").write_text(text)
-    own = toolchain([tmp_path / "mine.rw"])
-    compilation = compiled(own, path, product, *SHAPES)
-    assert "rules have changed" in compilation.origins[0].text
-    assert compilation.cuda == compiled(tools, None, product, *SHAPES).cuda
+def test_a_distance_is_in_octaves_and_ends() -> None:
+    others = ((128, 96), (256, 192), (512, 96), (64,))
+    assert [distance((64, 96), other, 2.0) for other in others] == [1.0, 3.0, math.inf, math.inf]
 
 
 NUMBERS = (  # what is overridden, and whether a schedule of a product is still replayed
@@ -218,95 +179,70 @@ NUMBERS = (  # what is overridden, and whether a schedule of a product is still 
 @pytest.mark.parametrize(("override", "replayed"), NUMBERS)
 @pytest.mark.sampled(4)
 def test_a_schedule_holds_under_another_policy_unless_its_rules_read_the_number(
-    tools: Toolchain, path: Path, tmp_path: Path, override: str, replayed: bool
+    path: Path, override: str, replayed: bool
 ) -> None:
-    (kernel,) = loops(tools, product, *SHAPES)
-    schedule = Space(tools, (kernel,), H200).default().schedule
-    with SqliteStore(path, tools.rules) as store:
-        store.put(key_of(kernel, H200, tools.rules), tuned(schedule=schedule))
-    (tmp_path / "mine.rw").write_text(f"override {override}\n")
-    other = toolchain([tmp_path / "mine.rw"]).at(H200)
-    compilation = compiled(other, path, product, *SHAPES)
-    assert compilation.origins[0].source == ("store" if replayed else "default")
-    assert replayed or "rules have changed" in compilation.origins[0].text
+    remember(path, PRODUCT)
+    mine = path.with_name("mine.rw")
+    mine.write_text(f"override {override}\n")
+    made = compiled(PRODUCT, path, toolchain([mine]).at(MACHINE))
     if replayed:
-        assert compilation.tile == compiled(tools, path, product, *SHAPES).tile
+        assert made.origins[0].source == "store" and made.tile == compiled(PRODUCT, path).tile
+    else:
+        assert "default order: the rules have changed" in made.origins[0].text
 
 
-def test_tools_order_entries_and_leave_none_out(tools: Toolchain, path: Path) -> None:
-    """Another version of dplc, or of the model, made the schedule: it is replayed, and it is right."""
-    (kernel,) = loops(tools, product, *SHAPES)
-    known = key_of(kernel, H200, tools.rules)
-    old, new = written_down(tools, kernel, 1)[0], default_schedule(tools, kernel)[0]
-    with SqliteStore(path, tools.rules) as store:
-        assert store.put(msgspec.structs.replace(known, tools="dplc 0.0.1; model 0"), tuned(1e-6, schedule=old))
-    made = dplc.Compiled(compiled(tools, path, product, *SHAPES), "emulator")
-    (origin,) = made.compilation.origins
-    assert origin.source == "store" and "with other tools (dplc 0.0.1; model 0)" in origin.text
-    x, w = torch.randn(SHAPES[0]), torch.randn(SHAPES[1])
-    (found,) = made.run(dict(zip((param.name for param in made.compilation.plan.inputs), (x, w), strict=True)))
-    assert torch.allclose(found.double(), product(x.double(), w.double()), atol=1e-4)
-    with SqliteStore(path, tools.rules) as store:
-        assert store.put(known, tuned(1e-5, schedule=new))
-    again = compiled(tools, path, product, *SHAPES).origins[0]
-    assert again.source == "store" and "other tools" not in again.text
-
-
-def test_what_is_not_legal_any_more_means_the_default_order(tools: Toolchain, path: Path) -> None:
-    (kernel,) = loops(tools, product, *SHAPES)
-    schedule, _ = default_schedule(tools, kernel)
-    broken = (*schedule[:1], schedule[1].__class__(schedule[1].step, schedule[1].rule, "0/7/7"), *schedule[2:])
-    with SqliteStore(path, tools.rules) as store:
-        store.put(key_of(kernel, H200, tools.rules), tuned(schedule=broken))
-    compilation = compiled(tools, path, product, *SHAPES)
-    assert compilation.cuda == compiled(tools, None, product, *SHAPES).cuda
-    assert "does not fit" in compilation.origins[0].text
-    with pytest.raises(dplc.DplcError, match="does not fit"):
-        replay(Scheduler(tools, H200), kernel, broken)
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda schedule: schedule[:1], "262144 threads per block"),
+        (lambda schedule: (replace(schedule[0], site="x"), *schedule[1:]), "does not fit"),
+        (lambda schedule: (replace(schedule[0], site="9" * 5000), *schedule[1:]), "does not fit"),
+        (lambda schedule: (replace(schedule[-1], parameters={"T": [[]], "BM": None}), *schedule[1:]), "does not fit"),
+        (lambda schedule: (*schedule, Decision("no_such_pass", "r", "0")), "which does not run"),
+    ],
+)
+def test_a_schedule_that_is_not_legal_is_not_taken(path: Path, capsys: Any, damage: Any, said: str) -> None:
+    """The default order, and one note."""
+    big = product(512, 512, 512)
+    remember(path, big, damage(space(big).default().schedule))
+    made = compiled(big, path)
+    assert made.cuda == compiled(big).cuda
+    assert made.origins[0].text.startswith("default order: ") and said in made.origins[0].text
+    assert capsys.readouterr().err.count("is not taken") == 1
 
 
 # ---- several kernels
 
 
-def test_kernels_that_were_tuned_stand_beside_others(tools: Toolchain, path: Path) -> None:
-    def three(x: Any, w: Any) -> Any:
-        return torch.softmax(torch.relu(x @ w) @ torch.relu(w.t() @ w), -1)
-
-    remembered(tools, path, *SHAPES)
-    default = compiled(tools, None, three, (64, 96), (96, 80))
-    compilation = compiled(tools, path, three, (64, 96), (96, 80))
-    assert {origin.source for origin in compilation.origins} == {"store", "default"}
-    assert compilation.cuda == default.cuda
-    names = [kernel.name for kernel in compilation.tile]
-    assert len(set(names)) == len(names)
+def test_kernels_that_were_tuned_stand_beside_others(path: Path) -> None:
+    call = "torch.softmax(torch.relu(x @ w) @ torch.relu(w.t() @ w), -1)"
+    three = f"(lambda x, w: {call})(torch.randn(64, 96), torch.randn(96, 80))"
+    remember(path, PRODUCT)
+    made = compiled(three, path)
+    assert {origin.source for origin in made.origins} == {"store", "default"}
+    assert made.cuda == compiled(three).cuda
+    assert len({kernel.name for kernel in made.tile}) == len(made.tile)
 
 
-def test_names_that_meet(tools: Toolchain, path: Path) -> None:
+def test_names_that_meet(path: Path) -> None:
     """Schedules that make a second kernel, in two kernels: buffers and kernels have names of their own."""
-    shapes = (((16, 8192), (8192, 16)), ((32, 8192), (8192, 16)))
-    for shape in shapes:
-        assert len(remembered(tools, path, *shape)) == 2  # the reduction is split
-
-    def twice(x: Any, w: Any, z: Any, v: Any) -> Any:
-        return product(x, w), product(z, v)
-
-    inputs = [torch.randn(s) for shape in shapes for s in shape]
-    made = dplc.compile(twice, inputs, device="emulator", target="h200", db=path)
-    assert [origin.source for origin in made.compilation.origins] == ["store", "store"]
-    kernels = made.compilation.tile
-    assert len({kernel.name for kernel in kernels}) == 4
-    assert len({param.name for kernel in kernels for param in kernel.outs}) == 4
-    for result, reference in zip(made(*inputs), twice(*(one.double() for one in inputs)), strict=True):
-        assert (result - reference).abs().max() <= 1e-5 * reference.abs().max()
+    for rows in (16, 32):
+        remember(path, product(rows, 8192, 16))  # the reduction is split
+    twice = f"({product(16, 8192, 16)}, {product(32, 8192, 16)})"
+    made = compiled(twice, path)
+    assert [origin.source for origin in made.origins] == ["store", "store"]
+    assert len({kernel.name for kernel in made.tile}) == len(made.tile) == 4
+    assert len({param.name for kernel in made.tile for param in kernel.outs}) == 4
+    assert right(twice, made)
 
 
 # ---- switches
 
 
-def test_switched_off(tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DPLC_CACHE_DIR", str(path.parent))
-    own = path.parent / "tuning.sqlite"
-    remembered(tools, own, *SHAPES)
+def test_a_store_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path))
+    own, tools = tmp_path / "tuning.sqlite", toolchain()
+    remember(None, PRODUCT)
     monkeypatch.setenv("DPLC_NO_DB", "0")
     assert isinstance(stored_schedules(tools), StoredSchedules)
     assert stored_schedules(tools, wanted=False) is None
@@ -315,52 +251,12 @@ def test_switched_off(tools: Toolchain, path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DPLC_NO_DB", "1")
     assert stored_schedules(tools) is None
     assert stored_schedules(tools, own) is not None  # asked for by name
-    assert stored_schedules(tools, path.parent / "absent.sqlite") is None
 
 
-def test_a_store_that_is_replaced_is_opened_again(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES)
-    assert compiled(tools, path, product, *SHAPES).origins[0].source == "store"
+def test_a_store_that_is_replaced_is_opened_again(path: Path) -> None:
+    remember(path, PRODUCT)
+    assert compiled(PRODUCT, path).origins[0].source == "store"
     path.unlink()
-    assert compiled(tools, path, product, *SHAPES).origins == ()
+    assert compiled(PRODUCT, path).origins == ()
     SqliteStore(path).close()
-    assert compiled(tools, path, product, *SHAPES).origins[0].source == "default"
-
-
-def test_the_python_face(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES, seed=2)
-    inputs = tuple(torch.randn(shape) for shape in SHAPES)
-    options: dict[str, Any] = {"device": "emulator", "target": "h200"}
-    with_store = dplc.compile(product, inputs, db=str(path), **options)
-    without = dplc.compile(product, inputs, db=False, **options)
-    assert with_store.compilation.origins[0].source == "store"
-    assert without.compilation.origins == ()
-    assert with_store.cuda != without.cuda
-
-
-def test_origins_are_data(tools: Toolchain, path: Path) -> None:
-    remembered(tools, path, *SHAPES)
-    (origin,) = compiled(tools, path, product, *SHAPES).origins
-    assert origin.record() == {
-        "kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": origin.text,
-    }  # fmt: skip
-    assert replace(origin, seconds=None).record()["microseconds"] is None
-
-
-@pytest.mark.parametrize("damage", [
-    lambda schedule: schedule[:1],
-    lambda schedule: (msgspec.structs.replace(schedule[0], site="x"), *schedule[1:]),
-    lambda schedule: (msgspec.structs.replace(schedule[0], site="9" * 5000), *schedule[1:]),
-    lambda schedule: (msgspec.structs.replace(schedule[-1], parameters={"T": [[]], "BM": None}), *schedule[1:]),
-])  # fmt: skip
-def test_a_schedule_that_somebody_cut_is_not_taken(tools: Toolchain, path: Path, capsys: Any, damage: Any) -> None:
-    """It is replayed, or what is replayed cannot be launched: the default order, and one note."""
-    big = (512, 512), (512, 512)
-    (kernel,) = loops(tools, product, *big)
-    schedule, _ = default_schedule(tools, kernel)
-    with SqliteStore(path, tools.rules) as store:
-        assert store.put(key_of(kernel, H200, tools.rules), tuned(schedule=damage(schedule)))
-    found = compiled(tools, path, product, *big)
-    assert found.cuda == compiled(tools, None, product, *big).cuda
-    assert found.origins[0].source == "default" and found.origins[0].text.startswith("default order: ")
-    assert capsys.readouterr().err.count("is not taken") == 1
+    assert compiled(PRODUCT, path).origins[0].source == "default"

@@ -1,115 +1,101 @@
-"""What may happen to a store: killed writers, two at once, a full disk, damage, other versions. Nothing is lost."""
+"""What may happen to a store: killed writers, several at once, a full disk, damage, other versions. Nothing is lost."""
 
 from __future__ import annotations
 
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from entries import OTHER, key, tuned
+from forked import started
 
-from dplc.engine.store import store
-from dplc.engine.store.store import Attempt, Score, SqliteStore
-
-HERE = Path(__file__).parent
-WRITER = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-from entries import key, tuned
-from dplc.engine.store.store import SqliteStore
-store = SqliteStore(Path(sys.argv[1]))
-for number in range(int(sys.argv[3]), int(sys.argv[4])):
-    assert store.put(key(number), tuned())
-    print(number, flush=True)
-store.close()
-"""
+from dplc.engine.store.store import VERSION, Attempt, Score, SqliteStore
 
 
-def writer(path: Path, first: int, last: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", WRITER, str(path), str(HERE), str(first), str(last)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def told(path: Path) -> tuple[SqliteStore, list[str]]:
+def told(path: Path, patience: float = 0.2) -> tuple[SqliteStore, list[str]]:
     lines: list[str] = []
-    return SqliteStore(path, None, lines.append, patience=0.2), lines
+    return SqliteStore(path, None, lines.append, patience), lines
 
 
-def test_killed_writers_lose_nothing_that_was_said_to_be_kept(tmp_path: Path) -> None:
-    path, dice, kept = tmp_path / "t.sqlite", random.Random(0), []
-    writers = [writer(path, n * 100_000, (n + 1) * 100_000) for n in range(3)]
-    for one in writers:
-        assert one.stdout is not None and one.stdout.readline()  # it writes
-    for one in writers:
+def write(path: Path, first: int, last: int) -> None:
+    with SqliteStore(path) as store:
+        for number in range(first, last):
+            assert store.put(key(number), tuned())
+            print(f"kernel{number}")
+
+
+def test_writers_take_turns_and_lose_nothing_if_they_are_killed(tmp_path: Path) -> None:
+    """Three writers on one store: two of them are killed at random moments, the third one ends by itself."""
+    path, dice = tmp_path / "t.sqlite", random.Random(0)
+    ranges = (0, 150), (100_000, 200_000), (200_000, 300_000)
+    logs = [tmp_path / str(first) for first, _ in ranges]
+    writers = [started(log, write, path, *numbers) for log, numbers in zip(logs, ranges, strict=True)]
+    while not all(log.exists() and log.read_text() for log in logs):
+        time.sleep(0.01)
+    for one in writers[1:]:
         time.sleep(dice.random() * 0.1)
-        one.send_signal(signal.SIGKILL)
-    for n, one in enumerate(writers):
-        assert one.stdout is not None
-        printed = one.stdout.read().splitlines()  # `communicate` would drop what the stream has read ahead
-        kept += [n * 100_000, *(int(line) for line in printed if line)]
+        one.kill()
+    for one in writers:
+        one.join()
+    assert [one.exitcode for one in writers] == [0, -signal.SIGKILL, -signal.SIGKILL], logs[0].read_text()
     store, lines = told(path)
-    found = {entry.key.kernel for entry in store.select()}
-    assert found >= {f"kernel{number}" for number in kept} and len(kept) > 3
+    printed = {name for log in logs for name in log.read_text().split()}
+    assert {entry.key.kernel for entry in store.select()} >= printed and len(printed) > 150
     assert store.put(key(7_000_000), tuned()) and not lines
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_two_tuners_take_turns(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    writers = [writer(path, 0, 150), writer(path, 150, 300)]
-    for one in writers:
-        _, err = one.communicate(timeout=60)
-        assert one.returncode == 0, err
-    assert len(SqliteStore(path).select()) == 300
-
-
-def test_a_full_disk(tmp_path: Path) -> None:
+def test_a_full_disk(path: Path) -> None:
     """The search goes on, and one line says why its results are not stored. With room again, they are."""
-    path = tmp_path / "t.sqlite"
     store, lines = told(path)
-    assert store.put(key(0), tuned())
-    assert store._connection is not None
+    assert store.put(key(0), tuned()) and store._connection is not None
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     big: Any = {"filler": "x" * 20_000}
     for number in range(1, 6):
         assert not store.put(key(number), tuned(details=big))
     store.record(key(), [Attempt(OTHER, "p", Score(1.0, "predicted", details=big), "hill", 0, 1)])
-    assert len(lines) == 1 and "the disk is full" in lines[0] and str(path) in lines[0]
+    (line,) = lines
+    assert "the disk is full" in line and str(path) in line
     store._connection.execute("PRAGMA max_page_count = 100000")
     assert store.put(key(2), tuned(details=big))
     store.close()
-    assert {entry.key.kernel for entry in SqliteStore(path).select()} == {"kernel0", "kernel2"}
-    assert len(lines) == 1
+    assert {entry.key.kernel for entry in SqliteStore(path).select()} == {"kernel0", "kernel2"} and lines == [line]
 
 
-def damaged(path: Path) -> None:
+def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite rolls back by itself; the line is about the disk."""
+    made = sqlite3.connect
+
+    def small(*given: Any, **options: Any) -> sqlite3.Connection:
+        connection = made(*given, **options)
+        connection.execute("PRAGMA max_page_count = 2")
+        return connection
+
+    monkeypatch.setattr("dplc.engine.store.store.sqlite3.connect", small)
+    store, (line,) = told(tmp_path / "t.sqlite")
+    assert "the disk is full" in line and not store.put(key(), tuned())
+
+
+def not_a_database(path: Path) -> None:
     path.write_bytes(b"this is not a database " * 500)
 
 
 def cut_off(path: Path) -> None:
-    with SqliteStore(path) as store:
-        for number in range(40):
-            store.put(key(number), tuned())
+    write(path, 0, 40)
     data = path.read_bytes()
     path.write_bytes(data[:4096] + bytes(len(data) - 4096))
 
 
 def not_utf8(path: Path) -> None:
     """What SQLite says of it is not a text: it quotes the bytes."""
-    SqliteStore(path).close()
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        db.execute("PRAGMA journal_mode = DELETE")
-    db.close()
+    changed(path, "PRAGMA journal_mode = DELETE")
     path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE T\xe1BLE"))
 
 
@@ -119,110 +105,83 @@ def of_something_else(path: Path) -> None:
 
 
 def newer(path: Path) -> None:
-    SqliteStore(path).close()
-    with sqlite3.connect(path) as later:
-        later.execute(f"PRAGMA user_version = {store.VERSION + 1}")
+    changed(path, f"PRAGMA user_version = {VERSION + 1}")
 
 
 def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def below_a_file(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("")
+
+
+def changed(path: Path, command: str) -> None:
+    SqliteStore(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute(command)
+    db.close()
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (damaged, "damaged"),
+        (not_a_database, "damaged"),
         (cut_off, "damaged"),
         (not_utf8, "damaged"),
         (of_something_else, "something else"),
-        (newer, f"version {store.VERSION + 1}"),
+        (newer, f"version {VERSION + 1}"),
         (a_folder, "unable to open"),
+        (below_a_file, "File exists"),
     ],
 )
-def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Any, said: str) -> None:
-    path = tmp_path / "t.sqlite"
+def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+    path = tmp_path / "folder" / "t.sqlite"
+    path.parent.mkdir()
     make(path)
     before = path.read_bytes() if path.is_file() else b""
     store, lines = told(path)
-    assert store.get(key(99)) is None
-    assert not store.put(key(99), tuned())
+    assert store.get(key(99)) is None and not store.put(key(99), tuned())
     store.record(key(99), [])
     store.close()
-    assert len(lines) == 1, lines
-    assert said in lines[0] and "going on without it" in lines[0]
+    (line,) = lines
+    assert said in line and "going on without it" in line
     assert (path.read_bytes() if path.is_file() else b"") == before
 
 
-def test_a_row_that_somebody_wrote(tmp_path: Path) -> None:
-    """Data, never code: what does not decode is an error of the store."""
-    path = tmp_path / "t.sqlite"
-    with SqliteStore(path) as store:
-        store.put(key(), tuned())
-    with sqlite3.connect(path) as other:
-        other.execute("""UPDATE entries SET entry = json_set(entry, '$.tuned.schedule', json('[{"step": 3}]'))""")
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        ("""json_set(entry, '$.tuned.schedule', json('[{"step": 3}]'))""", "Expected `str`, got `int`"),
+        ("""replace(entry, '{}', '{"x":' || replace(hex(zeroblob(50000)), '0', '['))""", "recursion"),
+        ("x'ff'", "JSON is malformed"),
+        ("7", "Expected `object`"),
+        ("json_set(entry, '$.tuned.default_seconds', -1.0)", "> 0.0"),
+        ("json_set(entry, '$.used_rules', 7)", "Expected `object`"),
+        ("json_set(entry, '$.key.extents', 'x')", "Expected `array`"),
+        ("json_set(entry, '$.tuned.details', 7)", "Expected `object`"),
+    ],
+)
+def test_one_bad_row_leaves_the_others(path: Path, damage: str, why: str) -> None:
+    """Data, never code: a row that does not decode is left out."""
+    write(path, 0, 3)
+    changed(path, f"UPDATE entries SET entry = {damage} WHERE id = 2")
     store, lines = told(path)
-    assert store.get(key()) is None
-    assert len(lines) == 1 and "step" in lines[0]
+    assert [store.get(key(number)) for number in range(3)] == [tuned(), None, tuned()]
+    assert len(store.select()) == len(store.family(key(0))) == 2
+    (line,) = lines
+    assert "entry 2 of" in line and "left out" in line and why in line
 
 
-def test_no_place_at_all(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    store, lines = told(tmp_path / "file" / "t.sqlite")
-    assert not store.put(key(), tuned())
-    store.close()
-    assert len(lines) == 1 and "going on without it" in lines[0]
-
-
-def test_one_bad_row_leaves_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    with SqliteStore(path) as store:
-        for number in range(3):
-            store.put(key(number), tuned())
-    for damage in (
-        """json_set(entry, '$.tuned.schedule', json('[{"step": 3}]'))""", f"'{'[' * 100_000}'", "x'ff'", "7",
-        "json_set(entry, '$.tuned.default_seconds', -1.0)", "json_set(entry, '$.used_rules', 7)",
-        "json_set(entry, '$.key.extents', 'x')", "json_set(entry, '$.tuned.details', 7)",
-    ):  # fmt: skip
-        with sqlite3.connect(path) as other:
-            (before,) = other.execute("SELECT entry FROM entries WHERE id = 2").fetchone()
-            other.execute(f"UPDATE entries SET entry = {damage} WHERE id = 2")
-        store, lines = told(path)
-        assert store.get(key(0)) == tuned() and store.get(key(2)) == tuned() and store.get(key(1)) is None
-        assert len(store.select()) == 2 and len({entry.key.extents for entry in store.family(key(0))}) == 1
-        assert len(lines) == 1 and "entry 2" in lines[0] and "left out" in lines[0], lines
-        store.close()
-        with sqlite3.connect(path) as other:
-            other.execute("UPDATE entries SET entry = ? WHERE id = 2", (before,))
-
-
-def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite rolls back by itself; what is told is the disk."""
-    made = sqlite3.connect
-
-    def small(*given: Any, **options: Any) -> sqlite3.Connection:
-        connection = made(*given, **options)
-        connection.execute("PRAGMA max_page_count = 2")
-        return connection
-
-    monkeypatch.setattr("dplc.engine.store.store.sqlite3.connect", small)
-    store, lines = told(tmp_path / "t.sqlite")
-    assert len(lines) == 1 and "the disk is full" in lines[0], lines
-    store.put(key(), tuned())
-    store.close()
-
-
-def test_a_writer_that_holds_the_store_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
+def test_a_writer_that_holds_the_store_is_waited_for(path: Path) -> None:
     SqliteStore(path).close()
     writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     writer.execute("BEGIN EXCLUSIVE")
-    lines: list[str] = []
-    store = SqliteStore(path, None, lines.append, patience=0.2)
+    store, lines = told(path)
     assert not store.put(key(), tuned()) and "another process holds it" in lines[0]
-    store.close()
     release = threading.Timer(0.3, writer.close)
     release.start()
-    lines.clear()
-    with SqliteStore(path, None, lines.append, patience=60.0) as store:
-        assert store.put(key(), tuned()) and not lines
+    store, lines = told(path, 60.0)
+    assert store.put(key(), tuned()) and not lines
     release.join()

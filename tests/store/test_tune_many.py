@@ -1,127 +1,199 @@
-"""`dplc tune` over a grid and a suite: distinct kernels once, in one process and in several, remembered and replayed."""
+"""Many kernels: suites and grids are distinct jobs, which fail alone, in one process or several; `dplc tune` of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import pickle
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from calling import Dplc, Ok
+from carried_out import tune_one
+from entries import key, tuned
 
-from dplc.codegen.target import target
-from dplc.engine.cli.app import main
-from dplc.engine.store.store import SqliteStore
+from dplc.engine.bench.cases import read_suite
+from dplc.engine.compiler import Compiler, compiler_with
+from dplc.engine.ruleset import toolchain
+from dplc.engine.store.store import SqliteStore, digests_of
+from dplc.engine.tune.search import Budget, SearchOptions
+from dplc.engine.tune.tuning import Job, JobOutcome, carry_out, distinct, of_suite, points, summary, tune_job
+from dplc.ir.diagnostic import UsageError
+from dplc.ir.program import Kernel
+from tests.tune.subjects import MACHINE, MATMUL, kernels
 
-Dplc = Callable[..., tuple[int, str, str]]
-GRID = (
-    "-c",
-    "torch.softmax(torch.randn(M, 64), -1)",
-    "--grid",
-    "M=4,8",
-    "--target",
-    "h200",
-    "--predict",
-    "--tries",
-    "4",
+COMPILER = compiler_with(MACHINE)
+
+
+def carried_out(count: int, *where: Any, **options: Any) -> dict[str, JobOutcome]:
+    """The outcomes of as many jobs by their names. options: see `carried_out.tune_one`."""
+    given = [
+        Job(Kernel(f"f{n}", (), (), ()), (f"case{n}",), COMPILER, options, Path("here"))  # type: ignore[arg-type]
+        for n in range(count)
+    ]
+    return {job.names[0]: outcome for job, outcome in carry_out(given, tune_one, *where)}
+
+
+# ---- what there is to tune
+
+
+def test_points_of_a_grid() -> None:
+    assert list(points(["M=1,8,1", "N = 64, 32"])) == [
+        {"M": 1, "N": 64}, {"M": 1, "N": 32}, {"M": 8, "N": 64}, {"M": 8, "N": 32},
+    ]  # fmt: skip
+    assert list(points([])) == [{}]
+
+
+@pytest.mark.parametrize("grid", ["M", "M=", "M=a", "M=1,", "2=1", "M=-1"])
+def test_a_text_that_is_no_grid_is_refused(grid: str) -> None:
+    with pytest.raises(UsageError, match=f"--grid {grid}: write NAME=1,8,64"):
+        list(points([grid]))
+
+
+def test_a_grid_of_too_many_points_is_refused() -> None:
+    with pytest.raises(UsageError, match="--grid has more than 10000 points"):
+        list(points([f"{name}=" + ",".join(map(str, range(101))) for name in "AB"]))
+
+
+def test_a_case_is_tuned_under_its_own_rules(tmp_path: Path) -> None:
+    mine, path = tmp_path / "mine.rw", tmp_path / "suite.json"
+    mine.write_text("override number largest_constant = 17\n")
+    path.write_text(
+        '{"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 4"}}}, "cases": ['
+        '{"name": "plain", "operation": "f", "sizes": {"n": 8}},'
+        '{"name": "own", "operation": "f", "sizes": {"n": 8}, "rules": ["mine.rw"]},'
+        '{"name": "again", "operation": "f", "sizes": {"n": 8}}]}'
+    )
+    suite = read_suite(path)
+    options = SearchOptions(budget=Budget(tries=2), check=False)
+    found = distinct(of_suite(suite, suite.cases, COMPILER), options, tmp_path / "store")
+    assert [job.names for job in found] == [("plain:relu_kernel", "again:relu_kernel"), ("own:relu_kernel",)]
+    digests = [toolchain().rules.digest, toolchain([mine]).rules.digest]
+    assert [job.compiler.tools.rules.digest for job in found] == digests
+    assert [outcome.key and outcome.key.rules for outcome in map(tune_job, found)] == digests
+
+
+# ---- carrying them out
+
+
+def test_a_job_that_is_sent_has_the_same_kernel_rules_settings_and_target(tmp_path: Path) -> None:
+    (kernel,) = kernels(MATMUL)
+    assert pickle.loads(pickle.dumps(kernel)) is kernel
+    mine = tmp_path / "mine.rw"
+    mine.write_text("override number largest_constant = 17\n")
+    name = next(rule.name for rule in toolchain().rules.at("tile") if rule.parameters)
+    for exact in (False, True):
+        sent = Compiler(toolchain([mine], {name: {"prefer": False}}, exact), MACHINE)
+        got = pickle.loads(pickle.dumps(sent))
+        assert (got.tools.rules.digest, got.tools.settings) == (sent.tools.rules.digest, sent.tools.settings)
+        assert got.target == sent.target != MACHINE
+        assert digests_of(got.tools.rules).own == digests_of(sent.tools.rules).own
+
+
+def test_jobs_fail_alone_in_this_process() -> None:
+    found = carried_out(4, case1="fails", case2="breaks")
+    failed = ["", "no schedule is legal", "internal error: ZeroDivisionError: a defect", ""]
+    assert [one.failed for one in found.values()] == failed
+    assert [found[name].line for name in ("case0", "case3")] == [f"{os.getpid()} kernel f{n} here" for n in (0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("where", "died", "db", "least"),
+    [
+        ("processes", "its process died", "here", 2),
+        pytest.param("ray", "Ray: ", None, 1, marks=pytest.mark.ray),  # real Ray, started here: `make test-ray`
+    ],
 )
+def test_jobs_fail_and_die_alone_elsewhere(
+    where: str, died: str, db: str | None, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Ray, what is found comes back: its jobs have no store."""
+    if where == "ray":
+        pytest.importorskip("ray")
+    known = filter(None, [os.environ.get("PYTHONPATH")])  # other processes must find this folder
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *known, *sys.path[1:]]))
+    found = carried_out(7, 2, where, case0="dies", case1="dies", case2="fails", seconds=0.2)
+    assert found["case2"].failed == "no schedule is legal"
+    assert all(found[name].failed.startswith(died) for name in ("case0", "case1"))
+    lines = [one.line.split() for one in found.values() if not one.failed]
+    assert len(lines) == 4 and {line[-1] for line in lines} == {str(db)}
+    processes = {line[0] for line in lines}
+    assert len(processes) >= least and str(os.getpid()) not in processes
 
 
-@pytest.fixture
-def dplc(capsys: pytest.CaptureFixture[str]) -> Dplc:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return call
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="needs Ray"):
+        carried_out(1, 1, "ray")
 
 
-def test_a_grid_is_tuned_and_replayed(dplc: Dplc, tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    code, out, err = dplc("tune", *GRID, "--db", path)
-    assert code == 0, err
-    lines = out.splitlines()
-    assert lines[0].startswith("M=4:softmax: ") and lines[1].startswith("M=8:softmax: ")
-    assert "predicted" in lines[0] and lines[-1].startswith("NVIDIA H200: 2 kernels; 2 predicted: ")
+def test_the_summary_keeps_measured_and_predicted_apart() -> None:
+    found = [JobOutcome(key(), tuned(1e-5)), JobOutcome(key(), tuned(5e-6, "measured")), JobOutcome(failed="no")]
+    said = "3 kernels, 1 failed; 1 measured: 4.00x of the default order; 1 predicted: 2.00x of the default order"
+    assert summary(found) == said
+
+
+# ---- the command
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_grid_is_tuned_and_replayed(ok: Ok, path: Path, jobs: int) -> None:
+    """Kernels, and the fusion of every point, for the device that is asked for, not for another of its architecture."""
+    pytest.importorskip("egglog")
+    text = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
+    stored = ("--target", "h100", "--db", path)
+    out, _ = ok(f"tune --predict --tries 3 --jobs {jobs} --grid M=16,64 -c", text.format("M"), *stored)
+    *lines, last = out.splitlines()
+    chosen = [line for line in lines if " us as the rules fuse it, " in line]
+    assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
+    assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
+    kernels = [line for line in lines if line not in chosen]
+    assert {line.split(":")[0] for line in kernels} == {"M=16", "M=64"} and "predicted" in kernels[0]
+    assert last.startswith(f"NVIDIA H100: {len(kernels)} kernels; {len(kernels)} predicted: ")
     with SqliteStore(path) as store:
-        entries = store.select()
-        assert len(entries) == 2 and store.counts()["attempts"] >= 2
-    assert all(entry.tuned.checked.startswith("emulator") for entry in entries)
-    assert all(entry.tuned.details["counters_by"].startswith("emulator") for entry in entries)
-    for rows in (4, 8):
-        text = f"torch.softmax(torch.randn({rows}, 64), -1)"
-        err = dplc("compile", "-c", text, "--target", "h200", "--db", path)[2]
-        assert "note: schedule of `softmax`: from the store, predicted for NVIDIA H200" in err
+        checks = [entry.tuned.checked for entry in store.select()]
+    assert len(checks) == len(kernels) + 2 and all(check.startswith("emulator") for check in checks)
+    for rows in (16, 64):
+        out, err = ok("run --device emulator -c", text.format(rows), *stored)
+        assert ": ok" in out and out.count("kernel ") == 1 and "note: candidate of fusion from the store: " in err
+        assert "note: schedule of `" in err and "from the store, predicted for NVIDIA H100" in err
 
 
-@pytest.mark.parametrize("device", ["h100", "h200"])
-def test_jobs_are_for_the_device_that_is_asked_for(dplc: Dplc, tmp_path: Path, device: str) -> None:
-    """Not for another one of its architecture."""
-    path = tmp_path / "t.sqlite"
-    options = ("--grid", "M=4", "--target", device, "--predict", "--tries", "1", "--db", path)
-    assert dplc("tune", "-c", "torch.softmax(torch.randn(M, 64), -1)", *options)[0] == 0
-    with SqliteStore(path) as store:
-        assert [entry.key.device for entry in store.select()] == [target(device).name]
-
-
-def test_a_suite_as_data_and_nothing_kept(dplc: Dplc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.cli.tune.SqliteStore", None)
     suite = tmp_path / "suite.json"
-    case = {"operation": "f", "sizes": {"n": 8}}
-    operation = {"expression": "torch.softmax(x, -1)", "inputs": {"x": "n 32"}}
-    cases = [{"name": name, **case} for name in ("a", "b", "other")]
-    suite.write_text(json.dumps({"operations": {"f": operation}, "cases": cases}))
-    options = ("--target", "h200", "--predict", "--tries", "3", "--json", "--no-db")
-    code, out, err = dplc("tune", suite, "--only", "[ab]", *options)
-    assert code == 0, err
-    (kernel,) = json.loads(out)["kernels"]
-    assert kernel["names"] == ["a:softmax", "b:softmax"]
-    assert kernel["tuned"]["basis"] == "predicted"
+    suite.write_text(
+        '{"operations": {"f": {"expression": "torch.softmax(x, -1)", "inputs": {"x": "n 32"}},'
+        ' "g": {"expression": "F.softmax(y, 1)", "inputs": {"y": "n 32"}}}, "cases": ['
+        '{"name": "a", "operation": "f", "sizes": {"n": 8}}, {"name": "b", "operation": "g", "sizes": {"n": 8}},'
+        '{"name": "other", "operation": "f", "sizes": {"n": 8}}]}'
+    )
+    options = "--only [ab] --top 1 --json --no-db --target h200 --predict --tries 3"
+    found = json.loads(ok(f"tune {options}", suite)[0])
+    (kernel,) = found["kernels"]
+    assert (
+        found["programs"] == []
+        and kernel["names"] == ["a:softmax", "b:softmax"]
+        and kernel["tuned"]["basis"] == "predicted"
+    )
+
+
+GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        ((), "-c EXPR"),
         (("suite.json", *GRID), "takes one program"),
         ((*GRID, "--executor", "slurm"), "executors are"),
         ((*GRID, "--grid", "M=2"), "has its values already"),
-        ((*GRID, "--search", "hil"), "no search method `hil`"),
         ((*GRID, "--free", "stage_input"), "did you mean `stage_inputs`?"),
         (("absent.json",), "cannot read the suite"),
     ],
 )
-def test_usage(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_uses_are_told(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = dplc("tune", *arguments)
     assert code == 2 and said in err, err
-
-
-@pytest.mark.slow
-def test_several_processes(dplc: Dplc, tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
-    code, _, err = dplc("tune", *GRID, "--db", path, "--jobs", "2")
-    assert code == 0, err
-    with SqliteStore(path) as store:
-        assert len(store.select()) == 2
-
-
-TWO_LAYERS = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
-
-
-def test_candidates_of_fusion_are_tuned_for_every_point(dplc: Dplc, tmp_path: Path) -> None:
-    """One kernel is faster than the two of the rules: the program remembers it, and a compile proves it again."""
-    pytest.importorskip("egglog")
-    path = tmp_path / "t.sqlite"
-    options = ("--target", "h200", "--predict", "--tries", "3", "--db", path)
-    code, out, err = dplc("tune", "-c", TWO_LAYERS.format("M"), "--grid", "M=16,64", *options)
-    assert code == 0, err
-    chosen = [line for line in out.splitlines() if " us as the rules fuse it, " in line]
-    assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
-    assert all("us as candidate " in line and "emulator, the program whole" in line for line in chosen), out
-    code, out, err = dplc("run", "-c", TWO_LAYERS.format(64), "--target", "h200", "--db", path, "--device", "emulator")
-    assert code == 0 and "note: candidate of fusion from the store: " in err and ": ok" in out, err
-    assert out.count("kernel ") == 1
-    code, out, _ = dplc("tune", "-c", TWO_LAYERS.format("M"), "--grid", "M=64", *options, "--top", "1", "--json")
-    assert code == 0 and json.loads(out)["programs"] == []
