@@ -10,22 +10,13 @@ import numpy as np
 import pytest
 import torch
 from dynamic_checks import sized
+from dynamo_checks import assert_same
 from torch import nn
 
 import dplc
 from dplc.engine.run.calls import MOST_KEPT
 
 X, Y = torch.randn(3, 4), torch.randn(3, 4)
-
-
-def close(got: Any, expected: Any) -> None:
-    pytree = torch.utils._pytree
-    assert pytree.tree_structure(got) == pytree.tree_structure(expected)
-    for one, other in zip(*map(pytree.tree_leaves, (got, expected)), strict=True):
-        if isinstance(other, torch.Tensor):
-            torch.testing.assert_close(one, other.detach(), rtol=1e-5, atol=1e-5)
-        else:
-            assert one == other
 
 
 @pytest.fixture
@@ -115,12 +106,12 @@ def test_tensors_by_name() -> None:
     compiled = dplc.compile(scaled, (X,), kwargs={"scale": Y})
     assert compiled.compilation.captured.inputs == ("x", "scale")
     for got in (compiled(Y, scale=X), compiled(scale=X, x=Y)):
-        close(got, scaled(Y, scale=X))
+        assert_same(got, scaled(Y, scale=X))
     fixed = dplc.compile(scaled, (), kwargs={"x": X, "shift": Y, "scale": Y, "times": 3})
-    close(fixed(Y, X, scale=X, times=3), scaled(Y, X, scale=X, times=3))
+    assert_same(fixed(Y, X, scale=X, times=3), scaled(Y, X, scale=X, times=3))
     with pytest.raises(dplc.DplcError, match="an argument was 3 when the function was captured and is 4 now"):
         fixed(Y, X, scale=X, times=4)
-    close(dplc.compile(lambda **given: given["a"] - given["b"], (), kwargs={"a": X, "b": Y})(b=X, a=Y), Y - X)
+    assert_same(dplc.compile(lambda **given: given["a"] - given["b"], (), kwargs={"a": X, "b": Y})(b=X, a=Y), Y - X)
     with pytest.raises(dplc.DplcError, match="kwargs=inputs"):
         dplc.compile(scaled, {"x": X, "scale": Y})  # type: ignore[arg-type]
 
@@ -130,7 +121,9 @@ def test_nested_arguments_and_results() -> None:
         return {"sum": a + b["y"], "rest": (a * 2, [b["y"] - 1, 3, None]), "flag": flag}
 
     compiled = dplc.compile(f, (X, {"y": Y}))
-    close(compiled(Y, {"y": X}), f(Y, {"y": X}))
+    got, want = compiled(Y, {"y": X}), f(Y, {"y": X})
+    assert_same(got, want)
+    assert torch.utils._pytree.tree_structure(got) == torch.utils._pytree.tree_structure(want)
     for wrong, said in (({"y": X[0]}, "argument `b_y` must be"), ({"z": X}, "not structured")):
         with pytest.raises(dplc.DplcError, match=said):
             compiled(X, wrong)
@@ -145,7 +138,7 @@ def test_results_are_tensors_like_torchs(device: str) -> None:
     given = torch.randn(3, 5), torch.arange(7), torch.randn(1, 3, 1)
     compiled = dplc.compile(f, given, device=device)
     compiled.warm_up()
-    close(compiled(*given), f(*given))
+    assert_same(compiled(*given), f(*given))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool])
@@ -170,7 +163,7 @@ def test_any_memory_layout() -> None:
         (torch.randn(16, 16)[::2, ::2], ("`x` is not contiguous: copied",)),
         (torch.ones(8, 8), ()),
     ):
-        close(compiled(x), (x * 2).sum(0))
+        assert_same(compiled(x), (x * 2).sum(0))
         assert compiled.notes == note
 
 
@@ -179,12 +172,12 @@ def test_elements_that_memory_does_not_say_are_read() -> None:
     values = torch.full((3,), 1 + 2j)
     for x in (values.conj().imag, torch._neg_view(torch.randn(3).bfloat16()), torch._efficientzerotensor((3,))):
         compiled = dplc.compile(lambda x: x * 2, (x,))
-        close(compiled(x), x.clone() * 2)
-        close(compiled(torch.ones_like(x)), torch.full_like(x.clone(), 2))
+        assert_same(compiled(x), x.clone() * 2)
+        assert_same(compiled(torch.ones_like(x)), torch.full_like(x.clone(), 2))
     module = nn.Module()
     module.register_buffer("held", values.conj().imag)
     module.forward = lambda x: x + module.held
-    close(dplc.compile(module, (torch.ones(3),))(torch.ones(3)), torch.full((3,), -1.0))
+    assert_same(dplc.compile(module, (torch.ones(3),))(torch.ones(3)), torch.full((3,), -1.0))
 
 
 # ---- what a kind of arguments runs is found once; what does not fit is refused at every call
@@ -244,10 +237,10 @@ def test_weights_are_read_at_every_call(compiled: dplc.Compiled, linear: nn.Line
     x = torch.randn(3, 8)
     with torch.no_grad():
         linear.weight.mul_(3)
-    close(compiled(x), linear(x))
+    assert_same(compiled(x), linear(x))
     for assign in (False, True):
         linear.load_state_dict(nn.Linear(8, 4).state_dict(), assign=assign)
-        close(compiled(x), linear(x))
+        assert_same(compiled(x), linear(x))
     linear.weight = nn.Parameter(torch.randn(4, 9))
     with pytest.raises(dplc.DplcError, match=r"parameter `weight` must be f32\[4, 8\]; it is f32\[4, 9\]"):
         compiled(x)
@@ -257,13 +250,13 @@ def test_weights_and_buffers_of_a_module_in_a_closure_are_read_at_every_call() -
     norm, x = nn.BatchNorm1d(5).eval(), torch.randn(3, 5)
     compiled = dplc.compile(lambda x: norm(x).relu(), (x,))
     norm.running_mean, norm.bias = torch.randn(5), nn.Parameter(torch.ones(5))
-    close(compiled(x), norm(x).relu())
+    assert_same(compiled(x), norm(x).relu())
 
 
 def test_a_tensor_that_was_frozen_and_changed() -> None:
     shift = torch.ones(4)
     compiled = dplc.compile(lambda x: x + shift, (X,))
-    close(compiled(X), X + 1)
+    assert_same(compiled(X), X + 1)
     shift += 1
     with pytest.raises(dplc.DplcError, match="has changed since it was compiled"):
         compiled(X)
@@ -275,7 +268,7 @@ def test_a_tensor_that_was_frozen_and_changed() -> None:
 def agrees(module: nn.Module, x: torch.Tensor) -> None:
     modes = [part.training for part in module.modules()]
     with torch.no_grad():
-        close(dplc.compile(module, (x,))(x), module(x))
+        assert_same(dplc.compile(module, (x,))(x), module(x))
     assert [part.training for part in module.modules()] == modes
 
 

@@ -150,18 +150,17 @@ def test_the_trace_says_what_a_size_left_open() -> None:
 
 @pytest.mark.parametrize(("kind", "device"), [(tuple, "emulator"), (list, "reference")])
 def test_dims_of_torch_export_are_taken(kind: Any, device: str) -> None:
-    class Scaled(nn.Module):
-        def forward(self, x: Any, scale: Any, y: Any) -> Any:
-            return x * scale, y.reshape(-1, 4, 4).sum(1)
+    def function(x: Any, scale: Any, y: Any) -> Any:
+        return x * scale, y.reshape(-1, 4, 4).sum(1)
 
-    rows = torch.export.Dim("rows", min=1, max=99)
-    inputs, shapes = (torch.randn(8, 4), torch.randn(4), torch.randn(32, 4)), kind(({0: rows}, None, [4 * rows, None]))
-    torch.export.export(Scaled(), inputs, dynamic_shapes=shapes)  # it is what torch takes
-    program = dplc.compile(Scaled(), inputs, dynamic=shapes, rows=(), device=device)
+    rows, scale = torch.export.Dim("rows", min=1, max=99), torch.randn(4)
+    shapes = kind(({0: rows}, None, [4 * rows, None]))
+    example = torch.randn(8, 4), scale, torch.randn(32, 4)
+    program = dplc.compile(function, example, dynamic=shapes, rows=(), device=device)
     assert "rows: 1..99 hint 8" in program.ir("torch") and "rows_4: 4..396 by 4 hint 32" in program.ir("torch")
     for n in (1, 99):
-        given = torch.randn(n, 4), inputs[1], torch.randn(4 * n, 4)
-        assert accepted(program(*given), Scaled()(*(x.double() for x in given)))
+        given = torch.randn(n, 4), scale, torch.randn(4 * n, 4)
+        assert accepted(program(*given), function(*(x.double() for x in given)))
 
 
 def of_four(x: Any, y: Any) -> dplc.Compiled:
