@@ -259,9 +259,9 @@ MODES: dict[str, Callable[[], Any]] = {
     "set_grad_enabled": lambda: torch.set_grad_enabled(False),
 }
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    **{f"set_grad_enabled({enabled}) stays": left(enabled) for enabled in (False, True)},
     **{f"with {name}": within(mode) for name, mode in MODES.items()},
     **{f"@{name}": decorated(MODES[name]) for name in ("no_grad", "enable_grad", "inference_mode")},
-    **{f"set_grad_enabled({enabled}) stays": left(enabled) for enabled in (True, False)},
     **{f.__name__: f for f in (nested, detached, changed_in_place, derivative)},
 }
 
