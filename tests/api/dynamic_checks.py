@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
-
 import dplc
 from dplc.codegen.emulator.executor import EmulatorExecutor
-from dplc.engine.run.calls import accepted
+from dplc.codegen.target import target
+from dplc.engine.api import rows_of
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.compiler import compiler_with
+from dplc.engine.run.calls import accepted, run_reference
 
 WHOLE = dplc.Dim("s", 1, 4096, hint=512)
 
@@ -20,14 +21,17 @@ def sized(function: Callable[..., Any], *inputs: Any, size: Any = WHOLE, at: int
     return dplc.compile(function, inputs, dynamic=[{at: size}] * len(inputs), **{"rows": (), **options})
 
 
-def is_right(program: Any, function: Callable[..., Any], *inputs: Any) -> bool:
-    """Return whether a call gives what the function or module gives in float64."""
-    wide = copy.deepcopy(function).double() if isinstance(function, nn.Module) else function
-    given = (x.double() if x.is_floating_point() else x for x in inputs)
-    return accepted([program(*inputs)], [wide(*given).detach()])
-
-
-def checked(program: dplc.Compiled) -> dplc.Compiled:
-    """Run its calls in checked mode: no access leaves its buffer, no thread races."""
-    program.__dict__["executor"] = EmulatorExecutor(checked=True)
+def sized_text(text: str, machine: str = "sm_80", rules: Any = None, rows: Any = ()) -> dplc.Compiled:
+    """Compile a text for all lengths of its dimensions. Without rows its calls run in checked mode."""
+    made = compiler_with(target(machine), rules).compile(capture_text(text))
+    program = dplc.Compiled(made, "emulator", rows=rows_of(made, rows))
+    program.__dict__["executor"] = EmulatorExecutor(checked=not rows)
     return program
+
+
+def is_right(program: dplc.Compiled, text: str, **sizes: int) -> bool:
+    """Return whether a program has the dtypes of eager, and the values of its text in float64, at some lengths."""
+    drawn = capture_text(text, sizes=sizes)
+    results = program.run(drawn.tensors)
+    assert [result.dtype for result in results] == [own.dtype for own in drawn.reference]
+    return accepted(results, run_reference(drawn, drawn.tensors))

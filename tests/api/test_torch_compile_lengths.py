@@ -1,191 +1,160 @@
-"""`torch.compile(.., backend="dplc", dynamic=True)` and `mark_dynamic`: one compile for every length, or a warning why not."""
+"""Lengths and floats that change between calls under torch.compile(.., backend="dplc"): one compile, or a warning why not."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
-from dynamo_checks import assert_same, compare
+from dynamo_checks import assert_same, compare, with_gradient
 from torch import nn
 
-import dplc
-from dplc.engine.torch_backend import EagerWarning, LengthWarning
+from dplc.engine.torch_backend import LengthWarning
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
-LENGTHS = (6, 9, 33, 2, 100)
-
-
-def block() -> nn.Module:
-    return nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12)).eval()
+CALLS = ((6, 0.5), (9, 0.3), (33, -1.7), (2, 1.0), (100, 3.0))
+BLOCK = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 20), nn.GELU(), nn.Linear(20, 8)).requires_grad_(False)
 
 
 def rows(n: int) -> torch.Tensor:
     return torch.randn(n, 8)
 
 
-PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int], Any]]] = {
-    "rows of a block": (block(), lambda n: torch.randn(n, 12)),
-    "softmax over the length": (lambda x: torch.softmax(x, -1), lambda n: torch.randn(3, n)),
-    "places of rows": (lambda x: x + torch.arange(x.shape[0])[:, None], rows),
-    "a view, a number, another order": (lambda x: ((x * 2).view(-1), x.shape[0] * 2, (x + 1).t()), rows),
-    "in place": (lambda x: x.add_(1) * 2, rows),
-    "strides of a length": (lambda x: (x.t() + 1).t() * 1, rows),
-    "attention": (lambda x: F.scaled_dot_product_attention(x[None] * 2, x[None], x[None] + 1, is_causal=True), rows),
+def marked(x: torch.Tensor, dimension: int = 0, **bounds: int) -> torch.Tensor:
+    torch._dynamo.mark_dynamic(x, dimension, **bounds)
+    return x
+
+
+PROGRAMS: dict[str, Callable[[Any, float], Any]] = {
+    "rows of a block": lambda x, _: BLOCK(x),
+    "softmax over the length": lambda x, _: torch.softmax(x.t(), -1),
+    "places of rows": lambda x, _: x + torch.arange(x.shape[0])[:, None],
+    "a view, a number, another order": lambda x, _: ((x * 2).view(-1), x.shape[0] * 2, (x + 1).t()),
+    "in place": lambda x, scale: x.mul_(scale) + 1,
+    "strides of a length": lambda x, _: (x.t() + 1).t() * 1,
+    "attention": lambda x, _: F.scaled_dot_product_attention(x[None] * 2, x[None], x[None] + 1, is_causal=True),
+    "a factor and a summand": lambda x, scale: x * scale + scale,
+    "a bound": lambda x, scale: torch.where(x > scale, x, scale * x).clamp(max=scale),
+    "made of others": lambda x, scale: (scale - x) / (3 + scale) + scale * 2 * x,
+    "of f64": lambda x, scale: x.double() * scale,
+    "of bf16": lambda x, scale: x.bfloat16() * scale,
+    "of a sum": lambda x, scale: x.sum() * scale,
+    "of whole numbers": lambda x, scale: x.long() * scale,
+    "a power, of bounds": lambda x, scale: torch.lerp(x, (x.abs() + 1) ** scale, scale),
 }
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(4)
-def test_one_compile_serves_every_length(name: str, compiles: list[Any]) -> None:
-    function, given = PROGRAMS[name]
-    with torch.no_grad():
-        compare(function, [(given(n),) for n in LENGTHS], dynamic=True)
+@pytest.mark.sampled(9)
+def test_one_compile_serves_every_length_and_float(name: str, compiles: list[Any]) -> None:
+    compare(PROGRAMS[name], [(rows(n), scale) for n, scale in CALLS], dynamic=True)
     assert len(compiles) == 1
 
 
-def marked(n: int, **bounds: int) -> torch.Tensor:
-    x = rows(n)
-    torch._dynamo.mark_dynamic(x, 0, **bounds)
-    return x
+NORM, LAYER, WEIGHT = nn.LayerNorm(8), nn.Conv2d(8, 6, 2, 2), torch.ones(8, requires_grad=True)
 
 
-def dims(compiles: list[dict[str, Any]]) -> list[dplc.Dim]:
-    """The ranges of all lengths that were compiled for."""
-    return [own[0] for one in compiles for own in (one["dynamic"] or {}).values()]
-
-
-def test_a_marked_dimension_keeps_its_range(compiles: list[Any]) -> None:
-    with torch.no_grad():
-        compare(nn.Linear(8, 4), [(marked(n, min=2, max=200),) for n in LENGTHS])
-    (dim,) = dims(compiles)
-    assert len(compiles) == 1 and (dim.low, dim.high, dim.hint) == (2, 200, LENGTHS[0])
-
-
-def test_a_second_shape_opens_the_length(compiles: list[Any]) -> None:
-    compare(lambda x: torch.softmax(x, -1) * 2, [(rows(n),) for n in (*LENGTHS, LENGTHS[0])])
-    assert [bool(one["dynamic"]) for one in compiles] == [False, True]
-
-
-def test_an_open_range_is_compiled_in_steps(compiles: list[Any]) -> None:
-    """Where torch knows no upper end, lengths above 4096 are another range."""
-    compare(lambda x: x * 2 + 1, [(torch.randn(n),) for n in (10, 4096, 5000, 60000, 7)], dynamic=True)
-    assert [(dim.low, dim.high) for dim in dims(compiles)] == [(2, 4096), (4097, 65536)]
-
-
-def test_a_range_is_narrowed_to_what_the_program_asks(compiles: list[Any]) -> None:
-    compare(lambda x: x.reshape(-1, 4, 8).sum(1), [(marked(n),) for n in (8, 12, 20)])
-    assert [dim.multiple for dim in dims(compiles)] == [1, 4]
-
-
-def test_what_cannot_be_for_all_lengths_is_said_once(compiles: list[Any]) -> None:
-    def function(x: Any) -> Any:
-        return torch.linalg.det(torch.eye(x.shape[0]) + torch.relu(x) @ torch.relu(x).t())
-
-    said = r"(?s)again for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided"
-    with pytest.warns(LengthWarning, match=said) as told:
-        compiled = torch.compile(function, backend="dplc", dynamic=True)
-        for n in (3, 5):
-            assert_same(compiled(x := rows(n)), function(x))
-    assert [w.filename for w in told if w.category is LengthWarning] == [__file__]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("open_", [True, False], ids=["one program", "a program for each"])
-def test_strides_of_a_length_are_those_of_the_call(open_: bool, compiles: list[Any]) -> None:
+def in_strides(x: Any) -> Any:
     """Channels stand last in what a convolution makes of such: where each length is a program, too."""
-    norm, layer = nn.LayerNorm(8), nn.Conv2d(8, 6, 2, 2)
-
-    def function(x: Any) -> Any:
-        made = layer(norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
-        return made if open_ else (made, torch.fft.rfft(x, dim=2).abs())
-
-    with torch.no_grad():
-        compare(function, [(torch.randn(1, 8, n, n + 4),) for n in (8, 12, 6)], dynamic=True)
-    assert all(one["dynamic"] for one in compiles) == open_
+    return LAYER(NORM(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
 
 
-class Segmenter(nn.Module):
-    """What its parts keep for the derivative are views by lengths of tensors that no caller sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.into, self.norm, self.out = nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.Conv2d(8, 4, 1)
-
-    def forward(self, x: Any) -> Any:
-        return F.interpolate(self.out(F.silu(self.norm(self.into(x)))), size=x.shape[2:], mode="bilinear")
-
-
-class Listener(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.into, self.norm = nn.Conv1d(1, 8, 10, 5), nn.GroupNorm(8, 8)
-        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
-
-    def forward(self, x: Any) -> Any:
-        return self.layer(F.gelu(self.norm(self.into(x))).transpose(1, 2)).mean(1)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("module", "given"),
-    [(Segmenter, lambda n: torch.randn(1, 3, n, n + 4)), (Listener, lambda n: torch.randn(2, 1, 5 * n))],
-)
-@pytest.mark.sampled(1)
-def test_parts_of_a_network_are_trained_at_every_length(module: Callable[[], Any], given: Callable[[int], Any]) -> None:
-    model = module()
-    compiled = torch.compile(model, backend="dplc", dynamic=True)
-    for n in (16, 17):
-        x = given(n)
-        wanted, got = model(x), compiled(x)
-        weights = torch.randn_like(wanted)
-        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
-        each = [torch.autograd.grad((y * weights).sum(), list(model.parameters())) for y in (got, wanted)]
-        for found, eager in zip(*each, strict=True):
-            assert torch.allclose(found, eager, rtol=1e-3, atol=1e-3 * max(1.0, eager.abs().max().item()))
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_length_that_a_tensor_holds_is_left_to_torch() -> None:
+def padded(x: Any, by: Any) -> Any:
     """A codec pads by buffers of one number: shapes behind it are known to nobody beforehand."""
-    by = torch.tensor(3)
-
-    def function(x: Any, by: Any) -> Any:
-        padded = F.pad(x, (by, by), mode="reflect")
-        return padded[..., : padded.shape[-1] - 1].transpose(1, 2)
-
-    compare(function, [(torch.randn(1, 4, n), by) for n in (8, 12, 9)], dynamic=True)
+    y = F.pad(x, (by, by), mode="reflect")
+    return y[..., : y.shape[-1] - 1].transpose(1, 2)
 
 
-def test_an_op_without_a_rule_is_cut_out_of_an_open_length(compiles: list[Any]) -> None:
-    def function(x: Any) -> Any:
-        return torch.special.airy_ai(torch.relu(x)) * 2, x.shape[0]
+class Calls(NamedTuple):
+    """Arguments of calls, and the ranges of the compiles that they need: "" for one length.
 
-    with pytest.warns(EagerWarning, match="special_airy_ai") as told:
-        compare(function, [(rows(n),) for n in LENGTHS], dynamic=True)
-    assert not any(w.category is LengthWarning for w in told)
-    assert len(compiles) == 4  # the whole for a range, for one length, then two pieces
+    told: a pattern of the file and the text of a warning, given once; "" if there is none. dynamic: as in torch.compile.
+    """
+
+    function: Callable[..., Any]
+    calls: Sequence[tuple[Any, ...]]
+    ranges: list[str]
+    told: str = ""
+    dynamic: bool | None = True
 
 
-def test_a_number_that_changes_is_told_once(compiles: list[Any]) -> None:
-    """It is fixed in what is compiled, unless it is a length; in the place of a number a tensor may stand."""
+FLOATS = [(rows(n), scale) for n, scale in CALLS[:3]]
+NUMBERS = [(rows(n), n // 2) for n in (6, 9, 33)]
+IMAGES = [(torch.randn(1, 8, n, n + 4),) for n in (8, 12, 6)]
+WIDE, CHANGED = "2..4096 and 2..4096", r"(?s)lengths\.py: .*at .*lengths\.py:.*it was 0\.5, and is 0\.3"
+ASKED = {
+    "a marked dimension keeps its range": Calls(
+        lambda x: x @ torch.ones(8, 4), [(marked(rows(n), min=2, max=200),) for n, _ in CALLS], ["2..200"], dynamic=None
+    ),
+    "a second shape opens the length": Calls(
+        lambda x: torch.softmax(x, -1) * 2, [(rows(n),) for n in (3, 4, 5, 3)], ["", "2..4096"], dynamic=None
+    ),
+    "fixed lengths are no news": Calls(lambda x: x * 2 + 1, [(rows(n),) for n in (3, 4, 5)], [""] * 3, dynamic=False),
+    "an open range is compiled in steps": Calls(
+        lambda x: x * 2 + 1, [(torch.randn(n),) for n in (10, 4096, 5000, 60000, 7)], ["2..4096", "4097..65536"]
+    ),
+    "a range is narrowed to what the program asks": Calls(
+        lambda x: x.reshape(-1, 4, 8).sum(1), [(marked(rows(n)),) for n in (8, 12, 20)], ["2..4096", "4..4096, a multiple of 4"], dynamic=None
+    ),
+    "torch fixes a length": Calls(
+        lambda x: torch.stack([x[place] for place in range(x.shape[0])]).sum(0), [(rows(n),) for n in (3, 4, 5, 6)], ["2..4096"] * 4
+    ),
+    "an op has no formula for all lengths": Calls(
+        lambda x: torch.linalg.det(torch.eye(x.shape[0]) + torch.relu(x) @ torch.relu(x).t()), [(rows(n),) for n in (3, 5)], [WIDE, "", "", ""],
+        r"(?s)lengths\.py: .*again for every length: .*linalg_det.*at .*lengths.py:\d+.*undecided",
+    ),
+    "two open lengths are equal": Calls(
+        F.scaled_dot_product_attention, [(torch.randn(1, 2, 4, 8), *(marked(torch.randn(1, 2, n, 8), 2) for _ in "kv")) for n in (3, 5)],
+        [WIDE, "", "", ""], "must be equal in this program", dynamic=None,
+    ),
+    "an op without a rule is cut out": Calls(
+        lambda x: (torch.special.airy_ai(torch.relu(x)) * 2, x.shape[0]), [(rows(n),) for n in (6, 9)], [WIDE, "", WIDE, WIDE]
+    ),
+    "strides": Calls(in_strides, IMAGES, ["4..320", "4..4096 and 4..4096"]),
+    "strides in a program for each length": Calls(
+        lambda x: (in_strides(x), torch.fft.rfft(x, dim=2).abs()), IMAGES, ["4..320", "4..4096 and 4..4096", "", "", ""],
+        "again for every length",
+    ),
+    "a tensor holds a length": Calls(padded, [(torch.randn(1, 4, n), torch.tensor(3)) for n in (8, 12, 9)], [""] * 3, "is read out of a tensor"),
+    "a whole number changes": Calls(lambda x, k: x * k + k, NUMBERS, [WIDE] * 3, r"(?s)it was 3, and is 4.*torch\.tensor\(4\)"),
+    "a tensor in its place": Calls(lambda x, k: x * k + k, [(x, torch.tensor(k)) for x, k in NUMBERS], [WIDE]),
+    "a float of an op's own": Calls(lambda x, scale: F.leaky_relu(x, scale), FLOATS, [WIDE] * 3, CHANGED),
+    "a float and a bf16 without dimensions": Calls(  # a tensor would make it f32
+        lambda x, scale: x.bfloat16().sum() * scale, FLOATS, [WIDE] * 3, CHANGED
+    ),
+    "a float that torch fixes, as its own logs say": Calls(
+        lambda x, scale: F.scaled_dot_product_attention(x[None], x[None], x[None], scale=scale), FLOATS, [WIDE] * 3
+    ),
+    "in training": Calls(lambda x, scale: torch.lerp(x, x * WEIGHT, scale), FLOATS, [f"{WIDE} and 2..4096"] * 3),
+}  # fmt: skip
 
-    def served(x: Any, k: Any) -> Any:
-        return x * k + k
 
-    calls = [(rows(n), k) for n, k in ((6, 3), (9, 4), (33, 5))]
-    with warnings.catch_warnings(record=True) as told:
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_compiled_again_is_told_once(name: str, compiles: list[Any]) -> None:
+    function, calls, ranges, told, dynamic = ASKED[name]
+    with torch.set_grad_enabled("training" in name), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        compare(served, calls, dynamic=True)
-    (said,) = [str(w.message) for w in told if w.category is LengthWarning]
-    assert "it was 3, and is 4" in said and "torch.tensor(4)" in said
-    compiles.clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LengthWarning)
-        compare(served, [(x, torch.tensor(k)) for x, k in calls], dynamic=True)
-        compare(lambda x: x * x.shape[0], [(x,) for x, _ in calls], dynamic=True)
-    assert len(compiles) <= 3
+        compare(function, calls, dynamic=dynamic)
+    said = [warning for warning in caught if warning.category is LengthWarning]
+    found = [
+        " and ".join(dim.range for own in (one["dynamic"] or {}).values() for dim in own.values()) for one in compiles
+    ]
+    assert found == ranges and len(said) == bool(told)
+    assert all(re.search(told, f"{each.filename}: {each.message}") for each in said)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_float_is_a_value_of_forward_and_backward(compiles: list[Any]) -> None:
+    def function(weight: torch.Tensor, x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x * weight * (1 - scale) + scale
+
+    compiled = torch.compile(function, backend="dplc", dynamic=True)
+    for n, scale in CALLS[:3]:
+        given = WEIGHT, rows(n), scale
+        assert_same(with_gradient(compiled, *given), with_gradient(function, *given))
+    assert len(compiles) == 2
