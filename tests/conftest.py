@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 @pytest.fixture
 def dplc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """`dplc("run -c", "torch.ones(3) * 2", code=1)`: words, further arguments as they are, and the exit code.
+    """`dplc("run -c 'torch.ones(3) * 2'", code=1)`: a line as in a shell, further arguments as they are, and the exit code.
 
     The command runs in `tmp_path` and in this process: a process of its own costs a second and a half of `import torch`.
     """
@@ -47,7 +48,7 @@ def dplc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     def call(line: str, *arguments: object, code: int = 0) -> Done:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
-            main([*line.split(), *map(str, arguments)])
+            main([*shlex.split(line), *map(str, arguments)])
         done = Done(*capsys.readouterr())
         assert (stop.value.code or 0) == code, done.out + done.err
         assert ("Traceback" in done.err) == ("--traceback" in line)

@@ -132,6 +132,7 @@ def test_a_wave_by_hand() -> None:
         ({"threads": 32, "shared": 16 << 10}, 13, 13, "shared"),
         ({"shared": 100 << 10}, 2, 16, "shared"),
         ({"registers": 128}, 2, 16, "registers"),
+        ({"threads": 33, "registers": 128}, 8, 16, "registers"),
     ],
 )
 def test_occupancy_and_what_holds_it_down(changed: dict[str, Any], resident: int, warps: int, held: str) -> None:

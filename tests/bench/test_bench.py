@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -134,7 +135,7 @@ OPTIONS = "--no-assemble --no-run --target h200"
 
 
 def test_expression_has_a_record(dplc: Command) -> None:
-    record = dplc("bench --target h200 --no-assemble --json --markdown page.md -c", SPLIT).json
+    record = dplc(f"bench --target h200 --no-assemble --json --markdown page.md -c '{SPLIT}'").json
     first, second, whole = record["cases"]
     assert (first["name"], second["name"], whole["name"]) == ("matmul_relu_partial", "matmul_relu", "end to end")
     assert whole["predicted_us"] == pytest.approx(first["predicted_us"] + second["predicted_us"])
@@ -158,9 +159,9 @@ def test_expression_has_a_record(dplc: Command) -> None:
 )
 def test_what_a_profile_prints_adds_up_to_the_prediction(dplc: Command, text: str) -> None:
     line = f"bench {OPTIONS} --profile --markdown page.md"
-    kernels = [kernel for case in dplc(f"{line} --json -c", text).json["cases"] for kernel in case["kernels"]]
+    kernels = [kernel for case in dplc(f"{line} --json -c '{text}'").json["cases"] for kernel in case["kernels"]]
     assert "no profiler was asked" in Path("page.md").read_text()
-    shown = dplc(f"{line} -c", text).out
+    shown = dplc(f"{line} -c '{text}'").out
     title, *lines = [re.split(r"  +", line.strip()) for line in shown.splitlines() if line.strip()]
     assert kernels and len(kernels) < len(lines) and {"occupancy", "held by"} <= {*title}
     for kernel, cells in zip(kernels, lines, strict=False):
@@ -175,7 +176,7 @@ def test_what_a_profile_prints_adds_up_to_the_prediction(dplc: Command, text: st
 
 def test_names_and_bounds_begin_in_one_column(dplc: Command) -> None:
     """Numbers end in one column; what is read as words begins in one."""
-    title, *kernels = dplc(f"bench {OPTIONS} -c", SPLIT).out.splitlines()[:3]
+    title, *kernels = dplc(f"bench {OPTIONS} -c '{SPLIT}'").out.splitlines()[:3]
     at = title.index("bound")
     assert len({len(line.split()[0]) for line in kernels}) == 2
     assert all(line[0] != " " and line[at - 1] == " " != line[at] for line in kernels)
@@ -193,8 +194,8 @@ def test_launches_of_one_kernel_are_one_row(dplc: Command) -> None:
 
 def test_run_with_a_bench(dplc: Command) -> None:
     text = "torch.softmax(torch.randn(8, 64), -1)"
-    dplc("run --bench --device emulator -c", text).shows("against float64", "predicted us", "end to end")
-    record = dplc("run --bench --profile --json -c", text).json
+    dplc(f"run --bench --device emulator -c '{text}'").shows("against float64", "predicted us", "end to end")
+    record = dplc(f"run --bench --profile --json -c '{text}'").json
     assert record["ok"] and record["bench"]["cases"][-1]["name"] == "end to end"
 
 
@@ -227,15 +228,14 @@ def test_masks_of_an_expression_are_on_the_device_of_its_inputs(tmp_path: Path) 
 
 
 class FakeClock:
-    """Runs take 9, 8, 7, .. microseconds at first, then always 3."""
+    """Every run takes 3 microseconds, or the given numbers of them."""
 
-    def __init__(self, graphs: bool = False) -> None:
-        self.graphs = graphs
-        self.times = itertools.chain([9e-6, 8e-6, 7e-6], itertools.repeat(3e-6))
+    def __init__(self, graphs: bool = False, times: Iterator[float] | None = None) -> None:
+        self.graphs, self.times = graphs, times or itertools.repeat(3.0)
 
     def seconds(self, run: Callable[[], Any]) -> float:
         run()
-        return next(self.times)
+        return next(self.times) * 1e-6
 
     def graph(self, run: Callable[[], Any]) -> Callable[[], Any] | None:
         return run if self.graphs else None
@@ -243,38 +243,33 @@ class FakeClock:
 
 def test_runs_that_warm_up_do_not_count() -> None:
     ran: list[int] = []
-    record = timing(lambda: ran.append(1), FakeClock(graphs=True))
-    assert (record.median_us, record.low_us, record.high_us) == pytest.approx((3.0, 3.0, 3.0))
+    record = timing(lambda: ran.append(1), FakeClock(graphs=True, times=itertools.count(1 - WARM_UP)))
+    assert (record.low_us, record.median_us, record.high_us) == pytest.approx(
+        (8.25, 15.5, 22.75)
+    )  # quartiles of 1 .. 30
     assert (record.runs, record.launched, len(ran)) == (RUNS, "CUDA graph", WARM_UP + RUNS)
     assert timing(lambda: None, FakeClock()).launched == "one by one"
 
 
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "compiled_by_torch", lambda *_: None)
+    fault = Mock(side_effect=RuntimeError("CUDA error: an illegal memory access was encountered\nmore"))
     for one in (of_suite(tiny, "norm"), of_text(TWICE)):
-        callee, kernels = Compiled(one.compilation, "emulator"), rows(one.record.kernels)
-        assert not one.record.problem
-        measure(one, kernels, callee, FakeClock())
-        found = one.record.measured
-        assert found is not None and found.dplc is not None and found.eager is not None
-        assert (found.wrong, found.device) == ("", "no GPU")
-        assert [
-            case.measured and case.measured.dplc and case.measured.dplc.median_us for case in kernels
-        ] == pytest.approx([3.0 * case.sizes["launches"] for case in kernels])
+        callee = Compiled(one.compilation, "emulator")
         right = callee.run
-
-        def fault(inputs: Any) -> Any:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
-
         for run, said in (
+            (right, ""),
             (lambda inputs: [0 * value for value in right(inputs)], "the result is wrong: not timed"),  # noqa: B023
             (fault, "the GPU stopped: CUDA error: an illegal memory access was encountered"),
         ):
             monkeypatch.setattr(callee, "run", run)
-            (kernel, *_) = kernels = rows(one.record.kernels)
+            kernels: list[Any] = rows(one.record.kernels)
             measure(one, kernels, callee, FakeClock())
-            assert one.record.problem == said and kernel.measured is None
-            assert one.record.measured is not None and one.record.measured.dplc is None
+            found: Any = one.record.measured
+            assert (found.device, found.wrong, one.record.problem) == ("no GPU", said, said)
+            assert bool(found.dplc) == bool(found.eager) == (not said)
+            times = [case.measured and case.measured.dplc.median_us for case in kernels]
+            assert times == [None if said else pytest.approx(3.0 * case.sizes["launches"]) for case in kernels]
 
 
 def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

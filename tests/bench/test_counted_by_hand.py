@@ -36,17 +36,10 @@ def test_a_function_takes_what_the_functions_take_that_it_is_made_of() -> None:
     assert all(0 <= special <= instructions for instructions, special in COSTS.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "work"),
-    [  # what reads a value copies or negates it by the way; every other function is an instruction at least
-        ("negative", Work(0, 0, 0)),
-        ("copy", Work(0, 0, 0)),
-        ("abs", Work(1, 0, 0)),
-        ("rsqrt", Work(2, 0, 1)),  # a root is the special unit
-    ],
-)
-def test_a_sign_costs_nothing(name: str, work: Work) -> None:
-    assert Replications().work([Call(name, (Var("x"),))])[0] == work
+def test_a_sign_costs_nothing_and_a_root_is_the_special_unit() -> None:
+    """What reads a value copies or negates it by the way; every other function is an instruction at least."""
+    costs = {"negative": Work(), "copy": Work(), "abs": Work(1), "rsqrt": Work(2, special=1)}
+    assert {name: Replications().work([Call(name, (Var("x"),))])[0] for name in costs} == costs
 
 
 def counted(shape: str, lines: str) -> InstructionCounts:

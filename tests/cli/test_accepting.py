@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Command
+from command_line import MINE, Command
 
-MINE = Path("mine.rw")
 TOTAL = """\
 ## A sum of one op.
 rule total on torch

@@ -17,13 +17,13 @@ STAGES = [*TIMINGS[1:3], "loop", "tile", "kernel"]
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_is_a_dump_that_reads_back(dplc: Command, stage: str) -> None:
-    out = dplc(f"compile --ir {stage} -c", SOFTMAX).out
+    out = dplc(f"compile --ir {stage} -c '{SOFTMAX}'").out
     level, units = read_program(out)
     assert (level, print_program(units, stage)) == (stage, out) and out.startswith(f"## level: {stage}\n")
 
 
 def test_every_kernel_of_a_split_sum_names_its_rules(dplc: Command) -> None:
-    out = dplc("compile --target h200 --no-db -c", "torch.randn(64, 4096) @ torch.randn(4096, 64)").out
+    out = dplc("compile --target h200 --no-db -c 'torch.randn(64, 4096) @ torch.randn(4096, 64)'").out
     assert out.startswith("// rules: tileify ") and "__global__" in out
     first, second = (part.split("// grid")[0].replace("\n//", "").split() for part in out.split("// rules:")[1:])
     shared = {"tileify", "chunk_matmul_k", "split_matmul_k"}
@@ -41,14 +41,14 @@ def test_json_is_the_record(dplc: Command) -> None:
 
 
 def test_json_holds_the_trace_and_the_stage(dplc: Command) -> None:
-    done = dplc("compile --json -v --ir tile -c", SOFTMAX)
+    done = dplc(f"compile --json -v --ir tile -c '{SOFTMAX}'")
     assert {event["event"] for event in done.json["trace"]} == {"fired", "skipped"}
     assert done.json["ir"].startswith("## level: tile")
-    assert done.err == dplc("run --json -v -c", SOFTMAX).err == ""
+    assert done.err == dplc(f"run --json -v -c '{SOFTMAX}'").err == ""
 
 
 def test_v_is_a_line_a_firing(dplc: Command) -> None:
-    lines = dplc("compile -v -c", MATMUL).err
+    lines = dplc(f"compile -v -c '{MATMUL}'").err
     for line in (
         r"d:matmul \w+ at main matmul rules/torch/matmul\.rw:\d+",
         r"f:fuse fuse_epilogue at main matmul into add_1 .*",
@@ -59,15 +59,17 @@ def test_v_is_a_line_a_firing(dplc: Command) -> None:
 
 
 def test_why_not_says_why_one_rule_or_each_did_not_match(dplc: Command) -> None:
-    plain = dplc("compile -vv -c", SOFTMAX)
-    assert plain.out == dplc("compile --ir cuda -c", SOFTMAX).out  # the trace is among the errors, and CUDA the default
+    plain = dplc(f"compile -vv -c '{SOFTMAX}'")
+    assert (
+        plain.out == dplc(f"compile --ir cuda -c '{SOFTMAX}'").out
+    )  # the trace is among the errors, and CUDA the default
     assert "\n--- " not in plain.err and re.search(r"^\d+ rules did not match: --why-not each", plain.err, re.MULTILINE)
-    one = dplc("compile --why-not split_matmul_k -c", SOFTMAX).err
+    one = dplc(f"compile --why-not split_matmul_k -c '{SOFTMAX}'").err
     assert one.startswith("--- t:003_split_matmul_k skipped at softmax: ") and one.count("\n") == 1
 
 
 def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(dplc: Command) -> None:
-    out = dplc("compile -vv --why-not each -c", MATMUL).err
+    out = dplc(f"compile -vv --why-not each -c '{MATMUL}'").err
     opened, closed = (re.findall(rf"^{marker} (\S+)$", out, re.MULTILINE) for marker in (">>>", "<<<"))
     assert opened == closed
     assert {"d:matmul", "f:fuse", "t:001_tileify", "t:007_stage_inputs", "t:spread_rows"} <= set(opened)
@@ -77,7 +79,7 @@ def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(dplc: Comma
         assert re.search(rf"^{line}", body, re.MULTILINE)
     assert re.search(r"^--- t:003_split_matmul_k skipped at matmul_add_relu: .+", out, re.MULTILINE)
     done = dplc(
-        "compile -vv --ir loop --why-not each -c", "torch.randn(300, 40) @ torch.randn(40, 50) @ torch.randn(50, 300)"
+        "compile -vv --ir loop --why-not each -c 'torch.randn(300, 40) @ torch.randn(40, 50) @ torch.randn(50, 300)'"
     )
     assert done.out.count("\nkernel ") == 2
     assert re.search(r"^--- f:fuse skipped at main\.\w+: rules/fusion/fuse\.rw:\d+: \w+: .*\"", done.err, re.MULTILINE)
@@ -85,7 +87,7 @@ def test_vv_is_a_diff_between_markers_and_a_reason_for_every_refusal(dplc: Comma
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_120", "h200"])
 def test_targets(dplc: Command, target: str) -> None:
-    assert dplc(f"compile --json --target {target} -c", MATMUL).json["target"] == target.replace("h200", "sm_90a")
+    assert dplc(f"compile --json --target {target} -c '{MATMUL}'").json["target"] == target.replace("h200", "sm_90a")
 
 
 def test_own_rules_a_file_and_a_folder(dplc: Command, tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_own_rules_a_file_and_a_folder(dplc: Command, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "first.rw").write_text(one.format("first", "sin"))
     (tmp_path / "second.rw").write_text(one.format("second", "cos"))
-    dplc("compile -v --rules folder --rules second.rw -c", "torch.randn(8).sin().cos()").shows(
+    dplc("compile -v --rules folder --rules second.rw -c 'torch.randn(8).sin().cos()'").shows(
         "a:first first at main sin_1 folder/first.rw:1", "a:second second at main cos_1"
     )
 
@@ -139,7 +141,7 @@ kernel g(sums: f32[6]) -> y: f32[6]:
 @pytest.mark.parametrize("text", PROGRAMS)
 @pytest.mark.sampled(4)
 def test_a_dump_goes_on_to_the_same_cuda(dplc: Command, text: str, level: str) -> None:
-    FILE.write_text(dplc(f"compile --ir {level} -c", text).out)
+    FILE.write_text(dplc(f"compile --ir {level} -c '{text}'").out)
     if level in ("loop", "tile", "kernel"):  # before, names come from where ops stood
         again, once = (
             re.sub(r"(?m)^//.*\n", "", dplc(*line).out) for line in ((f"compile {FILE}",), ("compile -c", text))
@@ -198,21 +200,21 @@ PAIR = "x = torch.randn(8, 16)\nx.mean(1), x.var(1, unbiased=False)"
 
 def test_fuse_shows_candidates_best_first(dplc: Command) -> None:
     pytest.importorskip("egglog.bindings")
-    dplc("fuse --explore -c", PAIR).shows("kernels", "predicted", "the rules in their order")
-    record = dplc("fuse --explore --top 3 --json -c", PAIR).json
+    dplc(f"fuse --explore -c '{PAIR}'").shows("kernels", "predicted", "the rules in their order")
+    record = dplc(f"fuse --explore --top 3 --json -c '{PAIR}'").json
     times, kernels = ([one[name] for one in record["candidates"]] for name in ("predicted_us", "kernels"))
     assert record["basis"] == "predicted" and times == sorted(times) and kernels[0] == 1 < kernels[-1]
     assert {"bytes", "rules"} <= record["candidates"][0].keys()
     for number, count in enumerate(kernels, 1):
-        assert dplc(f"fuse --explore --top 3 --candidate {number} --ir loop -c", PAIR).out.count("\nkernel ") == count
-    for stage in ("tensor", "tile", "cuda"):
-        assert dplc(f"fuse --explore --candidate 1 --ir {stage} -c", PAIR).out
-    assert [one["label"] for one in dplc("fuse --json -c", PAIR).json["candidates"]] == ["rules"]
+        assert (
+            dplc(f"fuse --explore --top 3 --candidate {number} --ir loop -c '{PAIR}'").out.count("\nkernel ") == count
+        )
+    assert [one["label"] for one in dplc(f"fuse --json -c '{PAIR}'").json["candidates"]] == ["rules"]
 
 
 def test_a_candidate_runs(dplc: Command) -> None:
     pytest.importorskip("egglog.bindings")
     text = "nn.Sequential(nn.RMSNorm(32), nn.Linear(32, 24, bias=False))(torch.randn(20, 32))"
-    dplc("fuse --explore --run --device emulator -c", text).shows(": ok")
-    record = dplc("run --explore --json --device emulator -c", PAIR).json
+    dplc(f"fuse --explore --run --device emulator -c '{text}'").shows(": ok")
+    record = dplc(f"run --explore --json --device emulator -c '{PAIR}'").json
     assert record["ok"] and len(record["kernels"]) == 1

@@ -75,7 +75,7 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "rewrite ADD --set tileify": "write RULE.PARAM=VALUE",
     "rewrite ADD --set chunk_matmul_q.BK=2": "did you mean `chunk_matmul_k`?",
     "rewrite ADD --set chunk_matmul_k.BQ=2": "its parameters are BK",
-    "rewrite ADD --set chunk_matmul_k.BK=__import__('os')": "is not a constant of the rule language",
+    "rewrite ADD --set \"chunk_matmul_k.BK=__import__('os')\"": "is not a constant of the rule language",
     "compile ADD --set cooperative_reduce.T=100": "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}",
     "compile MATMUL --set chunk_matmul_k.BK=33": "chunk_matmul_k.rw:\nBK=33 is not in its domain {2, 4, 8, 16, 32, 64, 128}",
     "run scaled.ir --set cooperative_reduce.T=0": "the value is not in the domain of `T`",
@@ -107,6 +107,7 @@ WRONG = {  # the command line is right, and its program or file is not
         "bad.rw:3:9: error: rule `x`: unknown function `addd`\n 3 |     y = addd(x, 0)\n   |         ^^^^\ndid you mean `add`?"
     ),
     "compile ADD --rules number.rw": "number.rw:2:10\nwrite `007_stage_inputs`",
+    "compile ADD --rules domain.rw": "domain.rw:2:26\n9 is not in the domain of `T`",
     "compile ADD --rules missing.rw": "error: no such rule file: missing.rw",
     "compile ADD --rules missing": "error: no such rule file: missing",
     "run --device emulator -c torch.ones(9)*1.375": (
@@ -139,7 +140,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir", made / name)
     for name, text in {
         "tiny.json": json.dumps(CONFIG), "unknown.json": json.dumps(CONFIG | {"model_type": "qwen22"}),
-        "bad.rw": BROKEN_RULE, "less.rw": "# For a while.\nwithout tileify\n", "number.rw": "pipeline tile\n    pass 008_stage_inputs\n", "made.cu": '// grid\nextern "C" __global__\n',
+        "bad.rw": BROKEN_RULE, "less.rw": "# For a while.\nwithout tileify\n", "number.rw": "pipeline tile\n    pass 008_stage_inputs\n",
+        "domain.rw": "pipeline tile\n    pass blockify_flat(T=9)\n", "made.cu": '// grid\nextern "C" __global__\n',
         "bad.ir": BROKEN_DUMP, "empty.ir": "", "tile.ir": BROKEN_DUMP.replace("THREADS", "THREAD").replace("= x", "= 1.0"),
     }.items():  # fmt: skip
         (made / name).write_text(text)

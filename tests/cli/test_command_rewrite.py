@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import MATMUL, SOFTMAX, Command
+from command_line import MATMUL, MINE, SOFTMAX, Command
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
@@ -16,7 +16,6 @@ from dplc.engine.language.rule import load
 from dplc.engine.ruleset import toolchain
 from dplc.ir.text.programs import read_program
 
-MINE = Path("mine.rw")  # a rule file of the user
 STAGES = ("torch", "tensor", "loop", "tile", "kernel")
 AFTER = ("tensor", "tensor", "tile", "tile", "kernel")  # what `rewrite` gives for a dump of each
 
@@ -53,35 +52,32 @@ def test_rewrite_of_a_file_fires_one_rule_alone(dplc: Command, dumps: dict[str, 
 @pytest.mark.usefixtures("dumps")
 @pytest.mark.parametrize(
     ("line", "said"),
-    [
-        ("rewrite --trace torch.ir", ">>> d:matmul\n"),
-        ("rewrite --trace tensor.ir", "--- a:exact"),
-        ("rewrite --trace loop.ir", ">>> t:001_tileify\n"),
-        ("rewrite --trace kernel.ir", "--- k:guards skipped at matmul_add_relu: "),
-        ("rewrite --trace loop.ir --only stage_inputs", "--- t:007_stage_inputs skipped at matmul_add_relu: "),
-        ("rewrite torch.ir --only matmul", "Reduce(add"),
-        ("rewrite --only matmul -c", "## level: tensor"),
-        ("rewrite --only fuse_epilogue -c", "## level: loop"),
-        ("rewrite --only tileify -c", "## level: tile"),
-        ("rewrite --only drop_guard -c", "## level: tile"),  # it fires after every other rule
-        ("rewrite --trace --only fuse_epilogue -c", ">>> f:fuse\n"),
-        ("rewrite --trace --only matmul -c", ">>> d:matmul\n"),
-        (
-            "rewrite --trace --only chunk_matmul_k --set chunk_matmul_k.BK=7 -c",
-            "BK=7 is not in its domain {2, 4, 8, 16, 32, 64, 128}",
-        ),
-        ("rules show 007_stage_inputs", "# rules/tile/memory/stage_inputs.rw:"),
-    ],
+    {
+        "rewrite --trace torch.ir": ">>> d:matmul\n",
+        "rewrite --trace tensor.ir": "--- a:exact",
+        "rewrite --trace loop.ir": ">>> t:001_tileify\n",
+        "rewrite --trace kernel.ir": "--- k:guards skipped at matmul_add_relu: ",
+        "rewrite --trace loop.ir --only stage_inputs": "--- t:007_stage_inputs skipped at matmul_add_relu: ",
+        "rewrite torch.ir --only matmul": "Reduce(add",
+        f"rewrite --only matmul -c '{MATMUL}'": "## level: tensor",
+        f"rewrite --only fuse_epilogue -c '{MATMUL}'": "## level: loop",
+        f"rewrite --only tileify -c '{MATMUL}'": "## level: tile",
+        f"rewrite --only drop_guard -c '{MATMUL}'": "## level: tile",  # it fires after every other rule
+        f"rewrite --trace --only fuse_epilogue -c '{MATMUL}'": ">>> f:fuse\n",
+        f"rewrite --trace --only matmul -c '{MATMUL}'": ">>> d:matmul\n",
+        f"rewrite --trace --only chunk_matmul_k --set chunk_matmul_k.BK=7 -c '{MATMUL}'": "BK=7 is not in its domain {2, 4, 8, 16, 32, 64, 128}",
+        "rules show 007_stage_inputs": "# rules/tile/memory/stage_inputs.rw:",
+    }.items(),
 )
 def test_rewrite_shows(dplc: Command, line: str, said: str) -> None:
-    dplc(line, *[MATMUL] * line.endswith("-c")).shows(said)
+    dplc(line).shows(said)
 
 
 def test_rewrite_of_an_expression_shows_one_rule_when_its_turn_comes(dplc: Command) -> None:
-    traced = dplc("rewrite --trace --only stage_inputs --set chunk_matmul_k.BK=32 -c", MATMUL).out
+    traced = dplc(f"rewrite --trace --only stage_inputs --set chunk_matmul_k.BK=32 -c '{MATMUL}'").out
     assert set(re.findall(r"^(?:>>>|<<<|---) (\S+)", traced, re.MULTILINE)) == {"t:007_stage_inputs"}
     assert "box=(i:16@0, k:32@1)" in traced
-    out = dplc("rewrite --only stage_inputs -c", MATMUL).out
+    out = dplc(f"rewrite --only stage_inputs -c '{MATMUL}'").out
     assert "Stage(x, " in out and "REG" not in out  # register_tile comes later
 
 
@@ -103,7 +99,7 @@ def test_sixteen_passes_have_a_number_and_no_other() -> None:
 
 def test_a_trace_names_numbered_passes_by_their_number(dplc: Command) -> None:
     for given in ("", "--target h200 --prefer tma_copy", "--prefer 015_pipeline_k_outer"):
-        out = dplc(f"compile -vv --why-not each {given} -c", MATMUL).err
+        out = dplc(f"compile -vv --why-not each {given} -c '{MATMUL}'").err
         told = set(re.findall(r"^(?:>>>|<<<|---) t:(\w+)", out, re.MULTILINE))
         assert told >= {*NUMBERED.values()} and all(name not in told for name in SIXTEEN)
 
@@ -125,7 +121,7 @@ def test_commands_and_files_take_a_pass_with_its_number_and_without(dplc: Comman
     for number in (r"\g<0>", ""):
         MINE.write_text(re.sub(r"\d{3}_", number, rules))
         outs.append(dplc(re.sub(r"\d{3}_", number, line), "-c", MATMUL).out)
-    assert outs[0] == outs[1] != dplc("compile -c", MATMUL).out
+    assert outs[0] == outs[1] != dplc(f"compile -c '{MATMUL}'").out
     if "mine.rw" not in line:
         dplc(re.sub(r"\d{3}_", "099_", line), "-c", MATMUL, code=2).shows("099_", "did you mean")
 
@@ -153,13 +149,13 @@ HELD = (  # a rule of each kind, where it fires, and what one of its guards saw 
 @pytest.mark.parametrize(("rule", "text", "told"), HELD)
 @pytest.mark.sampled(4)
 def test_a_firing_tells_the_guards_that_held_with_their_values(dplc: Command, rule: str, text: str, told: str) -> None:
-    out = dplc(f"rules why {rule} -c", text).out
+    out = dplc(f"rules why {rule} -c '{text}'").out
     guards = re.findall(r"^    ((?:require|prefer) .*)", out.split(f" {rule} at ")[1], re.MULTILINE)
     assert len(guards) == len(toolchain().rules.rule(rule).guards) and any(line.startswith(told) for line in guards), (
         out
     )
-    assert dplc(f"rules why {rule} --json -c", text).json[0]["held"] == guards
-    assert told not in dplc("compile -vv -c", text).err  # only who asks for the rule is told
+    assert dplc(f"rules why {rule} --json -c '{text}'").json[0]["held"] == guards
+    assert told not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule is told
 
 
 @pytest.mark.parametrize(
@@ -187,9 +183,9 @@ def test_a_firing_tells_the_guards_that_held_with_their_values(dplc: Command, ru
 def test_a_rule_that_fires_nowhere_has_one_line_with_its_nearest_site(
     dplc: Command, rule: str, text: str, told: str
 ) -> None:
-    out = dplc(f"rules why {rule} -c", text).out
+    out = dplc(f"rules why {rule} -c '{text}'").out
     assert told in out and out.count("\n") == 1, out
-    assert told not in dplc("compile -vv -c", text).err  # only who asks for the rule is told
+    assert told not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule is told
 
 
 FUSION = (
@@ -204,42 +200,30 @@ CHANGES_NOTHING = "mine: matched, but \nit changes nothing: what it gives is wha
 
 
 @pytest.mark.parametrize(
-    ("line", "text", "said"),
-    [
-        ("rewrite --trace --about fuse", SOFTMAX, "-e[i, j] = mat(exp(difference))\n+e[i, j] = exp(difference)"),
-        (
-            "rewrite --trace --about siblings", TWO,
-            "# f:siblings siblings at main matmul and matmul_1 rules/fusion/siblings.rw:\n"
-            "+(matmul[i, j], matmul_1[i, l]) = mat(Reduce(add, k, product), Reduce(add, k, product2))",
-        ),
-        ("rules why siblings", APART, '"not reductions over the same axes" [folds_once(v, w); v=matmul, w=matmul_1]'),
-        ("rules why fuse_epilogue", LONG_ROWS, "row(v, y)=70000, rows(v)=4]"),
-        (
-            "rules why fuse_epilogue", "torch.relu(torch.randn(300, 40) @ torch.randn(40, 50)) @ torch.randn(50, 300)",
-            "v=matmul, y=product2, recompute(v, y, columns)=3, target.recompute=1]",
-        ),
-        ("rules why online_attention", SOFTMAX, "--- a:online skipped at main.softmax: rules/tensor/online.rw:"),
-        ("compile --why-not each", SOFTMAX, "expected `Reduce(add, n, multiply(p, v))`"),  # nothing else of its file was there
-        ("rules why double_negation", SOFTMAX, "--- a:exact skipped at main: rules/tensor/exact.rw:"),  # at no value of it
-        ("rules why reassociate", SOFTMAX, "`reassociate` is @unstable"),
-        ("rules why sink_guard", "torch.randn(100, 100) @ torch.randn(100, 77)", "t:005_blockify_launch \n; then sink_guard"),
-        (
-            "rules why sink_guard", EXPONENTIALS,
-            "`sink_guard` is asked after every firing of a rule on tile, and fired after none",
-        ),
-        ("rules why linear", LAYER, "linear: bias: linear_bias is not none"),
-        ("rules why linear_bias", LAYER, "d:matmul linear_bias at main linear "),
-        ("rules why linear", SOFTMAX, "it starts from `Linear`, and here stand\n  softmax: f32[64, 512] = Softmax(x, dim=-1)"),
-        (
-            "rules why linear", "F.linear(torch.randn(4), torch.randn(4))",
-            "linear: the weight is a vector [rank(w) == 2; rank(w)=1]",
-        ),
-        ("rules why matmul_vector_matmul", MATMUL, "matmul_vector_matmul: `matmul_matmul` took it before"),
-        ("rewrite --trace --about views", "torch.randn(512).float()", "-to: f32[512] = To(\n, f32)\n+x[i]"),
-    ],
+    ("line", "said"),
+    {
+        f"rewrite --trace --about fuse -c '{SOFTMAX}'": "-e[i, j] = mat(exp(difference))\n+e[i, j] = exp(difference)",
+        f"rewrite --trace --about siblings -c '{TWO}'": ("# f:siblings siblings at main matmul and matmul_1 rules/fusion/siblings.rw:\n"
+            "+(matmul[i, j], matmul_1[i, l]) = mat(Reduce(add, k, product), Reduce(add, k, product2))"),
+        f"rules why siblings -c '{APART}'": '"not reductions over the same axes" [folds_once(v, w); v=matmul, w=matmul_1]',
+        f"rules why fuse_epilogue -c '{LONG_ROWS}'": "row(v, y)=70000, rows(v)=4]",
+        "rules why fuse_epilogue -c 'torch.relu(torch.randn(300, 40) @ torch.randn(40, 50)) @ torch.randn(50, 300)'": "v=matmul, y=product2, recompute(v, y, columns)=3, target.recompute=1]",
+        f"rules why online_attention -c '{SOFTMAX}'": "--- a:online skipped at main.softmax: rules/tensor/online.rw:",
+        f"compile --why-not each -c '{SOFTMAX}'": "expected `Reduce(add, n, multiply(p, v))`",  # nothing else of its file was there
+        f"rules why double_negation -c '{SOFTMAX}'": "--- a:exact skipped at main: rules/tensor/exact.rw:",  # at no value of it
+        f"rules why reassociate -c '{SOFTMAX}'": "`reassociate` is @unstable",
+        "rules why sink_guard -c 'torch.randn(100, 100) @ torch.randn(100, 77)'": "t:005_blockify_launch \n; then sink_guard",
+        f"rules why sink_guard -c '{EXPONENTIALS}'": "`sink_guard` is asked after every firing of a rule on tile, and fired after none",
+        f"rules why linear -c '{LAYER}'": "linear: bias: linear_bias is not none",
+        f"rules why linear_bias -c '{LAYER}'": "d:matmul linear_bias at main linear ",
+        f"rules why linear -c '{SOFTMAX}'": "it starts from `Linear`, and here stand\n  softmax: f32[64, 512] = Softmax(x, dim=-1)",
+        "rules why linear -c 'F.linear(torch.randn(4), torch.randn(4))'": "linear: the weight is a vector [rank(w) == 2; rank(w)=1]",
+        f"rules why matmul_vector_matmul -c '{MATMUL}'": "matmul_vector_matmul: `matmul_matmul` took it before",
+        "rewrite --trace --about views -c 'torch.randn(512).float()'": "-to: f32[512] = To(\n, f32)\n+x[i]",
+    }.items(),
 )  # fmt: skip
-def test_why(dplc: Command, line: str, text: str, said: str) -> None:
-    dplc(f"{line} -c", text).shows(*said.split("\n"))
+def test_why(dplc: Command, line: str, said: str) -> None:
+    dplc(line).shows(*said.split("\n"))
 
 
 @pytest.mark.parametrize(
@@ -266,7 +250,7 @@ def test_why(dplc: Command, line: str, text: str, said: str) -> None:
 )  # fmt: skip
 def test_why_with_rules_of_ones_own(dplc: Command, rules: str, line: str, text: str, said: str) -> None:
     MINE.write_text(rules)
-    dplc(f"{line} --rules mine.rw -c", text).shows(*said.split("\n"))
+    dplc(f"{line} --rules mine.rw -c '{text}'").shows(*said.split("\n"))
 
 
 @pytest.mark.parametrize(
@@ -280,15 +264,15 @@ def test_why_with_rules_of_ones_own(dplc: Command, rules: str, line: str, text: 
 def test_what_is_no_canonical_form_is_a_rule_that_can_be_left_out(
     dplc: Command, text: str, rule: str, line: str
 ) -> None:
-    dplc(f"rules why {rule} -c", text).shows(f"a:exact {rule} at main")
-    assert line not in dplc("compile --ir tensor -c", text).out
+    dplc(f"rules why {rule} -c '{text}'").shows(f"a:exact {rule} at main")
+    assert line not in dplc(f"compile --ir tensor -c '{text}'").out
     MINE.write_text(f"without {rule}\n")
-    dplc("compile --ir tensor --rules mine.rw -c", text).shows(line)
+    dplc(f"compile --ir tensor --rules mine.rw -c '{text}'").shows(line)
 
 
 def test_what_fires_and_what_is_shown_are_two_things(dplc: Command) -> None:
     full, fused, shown = (
-        dplc(f"rewrite --trace {about} -c", SOFTMAX).out
+        dplc(f"rewrite --trace {about} -c '{SOFTMAX}'").out
         for about in ("", "--about fuse", "--about vector_axis --about fuse_prologue")
     )
     fired = re.findall(r"^# f:fuse (\w+ at main .+) rules/fusion/fuse\.rw:\d+$", fused, re.MULTILINE)

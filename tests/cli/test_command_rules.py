@@ -7,14 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from command_line import Command
+from command_line import MINE, Command
 from drawing import some
 
 from dplc.codegen.target import devices, load_device
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.language.sorts import TARGET_FIELDS
 
-MINE = Path("mine.rw")  # a rule file of the user
 HALVES = "rule halves on tensor\nmatch\n    y = divide(x, 2.0)\nrewrite\n    y = multiply(x, 0.5)\n"
 HALF = (
     'example "half"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = divide(x[i], 2.0)\n'

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import MATMUL, SOFTMAX, Command
+from command_line import MATMUL, MINE, SOFTMAX, Command
 from wrong_rules import EVERYWHERE, overflowing
 
 from dplc.codegen.emulator.executor import chosen_blocks
@@ -21,22 +21,20 @@ from dplc.ir.diagnostic import UsageError
 from dplc.ir.expr import Size
 from dplc.version import __version__
 
-RULES = Path("mine.rw")
-
 
 def test_the_record_has_exactly_these_keys(dplc: Command) -> None:
-    record = dplc("run --device emulator --json -c", SOFTMAX).json
+    record = dplc(f"run --device emulator --json -c '{SOFTMAX}'").json
     assert list(record) == ["dplc", "ok", "device", "kernels", "max_abs_err", "max_rel_err"]
     assert (record["ok"], record["device"]) == (True, "emulator")
     assert [list(kernel) for kernel in record["kernels"]] == [["name", "grid", "block", "smem"]]
     assert 0 < record["max_rel_err"] <= 1e-5 and 0 < record["max_abs_err"] < 1
-    assert dplc("run --device reference --json -c", SOFTMAX).json == {
+    assert dplc(f"run --device reference --json -c '{SOFTMAX}'").json == {
         "dplc": __version__, "ok": True, "device": "reference", "kernels": [], "max_abs_err": 0.0, "max_rel_err": 0.0
     }  # fmt: skip
 
 
 def test_for_people(dplc: Command) -> None:
-    done = dplc("run --device emulator -c", SOFTMAX).shows(
+    done = dplc(f"run --device emulator -c '{SOFTMAX}'").shows(
         "kernel softmax: grid 64 x 1 x 1, 32 threads, 0 bytes of shared memory\n",
         "out0: float32[64, 512]\n",
         "against float64: max|error| ",
@@ -60,7 +58,7 @@ SEVERAL = "(torch.randn(5, 8) + 1, torch.randint(0, 9, (2, 1)), torch.ones(3, dt
 def test_the_seed_and_the_dtype_make_the_inputs(dplc: Command, text: str, dtype: torch.dtype) -> None:
     """torch.manual_seed(seed), then the text: that is the reference, for anyone. bf16, which numpy lacks, is saved as f32."""
     name = str(dtype).removeprefix("torch.")
-    printed = dplc(f"run --device emulator --seed 7 --dtype {name} --out out.npz -c", text).out
+    printed = dplc(f"run --device emulator --seed 7 --dtype {name} --out out.npz -c '{text}'").out
     assert torch.get_default_dtype() is torch.float32
     torch.manual_seed(7)
     torch.set_default_dtype(dtype)
@@ -81,26 +79,26 @@ def test_the_seed_and_the_dtype_make_the_inputs(dplc: Command, text: str, dtype:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_no_gpu(dplc: Command) -> None:
-    done = dplc("run --device cuda -c", SOFTMAX, code=1)
+    done = dplc(f"run --device cuda -c '{SOFTMAX}'", code=1)
     assert done.err == "error: torch finds no CUDA device here\n  help: run with --device emulator\n"
 
 
 def test_a_wrong_result_is_an_error(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Compiled.run
     monkeypatch.setattr(Compiled, "run", lambda self, inputs: [value * 1.001 for value in real(self, inputs)])
-    done = dplc("run --device emulator --json -c", SOFTMAX, code=1)
+    done = dplc(f"run --device emulator --json -c '{SOFTMAX}'", code=1)
     assert done.json["ok"] is False
     assert "error: the result is off by 1.00e-03 of the largest value" in done.err
 
 
 def test_where_eager_overflows_the_others_are_judged_still(dplc: Command) -> None:
     text = overflowing(1000)
-    out = dplc("run -c", text).out
+    out = dplc(f"run -c '{text}'").out
     assert "inf" not in out and out.rstrip().endswith("ok")
-    RULES.write_text(EVERYWHERE)
-    dplc("run --rules mine.rw -c", text, code=1).shows("WRONG at 1,000 of 1,001 elements")
-    RULES.write_text(EVERYWHERE.replace("add(x, 1000.0)", "minimum(x, 88.0)").replace("everywhere", "there"))
-    dplc("run --rules mine.rw -c", text).shows("note: 1 of 1,001 elements were not judged: eager overflows there")
+    MINE.write_text(EVERYWHERE)
+    dplc(f"run --rules mine.rw -c '{text}'", code=1).shows("WRONG at 1,000 of 1,001 elements")
+    MINE.write_text(EVERYWHERE.replace("add(x, 1000.0)", "minimum(x, 88.0)").replace("everywhere", "there"))
+    dplc(f"run --rules mine.rw -c '{text}'").shows("note: 1 of 1,001 elements were not judged: eager overflows there")
 
 
 # ops of the table by their overloads, with a program of each
@@ -178,8 +176,8 @@ def test_what_is_no_binding(asked: list[str], said: str) -> None:
 def test_places_are_looked_at_where_sizes_are_numbers(dplc: Command, written: str) -> None:
     """What an op takes for a place ends with the length: 5 is one of 7 rows, and none of 4."""
     text = f"x = torch.randn(dim(s, 4..40), 9); i = torch.tensor([0, 5, 3]); {written}"
-    assert dplc("run --size s=6,7,40 -c", text).out.count("ok") == 3
-    assert "internal" not in dplc("run --size s=7,4 -c", text, code=1).shows("out of ").err
+    assert dplc(f"run --size s=6,7,40 -c '{text}'").out.count("ok") == 3
+    assert "internal" not in dplc(f"run --size s=7,4 -c '{text}'", code=1).shows("out of ").err
 
 
 # ---- --check
@@ -202,7 +200,7 @@ rewrite
 
 
 def test_check_has_a_record(dplc: Command) -> None:
-    record = dplc("run --check --json -c", MATMUL).json
+    record = dplc(f"run --check --json -c '{MATMUL}'").json
     assert list(record) == ["dplc", "ok", "findings", "kernels", "orders", "max_abs_err", "max_rel_err"]
     assert (record["ok"], record["findings"], record["orders"]) == (True, [], [0, 1, 2])
     (kernel,) = record["kernels"]
@@ -212,23 +210,20 @@ def test_check_has_a_record(dplc: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "said"),
-    [
-        ("", SOFTMAX, "all 64 blocks of 32 threads, 3 orders of threads\nglobal load\nsectors\nldg128(\nno findings"),
-        (
-            "", "torch.relu(torch.randn(4000, 300))",
-            "grids of more than 4096 threads: first, last, ragged blocks; `--blocks all` checks every one",
-        ),
-        ("--blocks 0,3", "torch.relu(torch.randn(4000, 300))", "blocks 0, 3 of "),
-    ],
+    ("line", "said"),
+    {
+        f"run --check -c '{SOFTMAX}'": "all 64 blocks of 32 threads, 3 orders of threads\nglobal load\nsectors\nldg128(\nno findings",
+        "run --check -c 'torch.relu(torch.randn(4000, 300))'": "grids of more than 4096 threads: first, last, ragged blocks; `--blocks all` checks every one",
+        "run --check --blocks 0,3 -c 'torch.relu(torch.randn(4000, 300))'": "blocks 0, 3 of ",
+    }.items(),
 )  # fmt: skip
-def test_check_shows(dplc: Command, options: str, text: str, said: str) -> None:
-    dplc(f"run --check {options} -c", text).shows(*said.split("\n"))
+def test_check_shows(dplc: Command, line: str, said: str) -> None:
+    dplc(line).shows(*said.split("\n"))
 
 
 def test_check_finds_a_race_and_quotes_it(dplc: Command) -> None:
-    RULES.write_text(RACY)
-    dplc("run --check --rules mine.rw -c", "torch.randn(64, 64) @ torch.randn(64, 64)", code=1).shows(
+    MINE.write_text(RACY)
+    dplc("run --check --rules mine.rw -c 'torch.randn(64, 64) @ torch.randn(64, 64)'", code=1).shows(
         "FOUND kernel `matmul`, block (", "copies asynchronously", ": cp_async16(", "checked mode found"
     )
 
@@ -237,7 +232,7 @@ def test_check_of_boxes(dplc: Command) -> None:
     """tma_copy, swizzles and the peeled ring, from a user's rules to checked kernels."""
     rules = Path(__file__).parents[2] / "examples" / "overrides" / "copies_by_tma.rw"
     for text in ("torch.randn(64, 96) @ torch.randn(96, 128)", "torch.randn(50, 100) @ torch.randn(100, 200)"):
-        record = dplc(f"run --check --rules {rules} --target h200 --json -c", text).json
+        record = dplc(f"run --check --rules {rules} --target h200 --json -c '{text}'").json
         assert record["ok"] and "box copy" in {site["access"] for site in record["kernels"][0]["sites"]}
 
 
