@@ -7,6 +7,7 @@ import gc
 import itertools
 import logging
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import Command, Done
 from drawing import draws, some
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
@@ -31,6 +33,28 @@ settings.register_profile(
 # What only asks whether a test fails (`make mutants`) needs no small example.
 settings.register_profile("unshrunk", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+def dplc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`dplc("run -c 'torch.ones(3) * 2'", code=1)`: a line as in a shell, further arguments as they are, and the exit code.
+
+    The command runs in `tmp_path` and in this process: a process of its own costs a second and a half of `import torch`.
+    """
+    from dplc.engine.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(line: str, *arguments: object, code: int = 0) -> Done:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([*shlex.split(line), *map(str, arguments)])
+        done = Done(*capsys.readouterr())
+        assert (stop.value.code or 0) == code, done.out + done.err
+        assert ("Traceback" in done.err) == ("--traceback" in line)
+        return done
+
+    return call
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Faults that the page names as open, put into the code as it is now, each against tests that somebody names for it.
 
     python examples/benches/open_faults.py
-    python examples/benches/open_faults.py 3=tests/ir/test_sorts.py 7=tests/tune/test_space.py,tests/cli/test_exact.py
+    python examples/benches/open_faults.py 3=tests/ir/test_sorts.py 7=tests/tune/test_space.py,tests/bench/test_bench.py
     python examples/benches/open_faults.py --caught 80 --seed 0
 
 Without tests they are listed, with their numbers, and the page takes what `equivalent.json` says by now. A fault is

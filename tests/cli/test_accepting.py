@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import Command
+from command_line import MINE, Command
 
 TOTAL = """\
 ## A sum of one op.
@@ -17,49 +17,17 @@ rewrite
     y[reduced_axes(os, d, false)..] = Reduce(add, at(os, d).., x[os..])
 example "of columns"
     graph f(a: f32[2, 3]) -> y: f32[3]:
-        y: f32[3] = {op}(a, dim=(0,))
-{gives}example "of rows"
+        y: f32[3] = {op}(a, dim=(0))
+{columns}example "of rows"
     graph f(a: f32[2, 3]) -> y: f32[2]:
-        y: f32[2] = {said}(a, dim=(1,))
-{gives}"""
-
-
-@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n", "\ngives\n"])
-def test_an_example_on_torch_takes_what_its_rule_gives(dplc: Command, mine: Path, gives: str) -> None:
-    """Its program is not Tensor IR: nothing stands for what it gives until the rule has fired."""
-    mine.write_text(TOTAL.format(op="Sum", said="Sum", gives=gives))
-    done = dplc(f"rules test --accept {mine}")
-    assert (done.code, "2 examples rewritten" in done.err) == (0, True), done.err
-    text = mine.read_text()
-    assert text.count("\ngives\n") == 2 and "pass" not in text
-    assert "y[i:3] = Reduce(add, j:2, a[j, i])" in text and "y[i:2] = Reduce(add, j:3, a[i, j])" in text
-    assert "0 examples rewritten" in dplc(f"rules test --accept {mine}").err and mine.read_text() == text
-
-
-@pytest.mark.parametrize("gives", ["", "gives\n"])
-def test_a_file_whose_rule_does_not_fire_is_left_as_it_was(dplc: Command, mine: Path, gives: str) -> None:
-    """The error stands where the example stands in the file that the user has."""
-    before = ("\ufeff" + TOTAL.format(op="Sum", said="Mean", gives=gives)).replace("\n", "\r\n").encode()
-    mine.write_bytes(before)
-    done = dplc(f"rules test --accept {mine}")
-    line = before.decode().split("\r\n").index('example "of rows"') + 1
-    assert done.code == 1 and mine.read_bytes() == before
-    assert f'{mine}:{line}:1: error: example "of rows" of rule `total` did not fire' in done.err
-
-
-def test_a_program_that_cannot_be_read_leaves_every_file_as_it_was(dplc: Command, tmp_path: Path) -> None:
-    files = [tmp_path / "mine.rw", tmp_path / "other.rw"]
-    texts = [
-        TOTAL.format(op="Sum", said="Sum", gives=""),
-        TOTAL.format(op="Prod", said="Prod", gives="").replace("rule total", "rule other").replace("(1,)", "(x=1)"),
-    ]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
-    done = dplc("rules test --accept", *map(str, files))
-    assert done.code == 1 and "other.rw:" in done.err
-    assert [file.read_text() for file in files] == texts
-
-
+        y: f32[2] = {said}(a, dim=(1))
+{rows}"""
+SUMS = {"op": "Sum", "said": "Sum"}
+TOTALS = TOTAL.format(
+    **SUMS,
+    columns="gives\n    graph f(a: f32[2, 3]) -> y: f32[3]:\n        y[i:3] = Reduce(add, j:2, a[j, i])\n",
+    rows="gives\n    graph f(a: f32[2, 3]) -> y: f32[2]:\n        y[i:2] = Reduce(add, j:3, a[i, j])\n",
+)
 DOUBLE = """\
 ## A sum with itself is a double.
 rule twice on tensor
@@ -74,9 +42,8 @@ gives
     graph f(x: f32[8]) -> y: f32[8]:
         y[i:8] = multiply(x[i], 3.0)
 """
-SEVEN = DOUBLE[DOUBLE.index("example") :].replace("eight", "seven").replace("8", "7").replace("3.0", "2.0")
-
-
+RIGHT = DOUBLE.replace("3.0", "2.0")
+HEAD, _, GIVEN = RIGHT.partition("gives\n")
 REFUSED = """\
 example "refused"
     graph f(x: f32[8]) -> y: f32[8]:
@@ -84,29 +51,49 @@ example "refused"
 gives no "expected"
 
 """
+REST = REFUSED + RIGHT.replace("twice", "again")  # both are errors, which keep no result from being written
+SEVEN = RIGHT[RIGHT.index("example") :].replace("eight", "seven").replace("8", "7")
+REMARKED = (DOUBLE.replace("example", f"{SEVEN}example")).replace("gives\n    graph f(x: f32[8])", "gives  # all\n    graph f(x: f32[8])")  # fmt: skip
+NOTHING_YET = ("", "gives\n", "gives\n\n")
 
 
-@pytest.mark.parametrize("gives", ["", "gives\n", "gives\n\n"])
-def test_an_example_that_says_nothing_yet_takes_what_its_rule_gives(dplc: Command, tmp_path: Path, gives: str) -> None:
-    """And nothing else changes."""
-    path, (head, _, given) = tmp_path / "mine.rw", DOUBLE.partition("gives\n")
-    text = REFUSED + DOUBLE.replace("twice", "again").replace("3.0", "2.0")
-    path.write_text(head + gives + text)
-    assert "1 examples rewritten" in dplc(f"rules test --accept {path}").err
-    wanted = f"{head}gives\n{given.replace('3.0', '2.0')}{text}"
-    assert path.read_text() == wanted
-    again = dplc(f"rules test --accept {path}").err
-    assert "0 examples rewritten" in again and path.read_text() == wanted
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        # The program is not Tensor IR: nothing stands for what it gives until the rule has fired.
+        *((TOTAL.format(**SUMS, columns=gives, rows=gives), TOTALS, 0) for gives in (*NOTHING_YET, "\ngives\n")),
+        *((HEAD + gives + REST, f"{HEAD}gives\n{GIVEN}{REST}", 1) for gives in NOTHING_YET),
+        (REMARKED, REMARKED.replace("3.0", "2.0"), 0),
+    ],
+)
+def test_accept_writes_results_and_nothing_else(dplc: Command, before: str, after: str, code: int) -> None:
+    MINE.write_text(before)
+    dplc("rules test --accept mine.rw", code=code).shows("examples rewritten")
+    assert MINE.read_text() == after
+    dplc("rules test --accept mine.rw", code=code).shows("0 examples rewritten")
+    assert MINE.read_text() == after
 
 
-def test_accept_with_comment_after_gives_keeps_other_examples(dplc: Command, tmp_path: Path) -> None:
-    path, (head, example) = tmp_path / "mine.rw", DOUBLE.split("example")
-    text = f"{head}{SEVEN}example{example}".replace(
-        "gives\n    graph f(x: f32[8])", "gives  # all\n    graph f(x: f32[8])"
+@pytest.mark.parametrize("gives", ["", "gives\n"])
+def test_accept_of_a_rule_that_does_not_fire_leaves_the_file(dplc: Command, gives: str) -> None:
+    """The error stands where the example stands in the file that the user has."""
+    text = TOTAL.format(op="Sum", said="Mean", columns=gives, rows=gives)
+    before = f"\ufeff{text}".replace("\n", "\r\n").encode()
+    MINE.write_bytes(before)
+    line = text.split("\n").index('example "of rows"') + 1
+    dplc("rules test --accept mine.rw", code=1).shows(
+        f'mine.rw:{line}:1: error: example "of rows" of rule `total` did not fire'
     )
-    path.write_text(text)
-    done = dplc(f"rules test --accept {path}")
-    assert done.code == 0 and path.read_text() == text.replace("3.0", "2.0"), done.err
+    assert MINE.read_bytes() == before
+
+
+def test_accept_of_a_program_that_cannot_be_read_leaves_every_file(dplc: Command, tmp_path: Path) -> None:
+    mine = TOTAL.format(**SUMS, columns="", rows="")
+    texts = {"mine.rw": mine, "other.rw": mine.replace("Sum", "Prod").replace("rule total", "rule other").replace("(1)", "(x=1)")}  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    dplc("rules test --accept mine.rw other.rw", code=1).shows("other.rw:")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
 
 
 NINE = """\
@@ -120,11 +107,9 @@ gives
 """
 
 
-def test_an_example_that_edits_another_one_stays_as_it_is(dplc: Command, tmp_path: Path) -> None:
-    path, further = tmp_path / "mine.rw", tmp_path / "mine.examples.rw"
-    path.write_text(DOUBLE)
+def test_accept_leaves_an_example_that_edits_another_one(dplc: Command) -> None:
+    MINE.write_text(DOUBLE)
+    further = Path("mine.examples.rw")
     further.write_text(NINE)
-    done = dplc(f"rules test --accept {path}")
-    assert done.code == 0 and path.read_text() == DOUBLE.replace("3.0", "2.0"), done.err
-    assert 'example "nine" is written as edits of another one: edit what it gives' in done.err
-    assert further.read_text() == NINE
+    dplc("rules test --accept mine.rw").shows('example "nine" is written as edits of another one: edit what it gives')
+    assert (MINE.read_text(), further.read_text()) == (RIGHT, NINE)

@@ -1,135 +1,133 @@
-"""`dplc rules` and `dplc doctor`."""
+"""`dplc rules`: list, show, test, fmt, facts, nodes; and `dplc ops`. `rules why` is in test_command_rewrite.py."""
 
 from __future__ import annotations
 
-import json
+import io
 import re
 from pathlib import Path
 
-from command_line import Command
+import pytest
+from command_line import MINE, Command
+from drawing import some
 
+from dplc.codegen.target import devices, load_device
 from dplc.engine.language.rule import BUILT_IN
+from dplc.engine.language.sorts import TARGET_FIELDS
 
 HALVES = "rule halves on tensor\nmatch\n    y = divide(x, 2.0)\nrewrite\n    y = multiply(x, 0.5)\n"
+HALF = (
+    'example "half"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = divide(x[i], 2.0)\n'
+    "gives\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = multiply(x[i], {})\n"
+)
+TILEIFY = BUILT_IN / "tile" / "axes" / "tileify.rw"
+
+# ---- rules list
 
 
-def test_list_is_the_order_with_reasons_and_places(ok: Command) -> None:
-    out = ok("rules list").out
-    heads = [line for line in out.splitlines() if line.startswith("pipeline ")]
-    assert (
-        heads == ["pipeline torch", "pipeline tensor", "pipeline fusion", "pipeline tile"] or "pipeline kernel" in heads
+def test_list_shows_passes_with_their_reasons(dplc: Command) -> None:
+    out = dplc("rules list").out
+    levels = ["torch", "tensor", "fusion", "loop", "tile", "kernel"]
+    assert re.findall(r"^pipeline (\w+)$", out, re.MULTILINE) == levels
+    assert re.search(
+        r"^ +xor_smem .*rules/pipeline\.rw:.*all copies of a shared-memory tile need one layout$", out, re.M
     )
-    (line,) = [x for x in out.splitlines() if x.split()[:1] == ["xor_smem"]]
-    assert "rules/pipeline.rw:" in line
-    assert line.endswith("all copies of a shared-memory tile need one layout")
 
 
-def test_list_shows_where_a_users_pass_comes_in(ok: Command, mine: Path) -> None:
-    mine.write_text(HALVES)
-    assert f"{mine}:1" in ok(f"rules list --rules {mine}").out
-    record = json.loads(ok(f"rules list --rules {mine} --json").out)
+def test_list_shows_what_a_file_adds_replaces_and_takes_out(dplc: Command) -> None:
+    MINE.write_text(
+        f"{HALVES.replace('rule halves', 'override rule double_negation')}\nwithout drop_guard\n\n"
+        f'pipeline tile\n    without xor_smem because "registers are reused"\n{HALVES}'
+    )
+    out = dplc("rules list --rules mine.rw").out
+    for line in (
+        r" +override rule double_negation +mine.rw:1 +in the place.*",
+        r" +- without xor_smem +mine.rw:10 +registers are reused",
+        r" +- without drop_guard +mine.rw:7",
+        r" +mine +mine.rw:11 +in no pipeline.*",
+    ):
+        assert re.search(rf"^{line}$", out, re.MULTILINE), out
+    record = dplc("rules list --rules mine.rw --json").json
     assert record["tensor"][-1]["rules"] == ["halves"]
-
-
-def test_list_shows_what_a_file_replaces_and_takes_out(ok: Command, mine: Path) -> None:
-    halves = HALVES.replace("rule halves", "override rule double_negation")
-    mine.write_text(
-        f'{halves}\nwithout drop_guard\n\npipeline tile\n    without xor_smem because "registers are reused"\n'
-    )
-    out = ok(f"rules list --rules {mine}").out
-    assert re.search(rf"^ +override rule double_negation +{mine}:1  in the place", out, re.MULTILINE)
-    assert re.search(rf"^ +- without xor_smem +{mine}:10 +registers are reused$", out, re.MULTILINE)
-    assert re.search(rf"^ +- without drop_guard +{mine}:7$", out, re.MULTILINE)
-    record = json.loads(ok(f"rules list --rules {mine} --json").out)
-    (exact,) = [step for step in record["tensor"] if step["pass"] == "exact"]
-    assert exact["overrides"] == {"double_negation": f"{mine}:1"}
+    assert [step.get("overrides") for step in record["tensor"] if step["pass"] == "exact"] == [
+        {"double_negation": "mine.rw:1"}
+    ]
     (out_,) = record["without"]
     assert (out_["name"], out_["pipeline"], out_["because"]) == ("xor_smem", "tile", "registers are reused")
 
 
-def test_show_one_rule_a_pass_and_a_family(ok: Command) -> None:
-    one = ok("rules show stage_inputs").out
-    assert one.startswith("# rules/tile/memory/stage_inputs.rw:")
-    assert "rule stage_inputs(" in one
-    assert "example" in one
-    assert ok("rules show tileify").out.count("\nrule ") >= 1
-    assert ok("rules show reuse").out.count("\nrule ") >= 2
-    assert ok("rules show unary").out.count("\nrule ") > 10
+# ---- rules show
 
 
-def test_the_generated_matcher_is_shown_with_its_constants(ok: Command, dplc: Command) -> None:
-    statement = ok("rules show mark_unroll --python").out
-    assert "# c0 = For\n" in statement and "if x2.__class__ is not c0" in statement
-    assert "def attempt(t, site):" in ok("rules show inline --python").out
-    assert "closures compare patterns on torch" in dplc("rules show unary_relu --python").err
-    assert "it only has guards, on two stored values" in dplc("rules show siblings --python").err
-    assert "`most_unrolled` is not a rule" in dplc("rules show most_unrolled --python").err
+@pytest.mark.parametrize(
+    ("name", "begins", "rules"),
+    [("stage_inputs", "# rules/tile/memory/stage_inputs.rw:", 1), ("reuse", "", 2), ("unary", "", 11)],
+)
+def test_show_prints_a_rule_a_pass_or_a_family(dplc: Command, name: str, begins: str, rules: int) -> None:
+    out = dplc(f"rules show {name}").out
+    assert out.startswith(begins) and out.count("\nrule ") >= rules and "example" in out
 
 
-def test_a_rule_is_shown_before_a_fact_of_its_name(ok: Command, mine: Path) -> None:
-    assert "fact grade_of_split(" in ok("rules show grade_of_split").out
-    mine.write_text("rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n")
-    assert "rule grade_of_split on tensor" in ok(f"rules show grade_of_split --rules {mine}").out
+def test_show_prints_the_matcher_with_its_constants(dplc: Command) -> None:
+    dplc("rules show mark_unroll --python").shows("# c0 = For\n", "if x2.__class__ is not c0")
+    dplc("rules show inline --python").shows("def attempt(t, site):")
 
 
-def test_test_runs_the_examples_of_a_file(dplc: Command, ok: Command, mine: Path) -> None:
-    example = (
-        'example "half"\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = divide(x[i], 2.0)\n'
-        "gives\n    graph g(x: f32[4]) -> y: f32[4]:\n        y[i:4] = multiply(x[i], {})\n"
+def test_show_prints_a_rule_before_a_fact_of_its_name_and_a_number_for_each_device(dplc: Command) -> None:
+    dplc("rules show grade_of_split").shows("fact grade_of_split(")
+    MINE.write_text(
+        "rule grade_of_split on tensor\nmatch\n    y = negative(negative(x))\nrewrite\n    y = x\n"
+        "override number most_unrolled = 5 for h200\n"
     )
-    mine.write_text(HALVES + example.format("0.5"))
-    assert ok(f"rules test {mine}").out == "1 rules, 1 examples, 0 failed, 0 errors, 0 warnings\n"
-    mine.write_text(HALVES + example.format("0.25"))
-    done = dplc(f"rules test {mine}")
-    assert done.code == 1
-    assert "1 rules, 1 examples, 1 failed" in done.out
-    assert "half" in done.err
+    dplc("rules show grade_of_split --rules mine.rw").shows("rule grade_of_split on tensor")
+    dplc("rules show most_unrolled --rules mine.rw").shows(
+        "number most_unrolled = 32", "override number most_unrolled = 5 for h200"
+    )
 
 
-def test_test_takes_a_built_in_file_itself_and_an_edited_copy(dplc: Command, ok: Command, tmp_path: Path) -> None:
-    own = BUILT_IN / "tile" / "axes" / "tileify.rw"
-    counted = ok(f"rules test {own}").out
-    assert counted.startswith("2 rules, 4 examples, 0 failed")
-    copy = tmp_path / "edited.rw"
-    copy.write_text(own.read_text())
-    done = dplc(f"rules test {copy}")
-    assert (done.code, done.out) == (0, counted)
-    assert "tested in the place of rules/tile/axes/tileify.rw" in done.err
-    copy.write_text(own.read_text().replace("rewrite", "rewrites", 1))
-    assert dplc(f"rules test {copy}").code == 1
+# ---- rules facts, rules nodes
 
 
-def test_test_reads_pipelines(dplc: Command, tmp_path: Path) -> None:
-    path = tmp_path / "order.rw"
-    path.write_text("pipeline tile\n    pass nonsense after tileify\n")
-    done = dplc(f"rules test {path}")
-    assert done.code == 1
-    assert f"{path}:2:10: error: pipeline `tile`: there is no pass or rule `nonsense`" in done.err
+def test_facts_and_nodes_are_described(dplc: Command) -> None:
+    dplc("rules facts").shows("every level")
+    (shown,) = [line for line in dplc("rules facts --level tile").out.splitlines() if line.startswith("ceildiv(")]
+    assert " ".join(shown.split()) == "ceildiv(int, int) -> int Divide a by b and round up."
+    dplc("rules nodes Stage").shows("ir/tile.py:", "depth    an integer, else 1")
+    (record,) = dplc("rules nodes Sync --json").json
+    assert (record["fields"], record["kind"]) == ([], "statement")
+    dplc("rules facts grade_of_split").shows("rules/policy.rw:")
+    lines = dict(re.findall(r"^ *- (\w+)(:.*)", dplc("rules facts target").out, re.MULTILINE))
+    assert TARGET_FIELDS.keys() <= lines.keys()
+    assert all(load_device(name).name in lines[name] for name in devices())
 
 
-def test_a_copy_of_a_built_in_file_is_no_rule_file_of_a_compile(dplc: Command, tmp_path: Path) -> None:
-    """There its rules must say that they replace others."""
-    copy = tmp_path / "edited.rw"
-    copy.write_text((BUILT_IN / "tile" / "axes" / "tileify.rw").read_text())
-    done = dplc(f"compile -c torch.sin(torch.randn(3)) --rules {copy}")
-    assert done.code == 1 and "rule `tileify` is declared twice" in done.err
+# ---- rules test
 
 
-def test_doctor(ok: Command) -> None:
-    out = ok("doctor").out
-    for what in ("python", "torch", "host compiler", "emulator", "CUDA compiler", "GPU", "PyCUDA", "rules", "cache"):
-        assert any(line.startswith(what) for line in out.splitlines()), what
-    record = json.loads(ok("doctor --json").out)
-    assert {finding["state"] for finding in record} <= {"ok", "missing", "broken"}
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (HALVES + HALF.format(0.5), 0, ("1 rules, 1 examples, 0 failed, 0 errors, 0 warnings\n",)),
+        (HALVES + HALF.format(0.25), 1, ("1 rules, 1 examples, 1 failed", "half")),
+        (TILEIFY.read_text(), 0, ("2 rules, 4 examples, 0 failed", "tested in the place of rules/tile/axes/tileify.rw")),
+        (TILEIFY.read_text().replace("rewrite", "rewrites", 1), 1, ("mine.rw:",)),
+        (
+            "pipeline tile\n    pass nonsense after tileify\n", 1,
+            ("mine.rw:2:10: error: pipeline `tile`: there is no pass or rule `nonsense`",),
+        ),
+    ],
+)  # fmt: skip
+def test_test_runs_the_examples_of_a_file(dplc: Command, text: str, code: int, said: tuple[str, ...]) -> None:
+    MINE.write_text(text)
+    dplc("rules test mine.rw", code=code).shows(*said)
 
 
-def test_show_prints_a_number_for_each_device(ok: Command, tmp_path: Path) -> None:
-    (tmp_path / "mine.rw").write_text("override number most_unrolled = 5 for h200\n")
-    shown = ok(f"rules show most_unrolled --rules {tmp_path / 'mine.rw'}").out
-    assert "number most_unrolled = 32" in shown and "override number most_unrolled = 5 for h200" in shown
+def test_test_takes_a_built_in_file_and_a_compile_no_copy_of_one(dplc: Command) -> None:
+    assert dplc(f"rules test {TILEIFY}").out.startswith("2 rules, 4 examples, 0 failed")
+    MINE.write_text(TILEIFY.read_text())
+    dplc("compile -c torch.sin(torch.randn(3)) --rules mine.rw", code=1).shows("rule `tileify` is declared twice")
 
 
-def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command, mine: Path) -> None:
+def test_test_runs_examples_of_a_rule_for_one_device_there(dplc: Command) -> None:
     own = (BUILT_IN.parent / "examples/overrides/copies_by_tma.rw").read_text().replace("on tile", "on tile for h200")
     example = """\
 example "a single buffer"
@@ -141,8 +139,85 @@ example "a single buffer"
         Sync()
 gives no "{}"
 """
-    mine.write_text(own + example.format("single-buffered"))
-    assert "1 rules, 1 examples, 0 failed, 0 errors" in dplc(f"rules test {mine}").out
-    assert re.search(r"override rule tma_copy for h200 .*mine.rw:\d+", dplc(f"rules list --rules {mine}").out)
-    mine.write_text(own + example.format("no such reason"))
-    assert dplc(f"rules test {mine}").code == 1
+    MINE.write_text(own + example.format("single-buffered"))
+    dplc("rules test mine.rw").shows("1 rules, 1 examples, 0 failed, 0 errors")
+    assert re.search(r"override rule tma_copy for h200 .*mine.rw:\d+", dplc("rules list --rules mine.rw").out)
+    MINE.write_text(own + example.format("no such reason"))
+    dplc("rules test mine.rw", code=1)
+
+
+# ---- rules fmt
+
+WILD = "rule r on tensor\nmatch\n  y=exp(x)\nrewrite\n  y=exp( x )\n"
+NEAT = "rule r on tensor\nmatch\n    y = exp(x)\nrewrite\n    y = exp(x)\n"
+
+
+def test_fmt_writes_files_and_reports_every_broken_one(dplc: Command, tmp_path: Path) -> None:
+    for name, data in {"a.rw": b"rule\n", "b.rw": b"# caf\xe9\n", "c.rw": WILD.encode(), "d.rw": NEAT.encode()}.items():
+        (tmp_path / name).write_bytes(data)
+    assert dplc("rules fmt c.rw d.rw").out == "1 of 2 files changed\n"
+    assert dplc("rules fmt c.rw d.rw").out == "0 of 2 files changed\n"
+    (tmp_path / "c.rw").write_text(WILD)
+    err = dplc("rules fmt .", code=1).err
+    assert (
+        "a.rw:1:" in err and "b.rw:1:6: error: byte 0xe9 is not UTF-8" in err and "help: save the file as UTF-8" in err
+    )
+    assert (tmp_path / "c.rw").read_text() == NEAT
+
+
+def test_fmt_with_check_or_diff_writes_nothing(dplc: Command) -> None:
+    MINE.write_text(WILD)
+    dplc("rules fmt --check mine.rw", code=1).shows("mine.rw: not laid out", "dplc rules fmt")
+    dplc("rules fmt --diff mine.rw").shows("-  y=exp(x)\n", "+    y = exp(x)\n")
+    assert MINE.read_text() == WILD
+
+
+def test_fmt_reads_standard_input_and_byte_order_marks(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(WILD))
+    assert dplc("rules fmt -").out == NEAT
+    MINE.write_bytes(b"\xef\xbb\xbf" + WILD.replace("\n", "\r\n").encode())
+    assert "error" not in dplc("rules test mine.rw").err
+    dplc("rules fmt mine.rw")
+    assert MINE.read_text() == NEAT
+
+
+# ---- ops
+
+NEGATED = (
+    "override rule positive on torch\nmatch\n    y = Positive(x)\nrewrite\n    y[os..] = negative(x[os..])\n"
+    'example "of a vector"\n    graph f(x: f32[5]) -> y: f32[5]:\n        y: f32[5] = Positive(x)\n'
+    "gives\n    graph f(x: f32[5]) -> y: f32[5]:\n        y[i:5] = negative(x[i])\n"
+)
+# Each was once wrong or an internal error in one of the dtypes.
+ONCE_WRONG = ("sign", "asinh", "empty_like", "addcmul", "tensordot")
+
+
+def test_ops_lists_the_rules_of_each_op_and_what_is_missing_by_cause(dplc: Command) -> None:
+    rules = ["linear", "linear_bias", "linear_vector"]
+    dplc("ops").shows(f"{', '.join(rules)}\n")
+    assert [entry["rule"] for entry in dplc("ops linear --json").json["linear"]] == rules
+    taken, record = dplc("ops --json").json.keys(), dplc("ops --missing --json").json
+    missing = record["missing"]
+    assert "nonzero" in missing["give a shape that depends on values"] and "randn" in missing["draw random numbers"]
+    assert not taken & {name for names in missing.values() for name in names}
+    assert len(taken) > 300 and "lgamma" in taken and record["by rule"] >= len(taken) - 1
+
+
+def test_ops_of_every_dtype_are_right(dplc: Command) -> None:
+    names = {"sign", *some(ONCE_WRONG, 2)}
+    table = dplc("ops --dtypes --json", *names).json
+    assert table.pop("dplc") and table.keys() == names
+    words = {name: [entry["is"] for entry in row.values()] for name, row in table.items()}
+    assert words["sign"] == ["right"] * 10 and {word for row in words.values() for word in row} <= {"right", "-"}
+
+
+def test_ops_finds_a_wrong_rule(dplc: Command) -> None:
+    MINE.write_text(NEGATED)
+    done = dplc("ops --dtypes --rules mine.rw positive isclose", code=1)
+    assert "positive of f32: wrong: off by" in done.err
+    assert done.out.splitlines()[2].split() == ["isclose", *["right"] * 10]
+
+
+@pytest.mark.slow
+def test_no_op_is_wrong_in_any_dtype(dplc: Command) -> None:
+    dplc("ops --dtypes").shows("right")

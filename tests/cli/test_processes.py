@@ -1,4 +1,4 @@
-"""What needs processes of their own: start-up time, pipes, Ctrl-C, and bytes that do not depend on the hash seed."""
+"""What needs processes of their own: `dplc doctor`, start-up, pipes, Ctrl-C, and bytes that do not depend on the hash seed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,170 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from command_line import Command
 from drawing import some
 from forked import MOST, started
 from small_configs import SMALL
 
+from dplc.engine.cli import doctor
 from dplc.engine.cli.app import main
 
 DPLC = str(Path(sys.executable).with_name("dplc"))
+MODULE = sys.executable, "-m", "dplc"
+
+
+def ran(*command: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a process that ends with this code printed."""
+    env = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=env)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+# ---- dplc doctor, and every other command where torch is missing or broken, and where extras are
+
+BROKEN = "raise OSError('libtorch_global_deps.so: cannot open shared object file')"
+MISSING = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')"
+
+
+def paths(folder: Path, text: str) -> str:
+    """A PYTHONPATH where `import torch` runs this text."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(text)
+    return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+
+
+def test_doctor_reports_what_is_here(dplc: Command) -> None:
+    dplc("doctor").shows(
+        "python", "torch", "host compiler", "emulator", "CUDA compiler", "GPU", "rules", "cache", "PyCUDA"
+    )
+    assert {finding["state"] for finding in dplc("doctor --json").json} <= {"ok", "missing", "broken"}
+
+
+def test_doctor_survives_a_torch_that_is_not_well(tmp_path: Path) -> None:
+    done = ran(*MODULE, "doctor", "--json", code=1, PYTHONPATH=paths(tmp_path, BROKEN))
+    found = {one["what"]: one for one in json.loads(done.stdout)}
+    assert not done.stderr
+    assert found["torch"]["state"] == "broken" and "libtorch_global_deps.so" in found["torch"]["detail"]
+    assert "torch cannot be imported" in found["GPU"]["detail"] and found["rules"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(("text", "said"), [(BROKEN, "torch cannot be imported"), (MISSING, "torch is not installed")])
+def test_other_commands_say_so_plainly(tmp_path: Path, text: str, said: str) -> None:
+    done = ran(*MODULE, "compile", "-c", "torch.randn(3).relu()", code=1, PYTHONPATH=paths(tmp_path, text))
+    assert done.stderr.startswith(f"error: {said}") and "internal error" not in done.stderr
+
+
+def test_doctor_names_missing_extras_and_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = doctor.importlib.metadata
+    monkeypatch.setattr(metadata, "version", mock.Mock(side_effect=metadata.PackageNotFoundError("it")))
+    checks = ("_python", "_host_compiler", "_emulator", "_device_compiler", "_gpu", "_rules", "_cache")
+    for name in checks:
+        monkeypatch.setattr(doctor, name, mock.Mock(side_effect=RuntimeError("something\nelse")))
+    found = {one.what: one for one in doctor.examine()}
+    for name, _, extra, _ in doctor.OPTIONAL:
+        assert (found[name].state, found[name].remedy) == ("missing", f"pip install 'dplc[{extra}]'")
+    assert [one.detail for one in found.values()].count("RuntimeError: something") == len(checks)
+
+
+# ---- start-up
+
+LIGHT = """
+import json, sys
+from dplc.engine.cli.app import main
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as stop:
+        print(words, stop.code, "torch" in sys.modules)
+"""
+WRONG = (
+    "compile", "run", "fuse", "rewrite", "compile -c x --target h20", "run -c x --blocks all",
+    "compile -c x --layers 2", "frobnicate",
+)  # fmt: skip
+
+
+def test_a_wrong_command_line_is_told_at_once() -> None:
+    """Without torch, which takes seconds to import."""
+    lines = [line.split() for line in WRONG]
+    done = ran(sys.executable, "-c", LIGHT, json.dumps(lines))
+    assert done.stdout.splitlines() == [f"{words} 2 False" for words in lines], done.stderr
+
+
+def test_shells_can_complete() -> None:
+    done = ran(DPLC, _DPLC_COMPLETE="complete_bash", COMP_WORDS="dplc comp", COMP_CWORD="1")
+    assert done.stdout.split() == ["compile"], done.stderr
+
+
+def test_accept_of_a_rule_that_asks_facts_needs_nothing_imported_before(tmp_path: Path) -> None:
+    folder = Path(__file__).resolve().parents[2] / "rules" / "tile" / "rows"
+    file, further = (tmp_path / name for name in ("column_reduce.rw", "column_reduce.examples.rw"))
+    further.write_text((folder / further.name).read_text())
+    right = (folder / file.name).read_text()
+    wrong = right.replace("Combine(acc, add, over=[w1])", "Combine(acc, add, over=[j])")
+    file.write_text(wrong)
+    assert wrong != right and "1 examples rewritten" in ran(DPLC, "rules", "test", "--accept", str(file)).stderr
+    assert file.read_text().replace("over=(w1)", "over=[w1]") == right  # it is written as in a dump
+
+
+# ---- pipes and interrupts
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    for command in ("rules list --json", "rules show unary", "--help"):
+        with subprocess.Popen(
+            [DPLC, *command.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as run:
+            assert run.stdout is not None and run.stderr is not None
+            run.stdout.close()
+            assert (run.stderr.read(), run.wait()) == ("", 0)
+
+
+def test_standard_input(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("torch.relu(torch.randn(3))"))
+    assert dplc("compile -c - --ir torch").out.startswith("## level: torch\n")
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    """SIGINT is ignored in what runs in the background: it gets its meaning back in the child."""
+    text, log = "import time\nprint('up', flush=True)\ntime.sleep(3600)\ntorch.randn(3)", tmp_path / "log"
+
+    def run() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        main(["run", "-c", text])
+
+    process = started(log, run)
+    while process.is_alive() and (not log.exists() or log.read_text() != "up\n"):
+        time.sleep(0.02)
+    os.kill(process.pid or 0, signal.SIGINT)
+    process.join(MOST)
+    assert (process.exitcode, log.read_text()) == (130, "up\ninterrupted\n")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps({"model_type": "qwen2", **SMALL}))
+    return str(path)
+
+
+@pytest.mark.slow
+def test_an_interrupted_compile_of_a_model_leaves_nothing(config: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    environment = os.environ | {"DPLC_CACHE_DIR": str(tmp_path / "cache")}  # so that assembling takes its time
+    command = [DPLC, "compile", config, "-o", str(folder / "made")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as run:
+        while run.poll() is None and not list(folder.iterdir()):
+            time.sleep(0.01)
+        assert [path.name for path in folder.iterdir()] != ["made"]
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=60)
+    assert (run.returncode, err, list(folder.iterdir())) == (130, "interrupted\n", [])
+
+
+# ---- the same bytes under any hash seed
+
 EXPRESSIONS = (
     "nn.RMSNorm(2048)(torch.randn(32, 2048))",
     "torch.softmax(torch.randn(64, 512), -1)",
@@ -46,133 +203,26 @@ for text in sys.argv[1:]:
 """
 
 
-def test_accept_of_a_rule_that_asks_facts_needs_nothing_imported_before(tmp_path: Path) -> None:
-    folder = Path(__file__).resolve().parents[2] / "rules" / "tile" / "rows"
-    for name in ("column_reduce.rw", "column_reduce.examples.rw"):
-        (tmp_path / name).write_text((folder / name).read_text())
-    file = tmp_path / "column_reduce.rw"
-    right = file.read_text()
-    file.write_text(right.replace("Combine(acc, add, over=[w1])", "Combine(acc, add, over=[j])"))
-    assert file.read_text() != right
-    done = subprocess.run([DPLC, "rules", "test", "--accept", str(file)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "1 examples rewritten" in done.stderr
-    assert file.read_text().replace("over=(w1)", "over=[w1]") == right  # it is written as in a dump
-
-
-def test_the_same_bytes_under_any_hash_seed() -> None:
+def test_a_compile_prints_the_same_under_any_hash_seed() -> None:
     """This process has a seed of its own, and one that it starts has another."""
-    chosen = some(EXPRESSIONS, 2)
+    chosen, here = some(EXPRESSIONS, 2), io.StringIO()
+    seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "0"
     with subprocess.Popen(
         [sys.executable, "-c", COMPILE_ALL, *chosen], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONHASHSEED": "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "0"},
+        env=os.environ | {"PYTHONHASHSEED": seed},
     ) as run:  # fmt: skip
-        here = io.StringIO()
         with mock.patch.object(sys, "argv", ["-c", *chosen]), contextlib.redirect_stdout(here):
             exec(COMPILE_ALL, {})
         out, err = run.communicate()
-    assert run.returncode == 0, err
-    assert out.count("__global__") >= len(chosen)
-    assert out == here.getvalue()
-
-
-def test_a_pipe_that_closes_early_is_no_error() -> None:
-    for command in (("rules", "list", "--json"), ("rules", "show", "unary"), ("--help",)):
-        run = subprocess.Popen([DPLC, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert run.stdout is not None
-        assert run.stderr is not None
-        run.stdout.close()
-        assert run.stderr.read() == ""
-        assert run.wait() == 0
-
-
-def test_ctrl_c(tmp_path: Path) -> None:
-    """SIGINT is ignored in what runs in the background: it gets its meaning back in the child."""
-    text, log = "import time\nprint('up', flush=True)\ntime.sleep(3600)\ntorch.randn(3)", tmp_path / "log"
-
-    def run() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        main(["run", "-c", text])
-
-    process = started(log, run)
-    while process.is_alive() and (not log.exists() or log.read_text() != "up\n"):
-        time.sleep(0.02)
-    os.kill(process.pid or 0, signal.SIGINT)
-    process.join(MOST)
-    assert (process.exitcode, log.read_text()) == (130, "up\ninterrupted\n")
-
-
-def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("torch.relu(torch.randn(3))"))
-    with pytest.raises(SystemExit) as stop:
-        main(["compile", "-c", "-", "--ir", "torch"])
-    assert not stop.value.code
-    assert capsys.readouterr().out.startswith("## level: torch\n")
-
-
-def test_python_dash_m() -> None:
-    done = subprocess.run([sys.executable, "-m", "dplc", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("dplc ")
-
-
-MODEL = {"model_type": "qwen2", **SMALL}
+    assert out == here.getvalue() and out.count("__global__") >= len(chosen), err
 
 
 @pytest.mark.slow
-def test_an_interrupted_compile_of_a_model_leaves_nothing(tmp_path: Path) -> None:
-    config, folder = tmp_path / "tiny.json", tmp_path / "out"
-    config.write_text(json.dumps(MODEL))
-    folder.mkdir()
-    environment = {**os.environ, "DPLC_CACHE_DIR": str(tmp_path / "cache")}  # so that assembling takes its time
-    with subprocess.Popen(
-        [DPLC, "compile", str(config), "-o", str(folder / "made")], stderr=subprocess.PIPE, text=True, env=environment
-    ) as run:
-        while run.poll() is None and not list(folder.iterdir()):
-            time.sleep(0.01)
-        assert [path.name for path in folder.iterdir()] != ["made"]
-        run.send_signal(signal.SIGINT)
-        _, err = run.communicate(timeout=60)
-    assert (run.returncode, err) == (130, "interrupted\n")
-    assert list(folder.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_an_artefact_has_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
-    config = tmp_path / "tiny.json"
-    config.write_text(json.dumps(MODEL))
+def test_an_artefact_has_the_same_bytes_under_any_hash_seed(config: str, tmp_path: Path) -> None:
     found = []
     for seed in ("0", "4242"):
-        command = [DPLC, "compile", str(config), "--no-cubins", "-o", str(tmp_path / seed)]
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed})
-        files = sorted(path for path in (tmp_path / seed).rglob("*") if path.is_file() and path.name != "figures.json")
-        found.append({str(path.relative_to(tmp_path / seed)): path.read_bytes() for path in files})
+        folder = tmp_path / seed
+        ran(DPLC, "compile", config, "--no-cubins", "-o", str(folder), PYTHONHASHSEED=seed)
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name != "figures.json"]
+        found.append({path.relative_to(folder): path.read_bytes() for path in files})
     assert len(found[0]) > 15 and found[0] == found[1]
-
-
-LIGHT = """
-import json, sys
-from dplc.engine.cli.app import main
-for words in json.loads(sys.argv[1]):
-    try:
-        main(words)
-    except SystemExit as stop:
-        print(words, stop.code, "torch" in sys.modules)
-"""
-WRONG = (
-    "compile", "run", "fuse", "rewrite", "compile -c x --target h20", "run -c x --blocks all",
-    "compile -c x --layers 2", "frobnicate",
-)  # fmt: skip
-
-
-def test_a_wrong_command_line_is_told_at_once() -> None:
-    """Without torch, which takes seconds to import."""
-    lines = [line.split() for line in WRONG]
-    command = [sys.executable, "-c", LIGHT, json.dumps(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == [f"{words} 2 False" for words in lines], done.stderr
-
-
-def test_shells_can_complete() -> None:
-    asked = {**os.environ, "_DPLC_COMPLETE": "complete_bash", "COMP_WORDS": "dplc comp", "COMP_CWORD": "1"}
-    done = subprocess.run([DPLC], capture_output=True, text=True, env=asked, check=False)
-    assert done.stdout.split() == ["compile"], done.stderr

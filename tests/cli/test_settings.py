@@ -1,100 +1,210 @@
-"""A parameter that somebody sets is heard, or they are told why it is not."""
+"""--set, --prefer, --exact, and rules left out: what a user asks of rules is heard and is right, or they are told why not."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from command_line import Command
+from command_line import MINE, SOFTMAX, Command
 
 import dplc as package
 from dplc.engine.api import compile_options
 from dplc.engine.rewrite.statements.driver import SettingWarning
-from dplc.ir.diagnostic import DplcError, UsageError
+from dplc.engine.ruleset import exactly, toolchain
+from dplc.ir.diagnostic import UsageError
 
-ROWS = "torch.randn(64, 512).sum(1)"
 MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
-FOR_NOTHING = (
-    (ROWS, "chunk_matmul_k.BK=32", "not matmul-shaped"),
-    (MATMUL, "chunk_matmul_k.BK=64", 'into one chunk" [1 < BK and BK < highest(K); BK=64, K=64, highest(K)=64]'),
-    (MATMUL, "split_matmul_k.S=2", "`split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_k.rw"),
+SUM = "torch.randn(4, 4096).sum(-1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "message"),
+    [
+        ("torch.randn(64, 512).sum(1)", "chunk_matmul_k.BK=32", "not matmul-shaped"),
+        (MATMUL, "chunk_matmul_k.BK=64", 'into one chunk" [1 < BK and BK < highest(K); BK=64, K=64, highest(K)=64]'),
+        (MATMUL, "split_matmul_k.S=2", "`split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_k.rw"),
+    ],
 )
+def test_setting_without_effect_is_a_warning(dplc: Command, text: str, setting: str, message: str) -> None:
+    dplc(f"compile --set {setting} -c '{text}'").shows(f"warning: --set {setting}: ", message)
 
 
-@pytest.mark.parametrize(("text", "setting", "message"), FOR_NOTHING)
-def test_without_effect(dplc: Command, text: str, setting: str, message: str) -> None:
-    done = dplc(f"compile --set {setting} -c", text)
-    assert done.code == 0
-    assert f"warning: --set {setting}: " in done.err
-    assert message in done.err
+def test_setting_that_is_heard_is_not_mentioned(dplc: Command) -> None:
+    done = dplc(f"compile --set chunk_matmul_k.BK=32 --set fuse_epilogue.TILE=1 -c '{MATMUL}'")
+    assert done.err == "" and done.out != dplc(f"compile -c '{MATMUL}'").out
 
 
-OF_ANOTHER_KIND = (
-    ("chunk_matmul_k.BK=32.0", "`BK` is an integer, and 32.0 is a number"),
-    ("chunk_matmul_k.BK=true", "`BK` is an integer, and true is true or false"),
-    ("chunk_matmul_k.BK=[32]", "`BK` is an integer, and (32) is a list"),
-    ('chunk_matmul_k.BK="32"', '`BK` is an integer, and "32" is a text'),
-    ("stage_inputs.which=(1,)", "a list of one is written `[1]`"),
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("chunk_matmul_k.BK=32.0", "`BK` is an integer, and 32.0 is a number"),
+        ("chunk_matmul_k.BK=true", "`BK` is an integer, and true is true or false"),
+        ("chunk_matmul_k.BK=[32]", "`BK` is an integer, and (32) is a list"),
+        ('chunk_matmul_k.BK="32"', '`BK` is an integer, and "32" is a text'),
+        ("stage_inputs.which=(1,)", "a list of one is written `[1]`"),
+    ],
 )
-
-
-@pytest.mark.parametrize(("setting", "message"), OF_ANOTHER_KIND)
-def test_a_value_of_another_kind_is_an_error(dplc: Command, setting: str, message: str, mine: Path) -> None:
-    done = dplc(f"compile --set {setting} -c", MATMUL)
-    assert done.code == 2 and f"--set {setting}: " in done.err and message in done.err
+def test_value_of_another_kind_is_an_error(dplc: Command, setting: str, message: str) -> None:
+    dplc(f"compile --set '{setting}' -c '{MATMUL}'", code=2).shows(f"--set {setting}: ", message)
     rule, value = setting.split("=")
-    mine.write_text(f"pipeline tile\n    pass {rule.replace('.', '(')}={value})\n")
-    told = dplc(f"compile --rules {mine} -c", MATMUL)
-    assert told.code == 1 and message in told.err and "mine.rw:2:" in told.err
+    MINE.write_text(f"pipeline tile\n    pass {rule.replace('.', '(')}={value})\n")
+    dplc(f"compile --rules mine.rw -c '{MATMUL}'", code=1).shows("mine.rw:2:", message)
 
 
-def test_a_value_of_another_kind_is_an_error_from_python() -> None:
-    x = torch.randn(16, 64)
+def compiled(value: object, rule: str = "chunk_matmul_k") -> package.Compiled:
+    return package.compile(torch.relu, (torch.randn(16, 64),), device="emulator", settings={rule: {"BK": value}})
+
+
+def test_settings_from_python_are_checked_and_heard() -> None:
     for value in (32.0, True, [32], "32"):
         with pytest.raises(UsageError, match="`BK` is an integer"):
-            package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": value}})
-
-
-def test_settings_from_python_accept_the_number_of_a_pass() -> None:
-    assert compile_options(None, None, None, {"002_chunk_matmul_k": {"BK": 16}})[1].tools.settings == {
-        "chunk_matmul_k": {"BK": 16}
-    }
+            compiled(value)
+    with pytest.warns(SettingWarning, match="`chunk_matmul_k` fires nowhere"):
+        compiled(32)
+    numbered, heard = {"002_chunk_matmul_k": {"BK": 16}}, {"chunk_matmul_k": {"BK": 16}}
+    assert compile_options(None, None, None, numbered)[1].tools.settings == heard
     assert "002_chunk_matmul_k" in package.Rules() and "003_chunk_matmul_k" not in package.Rules()
     with pytest.raises(UsageError, match="no rule `003_chunk_matmul_k`"):
-        compile_options(None, None, None, {"003_chunk_matmul_k": {"BK": 16}})
-
-
-def test_what_is_heard_is_not_mentioned(dplc: Command) -> None:
-    done = dplc("compile --set chunk_matmul_k.BK=32 --set fuse_epilogue.TILE=1 -c", MATMUL)
-    assert (done.code, done.err) == (0, "")
-    assert done.out != dplc("compile -c", MATMUL).out
-
-
-def test_from_python() -> None:
-    x = torch.randn(16, 64)
-    with pytest.warns(SettingWarning, match="`chunk_matmul_k` fires nowhere"):
-        package.compile(torch.relu, (x,), device="emulator", settings={"chunk_matmul_k": {"BK": 32}})
-
-
-def test_in_a_pipeline(mine: Path) -> None:
-    mine.write_text("pipeline tile\n    pass blockify_flat(T=9)\n")
-    with pytest.raises(DplcError, match="9 is not in the domain of `T`") as caught:
-        package.compile(torch.relu, (torch.randn(16),), device="emulator", rules=mine)
-    assert "mine.rw:2:26" in caught.value.render()
+        compiled(16, "003_chunk_matmul_k")
+    x, settings = torch.randn(64, 64), {"tma_copy": {"prefer": False}}
+    made = package.compile(torch.matmul, (x, x), target="h200", settings=settings, device="emulator")
+    assert "via=TMA" in made.ir("tile")
 
 
 def test_a_suite_is_told_once(dplc: Command, tmp_path: Path) -> None:
     """Many rules fire in some cases of a suite only: what no case heard is mentioned."""
-    file = tmp_path / "suite.json"
     operations = {
         "relu": {"expression": "torch.relu(x)", "inputs": {"x": "n"}},
         "matmul": {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}},
     }
     cases = [{"name": name, "operation": name, "sizes": {"n": 64}} for name in operations]
-    file.write_text(json.dumps({"about": "two", "operations": operations, "cases": cases}))
-    bench = f"bench {file} --no-run --no-assemble --set"
-    assert dplc(bench, "chunk_matmul_k.BK=32").code == 0
+    (tmp_path / "suite.json").write_text(json.dumps({"about": "two", "operations": operations, "cases": cases}))
+    bench = "bench suite.json --no-run --no-assemble --set"
+    dplc(bench, "chunk_matmul_k.BK=32")
     with pytest.warns(SettingWarning, match="fires nowhere"):
-        assert dplc(bench, "chunk_matmul_k.BK=64").code == 0
+        dplc(bench, "chunk_matmul_k.BK=64")
+
+
+# ---- --prefer: what is legal fires though it would not pay, and is right; what cannot fire says why
+
+RECOMPUTED = "torch.randn(4, 64).sum(-1, keepdim=True) * torch.randn(4, 4096)"
+
+
+@pytest.mark.parametrize(
+    ("given", "rule", "text", "without", "with_it"),
+    [
+        ("--target h200", "tma_copy", MATMUL, "", "copy_box_2d("),
+        # by default a value outside of the domain says `not here`: it must not keep away what somebody asks for
+        ("", "split_matmul_k", MATMUL, "", "matmul_partial"),
+        ("--set split_matmul_k.S=2", "split_matmul_k", MATMUL, "", "matmul_partial"),
+        # of several ways the one that is asked for: the ring is peeled, though a predicated one comes first by default
+        ("--target sm_80", "pipeline_k_outer", MATMUL, "pipeline_predicated", "pipeline_k_outer"),
+        # one kernel, whose every block adds the row up again
+        ("", "fuse_epilogue", RECOMPUTED, "\nsum(", "\nsum_mul("),
+    ],
+)
+def test_preferred_rule_fires_and_is_right(
+    dplc: Command, given: str, rule: str, text: str, without: str, with_it: str
+) -> None:
+    before, after = dplc(f"compile {given} -c '{text}'").out, dplc(f"compile {given} --prefer {rule} -c '{text}'")
+    assert without in before and with_it not in before
+    assert with_it in after.out and after.err == "" and (not without or without not in after.out)
+    dplc(f"run {given} --prefer {rule} --device emulator -c '{text}'").shows("against float64", ": ok")
+    dplc(f"run --check {given} --prefer {rule} -c '{text}'").shows("no findings")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    {
+        "compile --prefer coarsen_rows -c 'torch.randn(5, 7, 640) + torch.randn(7, 640)'": ("warning: --prefer coarsen_rows: rule `coarsen_rows` fires nowhere\n"
+            '"the rows do not divide" [N % R == 0; N=5, R=2'),
+        "compile --prefer pad_smem -c 'torch.randn(8) + 1'": "warning: --prefer pad_smem: rule `pad_smem` fires nowhere",
+        f"compile --set split_matmul_k.S=2 -c '{MATMUL}'": 'not preferred: matched, but "the sum is short"',
+        f"rewrite --trace --only tma_copy --target h200 -c '{MATMUL}'": "not preferred",
+        f"rewrite --trace --only tma_copy --target h200 --prefer tma_copy -c '{MATMUL}'": "via=TMA",
+        f"rules why fuse_epilogue -c '{RECOMPUTED}'": 'not preferred: matched, but "recomputation exceeds the bound"\nrecompute(v, y, columns)=32',
+    }.items(),
+)  # fmt: skip
+def test_what_is_not_preferred_or_not_legal_says_why(dplc: Command, line: str, said: str) -> None:
+    dplc(line).shows(*said.split("\n"))
+
+
+# ---- --exact: no rule that reorders floating point fires, on any level, and what comes out is right
+
+
+@pytest.fixture
+def approximate() -> set[str]:
+    return {rule.name for rule in toolchain().rules.rules.values() if "approx" in rule.attributes}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [SOFTMAX, SUM, "torch.randn(128, 512) @ torch.randn(512, 64)", "F.rms_norm(torch.randn(32, 64), (64,))"],
+)
+def test_nothing_approximate_fires(dplc: Command, approximate: set[str], program: str) -> None:
+    plain, exact = (
+        {
+            event["rule"]
+            for event in dplc(f"compile --json -v {option} -c '{program}'").json["trace"]
+            if event["event"] == "fired"
+        }
+        for option in ("", "--exact")
+    )
+    assert plain & approximate and exact and not exact & approximate
+    dplc(f"run --exact --device emulator -c '{program}'").shows(": ok")
+
+
+def test_exact_rules_are_made_once_and_traced(dplc: Command) -> None:
+    assert "cooperative_reduce" not in dplc(f"rewrite --trace --exact -c '{SUM}'").out
+    rules = toolchain().rules
+    assert exactly(rules) is exactly(rules) and exactly(rules).digest != rules.digest
+
+
+def test_python_and_models_take_exact(approximate: set[str]) -> None:
+    x = torch.randint(-8, 8, (4, 4096)).float()  # whose sums are exact in any order
+    config = Path(__file__).resolve().parents[2] / "examples" / "models" / "tinyllama-1.1b.json"
+    for exact in (False, True):
+        of_sum = package.compile(lambda x: x.sum(-1), (x,), exact=exact).cuda
+        for cuda in (of_sum, package.compile_model(config, layers=1, seq_len=4, exact=exact).cuda):
+            words = set(re.findall(r"\w+", cuda))  # each kernel names the rules that shaped it
+            assert bool(words & approximate) != exact
+    made = torch.compile(lambda x: x.sum(-1), backend="dplc", options={"exact": True, "device": "emulator"})
+    assert torch.equal(made(x), x.sum(-1))
+
+
+# ---- without: a rule that is left out makes a kernel slower, never an error: what its neighbours need, they see to
+
+LEFT_OUT = ("blockify_launch",), ("register_tile",), ("blockify_launch", "register_tile")
+
+
+def without(names: tuple[str, ...]) -> None:
+    MINE.write_text("".join(f"without {name}\n" for name in names))
+
+
+@pytest.mark.parametrize("names", LEFT_OUT)
+@pytest.mark.parametrize(
+    "program",
+    [
+        "torch.randn(128, 96) @ torch.randn(96, 130)",
+        "torch.exp(torch.randn(97, 300))",
+        "F.conv2d(torch.randn(1, 8, 12, 12), torch.randn(8, 8, 3, 3))",
+    ],
+)
+@pytest.mark.sampled(5)
+def test_kernel_without_a_rule_is_right_and_a_launch(dplc: Command, program: str, names: tuple[str, ...]) -> None:
+    without(names)
+    record = dplc(f"run --rules mine.rw --target h200 --json --device emulator -c '{program}'").json
+    assert record["ok"] and all(kernel["block"] <= 1024 for kernel in record["kernels"])
+
+
+def test_product_without_a_rule_is_slower(dplc: Command) -> None:
+    bench = "bench --target h200 --no-run --no-assemble --json --rules mine.rw -c"
+    times = []
+    for names in ((), *LEFT_OUT):
+        without(names)
+        cases = dplc(bench, "torch.randn(512, 512) @ torch.randn(512, 512)").json["cases"]
+        times.append(cases[-1]["predicted_us"])
+    assert min(times[1:]) > 1.5 * times[0]

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 import torch
-import typer
+from command_line import commands
 from small_configs import TINY
 
 from dplc.engine import cli
 from dplc.engine.cli import options as declared
-from dplc.engine.cli.app import app, main
+from dplc.engine.cli.app import main
 from dplc.engine.cli.options import SUBJECTS, TABLE, Flags, Subject, name_of
 from dplc.engine.models.sources import build, find
 
@@ -171,21 +171,12 @@ def test_the_page_is_true(
     assert {(command, kind) for command, kind in subjects if command != "check"} <= reads.keys()
 
 
-def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """(the words of a command, the command), from the program itself."""
-    if hasattr(found, "commands"):
-        for name, inner in found.commands.items():
-            yield from commands(inner, (*path, name))
-    else:
-        yield " ".join(path), found
-
-
 def options(command: Any) -> set[str]:
     named = [(*p.opts, *p.secondary_opts) for p in command.params if p.param_type_name == "option"]
     return {max(option, key=len) for option in named} - {"--help"}
 
 
-COMMANDS = dict(commands(typer.main.get_command(app)))
+COMMANDS = dict(commands())
 KNOWN = {f"dplc {words}": options(command) for words, command in COMMANDS.items()}
 
 
