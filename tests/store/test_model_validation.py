@@ -98,7 +98,7 @@ def test_fit_brings_predictions_near_a_slower_device(tmp_path: Path, ok: Ok, mon
     said, _ = ok("model fit", results, "--out", out, "--json")
     rows = {(row["points"], row["constants"]): row for row in json.loads(said)["rows"]}
     assert rows["all", "published"]["error"] > 0.1 > 0.02 > rows["all", "fitted to all"]["error"]
-    assert rows["the rest", "fitted to one half"]["error"] < rows["the rest", "published"]["error"]
+    assert rows["the rest", "published"]["error"] > 0.1 > rows["the rest", "fitted to one half"]["error"]
     assert rows["all", "fitted to all"]["tau"] > 0.99
     assert target(str(out)).launch_seconds == pytest.approx(3.1e-6, rel=0.1)
     assert out.read_text().startswith("# Fitted by `dplc model fit` on NVIDIA H200: dram_share")
