@@ -93,8 +93,8 @@ def source(name: str) -> ModelSource:
     return ModelSource(f"{name}-tiny", dict(CONFIGS[name]))
 
 
-def compiled(name: str, dtype: str = "f32", length: int = LENGTH) -> CompiledModel:
-    return compile_model(source(name), ModelShape(length=length, dtype=dtype), compiler_with(target("sm_80")))
+def compiled(name: str, dtype: str = "f32") -> CompiledModel:
+    return compile_model(source(name), ModelShape(length=LENGTH, dtype=dtype), compiler_with(target("sm_80")))
 
 
 def tokens(length: int = LENGTH, seed: int = 0) -> torch.Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -22,7 +21,6 @@ from dplc.engine.models.sources import (
     ModelSource,
     WeightRequest,
     build,
-    check,
     find,
     folder_of,
     is_model,
@@ -171,9 +169,9 @@ HEAD = {"head.weight": torch.arange(15.0).reshape(5, 3), "unused": torch.zeros(2
 FOUND = {"a": LAYER["layer.0.a.weight"], "b": LAYER["layer.0.b.bias"], "tied": HEAD["head.weight"]}
 
 
-def assert_wrong(folder: Path, said: str, read: Callable[[Path, Any], Any] = load) -> None:
+def assert_wrong(folder: Path, said: str) -> None:
     with pytest.raises(DplcError, match=said):
-        read(folder, WANTED)
+        load(folder, WANTED)
 
 
 def test_weights_of_one_file_are_converted(tmp_path: Path) -> None:
@@ -197,11 +195,11 @@ def test_weights_of_shards_are_where_the_index_says(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": index}))
     torch.testing.assert_close(load(tmp_path, WANTED), FOUND, rtol=0, atol=0)
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {**index, "head.weight": "one.safetensors"}}))
-    assert_wrong(tmp_path, "`head.weight` is in one.safetensors, which has no such tensor", check)
+    assert_wrong(tmp_path, "`head.weight` is in one.safetensors, which has no such tensor")
     (tmp_path / "two.safetensors").unlink()
-    assert_wrong(tmp_path, r"names files that are not there beside it: two\.safetensors", check)
+    assert_wrong(tmp_path, r"names files that are not there beside it: two\.safetensors")
     (tmp_path / INDEX).write_text("[]")
-    assert_wrong(tmp_path, "is not an index of weights", check)
+    assert_wrong(tmp_path, "is not an index of weights")
 
 
 def test_all_mistakes_of_weights_are_told_at_once(tmp_path: Path) -> None:
