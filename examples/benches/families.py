@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "models"))
 
-import transformer_families as families  # noqa: E402
+import architectures as families  # noqa: E402
 
 LISTED = (
     "llama qwen2 qwen3 gemma gemma2 gemma3_text mistral mixtral phi3 gpt2 gpt_neox olmo2 smollm3 granite gpt_oss "
@@ -49,7 +49,7 @@ def row(name: str, device: str) -> str:
         call = families.call_of(model, Path(folder), device)
         told = [name, str(call.made.figures.launches), str(call.made.figures.kernels), f"{predicted(call.made):.0f}"]
         told.append(f"{call.error:.1e}")
-        if families.is_causal(name):
+        if name in families.CAUSAL:
             text = families.text_of(model, Path(folder), device)
             same = "the same" if text.got == text.want else "others"
             launches = text.made.token.figures.launches

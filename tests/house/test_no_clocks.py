@@ -15,7 +15,7 @@ CLOCKS = {
 }  # fmt: skip
 # Waiting for an event with a long time-out, and the peak of memory, which `getrusage` gives.
 ALLOWED = {
-    "models/test_measured_memory.py": {"getrusage"},
+    "models/test_compiled_models.py": {"getrusage"},
     "store/test_tune_killed.py": {"monotonic"},
     "view/test_view_browser.py": {"monotonic"},
     "view/view_waiting.py": {"monotonic"},
