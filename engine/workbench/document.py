@@ -95,8 +95,11 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcErro
     source = Source(name, "\n" * lines + text)
     try:
         return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
-    except DplcError as error:
-        return _moved(error, source, lines)
+    except DplcError:
+        try:
+            return _parsed(name, source.text)  # the notes of an error name lines, too
+        except DplcError as error:
+            return error
 
 
 def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
