@@ -1,17 +1,18 @@
 """Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}.
 
-Also the commands that write their pages.
+Also the types of the fixtures that compile them and write their pages.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
+from dplc.engine.compiler import Compilation
 
-from dplc.engine.cli.app import main
+Compile = Callable[[str], Compilation]
+Command = Callable[[str, str], str]
+Written = Callable[..., Any]
 
 PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
     "chain": ("x = torch.randn(64, 512)\ny = torch.tanh(x)\ntorch.exp(y)", {"tanhf": {2, 3}, "exp2_approx": {2, 3}}),
@@ -95,19 +96,3 @@ match
 rewrite
     y = exp(add(a, b))
 """
-
-
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert not stop.value.code
-    return capsys.readouterr().out
-
-
-def written_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str = PROGRAMS["rmsnorm"][0], *options: str
-) -> Any:
-    """The data of the page that `dplc view -o` writes."""
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"), *options)
-    data = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
-    return json.loads(data)
