@@ -23,7 +23,7 @@ def _compiled(text: str) -> Compilation:
     return compiler_with(target(), trace=Trace()).compile(capture_text(text))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def compiled() -> Compile:
     """Compiles a `-c` text by the rules in their order."""
     return _compiled
