@@ -14,11 +14,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forked import MOST, started
 from msgspec import ValidationError, convert
+from small_configs import SMALL
 from view_programs import EXPONENTIALS, Compile
 from view_waiting import served, until
 
@@ -31,11 +33,7 @@ from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest, S
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
-MODEL = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 48,
-    "max_position_embeddings": 64, "tie_word_embeddings": False,
-}  # fmt: skip
+MODEL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SMALL}
 
 
 class Watched(LivePage):
@@ -143,23 +141,24 @@ def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: 
 
 
 def test_jobs_wait_for_a_compile_go_on_after_its_error_and_stop(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = live(searches=SearchRequest(tries=12))
-    program.search(SearchRequest(tries=100_000))
+    program = live()
 
     def tries() -> int:
         return int(program.shown.record.get("tuning", {}).get("tries", 0))
 
-    until(tries)
-    with program._compiling:
+    with served(program.shown, program) as server:
+        assert ask(server, SEARCH, '{"tries": 100000}', JSON)[0] == 200
+        until(tries)
+        with program._compiling:
+            before = tries()
+            time.sleep(0.6)
+            assert tries() == before
+        monkeypatch.setattr(LiveProgram, "compiler", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            program.compile("again")
         before = tries()
-        time.sleep(0.6)
-        assert tries() == before
-    monkeypatch.setattr(LiveProgram, "compiler", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        program.compile("again")
-    before = tries()
-    until(lambda: tries() > before)
-    program.search(SearchRequest())
+        until(lambda: tries() > before)
+        assert ask(server, SEARCH, "{}", JSON)[0] == 200
     stopped = program.shown.record["tuning"]
     assert not stopped["running"] and stopped["tries"] < 100_000
     time.sleep(0.6)
@@ -193,17 +192,12 @@ def test_parameters_have_the_values_of_their_site(live: Live) -> None:
 def test_what_is_no_change_and_no_search_is_refused(kind: type, wanted: Any) -> None:
     with pytest.raises(ValidationError):
         convert(wanted, kind)
-
-
-def test_a_change_and_a_search_may_say_a_part() -> None:
-    assert convert({}, Switches) == Switches() and convert({"without": ["a"]}, Switches) == Switches(frozenset({"a"}))
-    assert convert({"settings": ["a.B=1"], "without": []}, Switches) == Switches(settings=("a.B=1",))
     assert convert({"tries": 3, "explore": True}, SearchRequest) == SearchRequest(3, True)
 
 
 # ---- Who gets an answer.
 
-OWN, CHANGE = "/?token={token}", "/change?token={token}"
+OWN, CHANGE, SEARCH = "/?token={token}", "/change?token={token}", "/search?token={token}"
 JSON = {"Content-Type": "application/json"}
 
 
@@ -239,7 +233,7 @@ def test_who_has_the_token_gets_the_page_and_nobody_else(capfd: pytest.CaptureFi
         (404, "/../../etc/passwd?token={token}"),
         (404, "/news?token={token}", "{}", JSON),
         (503, "/parameters?token={token}"),  # there is no program yet
-        (503, "/search?token={token}", "{}", JSON),
+        (503, SEARCH, "{}", JSON),
         (503, CHANGE, "{}", JSON),
         (415, CHANGE, "{}"),
         (413, CHANGE, "x" * 70000, JSON),
@@ -257,18 +251,14 @@ def test_who_has_the_token_gets_the_page_and_nobody_else(capfd: pytest.CaptureFi
     assert capfd.readouterr().err == ""
 
 
-def test_an_error_of_ours_is_told(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], live: Live
-) -> None:
-    monkeypatch.setattr(LiveProgram, "parameters", lambda *_: 1 // 0)
+def test_an_error_of_ours_is_told(capfd: pytest.CaptureFixture[str]) -> None:
     said: list[str] = []
 
     def printed() -> bool:
         said.append(capfd.readouterr().err)
         return "ZeroDivisionError" in "".join(said)
 
-    program = live()
-    with served(program.shown, program) as server:
+    with served(LivePage(""), SimpleNamespace(parameters=lambda rule: 1 // 0)) as server:
         assert ask(server, "/parameters?token={token}&rule=inline") == (500, "Internal Server Error\n")
         until(printed)
 
@@ -282,8 +272,11 @@ def test_a_rule_that_is_off_does_not_fire_and_a_wrong_change_leaves_all_as_it_wa
         found = json.loads(text)
         assert status == 200 and not found["error"] and found["diff"] and found["data"]["switches"] == off
         assert ask(server, CHANGE)[0] == 404  # only what is posted changes anything
-        for body in ("[" * 9000, '{"without": "all"}'):
-            assert ask(server, CHANGE, body, JSON) == (400, "Bad Request\n")
+        assert (
+            ask(server, CHANGE, "[" * 9000, JSON)
+            == ask(server, CHANGE, '{"without": 1}', JSON)
+            == (400, "Bad Request\n")
+        )
         for wrong, error in (
             ({"settings": ["a.b=__import__(1)"]}, "there is no rule `a`"),
             ({"settings": ["tileify"]}, "tileify"),

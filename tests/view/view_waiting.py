@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.server import LivePage, PageServer
 
 
@@ -24,7 +23,7 @@ def until(true: Callable[[], Any], seconds: float = 120) -> Any:
 
 
 @contextmanager
-def served(shown: LivePage, program: LiveProgram | None = None) -> Iterator[PageServer]:
+def served(shown: LivePage, program: Any = None) -> Iterator[PageServer]:
     server = PageServer(shown)
     server.program = program
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -12,8 +12,10 @@ from dplc.engine.workbench import document as queries
 from dplc.engine.workbench.document import At, Document, completions, definition, meaning, references
 from dplc.engine.workbench.language_server import diagnostic, fixes
 
+MINE = Path("mine.rw").resolve()  # nobody wrote the file
 
-def at(path: Path, text: str, before: str) -> At:
+
+def at(text: str, before: str, path: Path = MINE) -> At:
     """The position at the end of a text, where that stands first."""
     document = Document(path)
     document.problems(text)
@@ -51,8 +53,8 @@ rewrite
         ("dim", "field `dim` of `Softmax`: int"),
     ],
 )
-def test_a_variable_or_a_field_says_what_it_is(before: str, says: str, tmp_path: Path) -> None:
-    assert meaning(at(tmp_path / "mine.rw", FIELDS, before)) == says
+def test_a_variable_or_a_field_says_what_it_is(before: str, says: str) -> None:
+    assert meaning(at(FIELDS, before)) == says
 
 
 @pytest.mark.parametrize(
@@ -65,14 +67,14 @@ def test_a_variable_or_a_field_says_what_it_is(before: str, says: str, tmp_path:
         ("rule mine on tile\nmatch\n    Tile(i:32=", "=", "constant", ["BLOCK", "THREAD", "REG", "VEC"]),
     ],
 )
-def test_what_may_follow_is_offered_once(text: str, before: str, kind: str, names: list[str], tmp_path: Path) -> None:
-    offered = completions(at(tmp_path / "mine.rw", text, before))
+def test_what_may_follow_is_offered_once(text: str, before: str, kind: str, names: list[str]) -> None:
+    offered = completions(at(text, before))
     assert [found.name for found in offered if found.kind == kind] == names
 
 
 @pytest.mark.parametrize("text", ["without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
-def test_rules_are_offered_where_a_rule_stands(text: str, tmp_path: Path) -> None:
-    offered = completions(at(tmp_path / "mine.rw", text, text))
+def test_rules_are_offered_where_a_rule_stands(text: str) -> None:
+    offered = completions(at(text, text))
     assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(found.name, found.kind) for found in offered}
 
 
@@ -129,7 +131,7 @@ gives
 )
 def test_names_that_rule_files_declare_are_ours(text: str, ours: list[str], others: list[str], tmp_path: Path) -> None:
     (tmp_path / "other.rw").write_text('number beside = 4                                because "so"\n')
-    assert [word for word in ours + others if definition(at(tmp_path / "mine.rw", text, word))] == ours
+    assert [word for word in ours + others if definition(at(text, word, tmp_path / "mine.rw"))] == ours
 
 
 @pytest.mark.parametrize(
@@ -142,10 +144,8 @@ def test_names_that_rule_files_declare_are_ours(text: str, ours: list[str], othe
         (GROUP, "guards s", [(11, 7)]),
     ],
 )
-def test_a_name_is_declared_at_the_first_of_its_uses(
-    text: str, before: str, uses: list[tuple[int, int]], tmp_path: Path
-) -> None:
-    here = at(tmp_path / "mine.rw", text, before)
+def test_a_name_is_declared_at_the_first_of_its_uses(text: str, before: str, uses: list[tuple[int, int]]) -> None:
+    here = at(text, before)
     assert [(place.line, place.column) for place in references(here)] == uses
     assert [(place.line, place.column) for place in definition(here)] == uses[:1]
 
@@ -164,15 +164,15 @@ def test_a_name_is_declared_at_the_first_of_its_uses(
     ],
 )
 def test_uses_go_into_examples_and_pipelines(file: str, before: str, others: list[str]) -> None:
-    here = at(BUILT_IN / file, (BUILT_IN / file).read_text(), before)
+    here = at((BUILT_IN / file).read_text(), before, BUILT_IN / file)
     found = references(here)
     assert {str(place.path.relative_to(BUILT_IN)) for place in found} == {file, *others}
     lines = [place.path.read_text().splitlines()[place.line] for place in found]
     assert {line[place.column : place.end] for line, place in zip(lines, found, strict=True)} == {here.word}
 
 
-def test_a_rule_reads_the_fact_of_its_own_level(tmp_path: Path) -> None:
-    here = at(tmp_path / "mine.rw", GROUP, "rule")
+def test_a_rule_reads_the_fact_of_its_own_level() -> None:
+    here = at(GROUP, "rule")
     assert [entry.levels for entry in here.known("widest")] == [("tensor",)]
 
 
@@ -210,8 +210,8 @@ NEXT = "\n## Next.\n" + RULE.replace("mine", "next")
         ),
     ],
 )
-def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, problem: str, right: str, tmp_path: Path) -> None:
-    document = Document(tmp_path / "mine.rw")
+def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, problem: str, right: str) -> None:
+    document = Document(MINE)
     (error,) = [found for found in document.problems(wrong) if problem in found.what]
     told = diagnostic(error, document.name)
     ((_, fix),) = fixes(document, told.message, told.range.start.line, told.range.start.character)
@@ -221,9 +221,9 @@ def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, problem: str, r
     assert not [found for found in document.problems(right) if problem in found.what]
 
 
-def test_a_declaration_that_makes_a_file_wrong_hides_no_rule(tmp_path: Path) -> None:
+def test_a_declaration_that_makes_a_file_wrong_hides_no_rule() -> None:
     wrong = 'number wide = 4 because "so"\n\n' + THIRD.replace("widest", "wiedst")
-    told = [one.what for one in Document(tmp_path / "mine.rw").problems(wrong) if one.severity == "error"]
+    told = [one.what for one in Document(MINE).problems(wrong) if one.severity == "error"]
     assert told == [
         "`wide` is not a name of a number: two words or more in lower case, joined by `_`",
         "rule `third`: unknown fact or function `wiedst`",
@@ -231,9 +231,9 @@ def test_a_declaration_that_makes_a_file_wrong_hides_no_rule(tmp_path: Path) -> 
     ]
 
 
-def test_a_saved_file_is_judged_as_a_whole(tmp_path: Path) -> None:
+def test_a_saved_file_is_judged_as_a_whole() -> None:
     """While one types, a rule is judged again where it changed itself: that another shadows it now is told on saving."""
-    typed, second = Document(tmp_path / "mine.rw"), RULE.replace("mine", "second").replace("tanh", "sin")
+    typed, second = Document(MINE), RULE.replace("mine", "second").replace("tanh", "sin")
     shadowed = RULE.replace('require dtype(x) == f32 else "no float"\n', "") + second
 
     def told(text: str) -> bool:
