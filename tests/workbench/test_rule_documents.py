@@ -189,7 +189,7 @@ rewrite
         body..
 """
 RULE = 'rule mine on tensor\nmatch\n    y = exp(x)\nrequire dtype(x) == f32 else "no float"\nrewrite\n    y = tanh(x)\n'
-NEXT = "\n## Next.\n" + RULE.replace("mine", "next")
+NEXT = "\n# Others.\n\n## Next.\n" + RULE.replace("mine", "next")
 
 
 @pytest.mark.parametrize(
