@@ -87,8 +87,8 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcError:
-    """Return the declarations of a text that is moved down by a number of lines, or the error in it.
+def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
+    """Return the declarations of a text that is moved down by a number of lines. Raises the error in it.
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
@@ -96,10 +96,7 @@ def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcErro
     try:
         return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
     except DplcError:
-        try:
-            return _parsed(name, source.text)  # the notes of an error name lines, too
-        except DplcError as error:
-            return error
+        return _parsed(name, source.text)  # raises the error with the lines of the file, in its notes too
 
 
 def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
@@ -166,12 +163,11 @@ class Document:
         self.declarations = ()
         found, missing = dict[Any, DplcError](), set[str]()
         for chunk in chunks(self.text.replace("\t", "    ")):
-            read = _placed(self.name, chunk.text, chunk.start)
-            if isinstance(read, DplcError):
-                found[read.what, read.span] = read
+            try:
+                self.declarations += _placed(self.name, chunk.text, chunk.start)
+            except DplcError as error:
+                found[error.what, error.span] = error
                 missing.update(_NAMES.findall(chunk.text))
-            else:
-                self.declarations += read
         while True:
             wrong: list[s.Syntax] = []
             try:
