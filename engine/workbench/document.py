@@ -87,16 +87,16 @@ def _parsed(name: str, text: str) -> tuple[s.Syntax, ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...] | DplcError:
-    """Return the declarations of a text that is moved down by a number of lines, or the error in it.
+def _placed(name: str, text: str, lines: int) -> tuple[s.Syntax, ...]:
+    """Return the declarations of a text that is moved down by a number of lines. Raises the error in it.
 
     The same arguments give the same objects. Their source holds only this text, so that the cache keeps no whole file.
     """
     source = Source(name, "\n" * lines + text)
     try:
         return located(_parsed(name, text), lambda span: _span_moved(span, source, lines))  # type: ignore[no-any-return]
-    except DplcError as error:
-        return _moved(error, source, lines)
+    except DplcError:
+        return _parsed(name, source.text)  # raises the error with the lines of the file, in its notes too
 
 
 def _moved(error: DplcError, source: Source, lines: int) -> DplcError:
@@ -163,12 +163,11 @@ class Document:
         self.declarations = ()
         found, missing = dict[Any, DplcError](), set[str]()
         for chunk in chunks(self.text.replace("\t", "    ")):
-            read = _placed(self.name, chunk.text, chunk.start)
-            if isinstance(read, DplcError):
-                found[read.what, read.span] = read
+            try:
+                self.declarations += _placed(self.name, chunk.text, chunk.start)
+            except DplcError as error:
+                found[error.what, error.span] = error
                 missing.update(_NAMES.findall(chunk.text))
-            else:
-                self.declarations += read
         while True:
             wrong: list[s.Syntax] = []
             try:

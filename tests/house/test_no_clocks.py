@@ -17,7 +17,6 @@ CLOCKS = {
 ALLOWED = {
     "models/test_compiled_models.py": {"getrusage"},
     "store/test_tune_killed.py": {"monotonic"},
-    "view/test_view_browser.py": {"monotonic"},
     "view/view_waiting.py": {"monotonic"},
 }
 

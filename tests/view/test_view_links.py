@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from view_programs import PROGRAMS
+from view_programs import PROGRAMS, Compile
 
-from dplc.engine.compiler import STAGES, Compilation
+from dplc.engine.compiler import STAGES
 from dplc.engine.view.provenance import COLUMNS, column_records, columns, followed, lines_of
 from dplc.ir.expr import Var
 from dplc.ir.substitute import substitute
 
-Compile = Callable[[str], Compilation]
 Column = SimpleNamespace  # of a page
 MADE_BY_RULES = re.compile(r"\b(Sync|Wait|Put)\(")  # nothing of the program is behind a barrier
+SOURCE, TORCH, TENSOR, LOOP, TILE, _, CUDA = range(len(COLUMNS))
 
 
 def linked(compiled: Compile, text: str) -> list[Column]:
@@ -33,100 +32,61 @@ def origins_of(found: list[Column], place: int, line: int, to: int) -> set[int]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(2)
-def test_the_text_of_every_column_is_the_dump(name: str, compiled: Compile) -> None:
-    compilation = compiled(PROGRAMS[name][0])
-    found = linked(compiled, PROGRAMS[name][0])
-    assert [column.name for column in found] == list(COLUMNS)
-    for column in found[1:]:
-        assert "\n".join(column.lines).strip() == compilation.ir(column.name).strip()
-    assert found[0].lines == PROGRAMS[name][0].splitlines()
+def test_every_line_has_its_text_and_its_origins(name: str, compiled: Compile) -> None:
+    text, _ = PROGRAMS[name]
+    compilation, found = compiled(text), linked(compiled, text)
+    assert [column.name for column in found] == list(COLUMNS) == ["source", *STAGES]
+    assert found[SOURCE].lines == text.splitlines()
     for above, below in itertools.pairwise(found):
+        assert "\n".join(below.lines).strip() == compilation.ir(below.name).strip()
         assert len(below.lines) == len(below.up) == len(below.made)
         assert all(0 <= line < len(above.lines) for links in below.up for line in links)
+        for line, up in zip(below.lines, below.up, strict=True):
+            plain = not line.strip() or line.startswith(("##", "kernel ", "graph ")) or MADE_BY_RULES.search(line)
+            assert up or plain or below.name == "torch", f"{below.name}: {line}"
+    tensor, loop, tile = found[TENSOR], found[LOOP], found[TILE]
+    for made, up in zip(tensor.made, tensor.up, strict=True):  # whatever algebra made of a value since, torch made it
+        assert not up or "d" in {compilation.events[number].prefix for number in made}
+    for line, up in zip(tile.lines, tile.up, strict=True):
+        if defined := re.match(r"\s+\w+ <- ", line):  # one value, if Loop IR defines the name, too
+            same = {n for n, source in enumerate(loop.lines) if source.strip().startswith(defined[0].strip())}
+            assert not same or same & {*up}, line
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(2)
 def test_functions_lead_to_the_lines_that_asked_for_them(name: str, compiled: Compile) -> None:
     text, expected = PROGRAMS[name]
-    found = linked(compiled, text)
-    cuda = found[-1]
-    called = [{function for function in expected if re.search(rf"\b{function}\(", line)} for line in cuda.lines]
-    assert set().union(*called) == expected.keys(), f"the kernels of {name}"
-    for place, functions in enumerate(called):  # a line may call several
-        if functions:
-            sources = {line + 1 for line in origins_of(found, len(found) - 1, place, 0)}
-            wanted = set().union(*(expected[function] for function in functions))
-            assert sources == wanted, f"{cuda.lines[place].strip()} leads to {sorted(sources)}"
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(2)
-def test_no_line_is_without_a_source_but_barriers(name: str, compiled: Compile) -> None:
-    for column in linked(compiled, PROGRAMS[name][0])[2:]:
-        for line, up in zip(column.lines, column.up, strict=True):
-            plain = not line.strip() or line.startswith(("##", "kernel ", "graph "))
-            if not plain and not MADE_BY_RULES.search(line):
-                assert up, f"{column.name}: {line}"
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(2)
-def test_every_op_that_computes_leads_to_cuda(name: str, compiled: Compile) -> None:
-    found = linked(compiled, PROGRAMS[name][0])
-    cuda = len(found) - 1
-    reached = {line for n in range(len(found[cuda].lines)) for line in origins_of(found, cuda, n, 1)}
-    for number, line in enumerate(found[1].lines):
-        if number > 1 and "Transpose(" not in line:  # which only renames what its readers read
-            assert number in reached, line
-
-
-def test_names_that_passes_keep_are_linked_to_themselves(compiled: Compile) -> None:
-    """What a statement defines in Loop IR and in Tile IR under one name is one value."""
-    for text, _ in PROGRAMS.values():
-        found = linked(compiled, text)
-        loop, tile = found[COLUMNS.index("loop")], found[COLUMNS.index("tile")]
-        for place, line in enumerate(tile.lines):
-            defined = re.match(r"\s+(\w+) <- ", line)
-            if defined and any(re.match(rf"\s+{defined[1]} <- ", source) for source in loop.lines):
-                sources = [loop.lines[n] for n in tile.up[place]]
-                assert any(re.match(rf"\s+{defined[1]} <- ", source) for source in sources), line
+    found, called, reached = linked(compiled, text), set[str](), set[int]()
+    for place, line in enumerate(found[CUDA].lines):
+        functions = {function for function in expected if re.search(rf"\b{function}\(", line)}
+        if functions:  # a line may call several
+            sources = {source + 1 for source in origins_of(found, CUDA, place, SOURCE)}
+            assert sources == set().union(*(expected[function] for function in functions)), line
+        called |= functions
+        reached |= origins_of(found, CUDA, place, TORCH)
+    assert called == expected.keys()
+    for number, line in enumerate(found[TORCH].lines[2:], 2):  # a transposition only renames what its readers read
+        assert number in reached or "Transpose(" in line, line
 
 
 def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of(compiled: Compile) -> None:
     """A reciprocal to the division, and an exponential to the one it came from: not to what they read."""
     found = linked(compiled, PROGRAMS["attention"][0])
-    tile, tensor = COLUMNS.index("tile"), COLUMNS.index("tensor")
     for made, asked in (("= reciprocal(", "= divide("), ("p1 = exp(", "= exp(")):
-        places = [n for n, line in enumerate(found[tile].lines) if made in line]
+        places = [n for n, line in enumerate(found[TILE].lines) if made in line]
         assert places
         for place in places:
-            sources = [found[tensor].lines[n] for n in origins_of(found, tile, place, tensor)]
-            assert any(asked in source for source in sources), found[tile].lines[place]
+            sources = [found[TENSOR].lines[n] for n in origins_of(found, TILE, place, TENSOR)]
+            assert any(asked in source for source in sources), found[TILE].lines[place]
 
 
 def test_rules_that_shaped_a_line_changed_it(compiled: Compile) -> None:
     """Each event of a line is a firing; the Tile has those that gave it its axes."""
-    compilation = compiled(PROGRAMS["rmsnorm"][0])
-    events = compilation.events
-    tile = linked(compiled, PROGRAMS["rmsnorm"][0])[COLUMNS.index("tile")]
+    text = PROGRAMS["rmsnorm"][0]
+    events, tile = compiled(text).events, linked(compiled, text)[TILE]
     (head,) = [n for n, line in enumerate(tile.lines) if "Tile(" in line]
     assert "tileify" in {events[number].rule for number in tile.made[head]}
     assert all(events[number].record()["event"] == "fired" for made in tile.made for number in made)
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.sampled(2)
-def test_a_value_names_the_torch_rule_that_made_it(name: str, compiled: Compile) -> None:
-    """All that came of an op, not its result alone; whatever algebra made of it since."""
-    compilation = compiled(PROGRAMS[name][0])
-    events = compilation.events
-    found = {column.name: column for column in linked(compiled, PROGRAMS[name][0])}
-    tensor = found["tensor"]
-    for line, (made, up) in enumerate(zip(tensor.made, tensor.up, strict=True)):
-        if up:
-            assert "d" in {events[number].prefix for number in made}, tensor.lines[line]
 
 
 def test_a_renamed_kernel_keeps_its_links(compiled: Compile) -> None:
@@ -139,7 +99,3 @@ def test_a_renamed_kernel_keeps_its_links(compiled: Compile) -> None:
         for kernels in (compilation.tile, renamed)
     )
     assert made == again and all(map(any, made))
-
-
-def test_stages_are_columns() -> None:
-    assert COLUMNS[1:] == STAGES

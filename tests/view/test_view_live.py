@@ -1,67 +1,76 @@
-"""The live page while it grows: before PyTorch is there, stage by stage, and what follows a compile."""
+"""The live page: how it grows, what recompiles and what follows a compile, who gets an answer, and the command."""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import math
 import signal
 import subprocess
 import sys
-import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from forked import MOST, started
 from msgspec import ValidationError, convert
-from view_waiting import until
+from small_configs import SMALL
+from view_programs import EXPONENTIALS, Compile
+from view_waiting import served, until
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.cli.app import main
-from dplc.engine.compiler import compiler_with
-from dplc.engine.rewrite.trace import Trace
-from dplc.engine.view.live_program import BackgroundJobs, Ended, LiveProgram
+from dplc.engine.view.live_program import LiveProgram
 from dplc.engine.view.records import access_counts, view_record
-from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest
+from dplc.engine.view.server import LivePage, News, PageServer, SearchRequest, Switches
 
 TEXT = "nn.RMSNorm(2048)(torch.randn(32, 2048))"
 START = "import sys; from dplc.engine.cli.app import main; main(sys.argv[1:])"
-MODEL = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "intermediate_size": 48,
-    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": 48,
-    "max_position_embeddings": 64, "tie_word_embeddings": False,
-}  # fmt: skip
+MODEL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **SMALL}
 
 
 class Watched(LivePage):
     """Keeps what was shown, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
         self.seen: list[dict[str, Any]] = []
-        super().__init__(TEXT)
 
     def show(self, **parts: Any) -> News:
         self.seen.append(parts)
         return super().show(**parts)
 
 
+Live = Callable[..., LiveProgram]
+
+
 @pytest.fixture
-def live() -> Iterator[Callable[..., LiveProgram]]:
-    made: list[LiveProgram] = []
+def live() -> Iterator[Live]:
+    """Compiles a text for a page, which keeps what it showed."""
+    with contextlib.ExitStack() as ends:
 
-    def begin(**options: Any) -> LiveProgram:
-        made.append(LiveProgram(capture_text(TEXT), options.pop("shown", LivePage(TEXT)), [], (), target(), **options))
-        return made[-1]
+        def begin(text: str = TEXT, **options: Any) -> LiveProgram:
+            program = LiveProgram(capture_text(text), Watched(text), [], (), target(), **options)
+            ends.callback(program.close)
+            assert not program.compile("started").error
+            return program
 
-    yield begin
-    for program in made:
-        program.close()
+        yield begin
+
+
+def fired(record: dict[str, Any]) -> set[str]:
+    """The rules that fired."""
+    return {event["rule"] for event in record["trace"] if event["event"] == "fired"}
+
+
+# ---- A page that grows.
 
 
 def test_nothing_before_the_server_needs_torch() -> None:
@@ -72,158 +81,222 @@ def test_nothing_before_the_server_needs_torch() -> None:
 
 def test_a_reader_hears_only_of_parts_that_are_newer() -> None:
     shown = LivePage("a program")
-    first = shown.show(columns=[1], stages=[])
-    second = shown.report({"columns": [2], "stages": None}, why="started")
-    assert (first.number, first.compiles, second.number, second.compiles) == (1, 0, 2, 1)
-    assert shown.since(first.number)["data"] == {"columns": [2], "stages": None}
-    assert shown.since(second.number)["data"] == {}
+    assert shown.show(columns=[1], stages=[]) == News(1)
+    assert shown.report({"columns": [2], "stages": None}, why="started") == News(2, 1, why="started")
+    assert shown.since(1)["data"] == {"columns": [2], "stages": None}
+    assert shown.since(2) == {**vars(shown.news), "data": {}}
     assert shown.since(-1)["data"] == {"title": "a program", "columns": [2], "stages": None}
     assert shown.record == {"title": "a program", "columns": [2]}
-    third = shown.show(effects={})
-    assert third.why == "started" and third.compiles == 1
+    assert shown.show(effects={}) == News(3, 1, why="started")
     assert shown.wait(2, 0.01) and not shown.wait(3, 0.01)
 
 
-def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Callable[..., LiveProgram]) -> None:
-    shown = Watched()
-    assert not live(shown=shown).compile("started").error
+def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Live) -> None:
+    shown = live().shown
     last = {column["name"]: column["lines"] for column in shown.record["columns"]}
     grown = [parts["columns"] for parts in shown.seen if parts.keys() == {"columns"}]  # before the whole compile
     names = ["source", "torch", "tensor", "loop", "tile", "kernel"]
     assert [[column["name"] for column in columns] for columns in grown] == [names[:n] for n in range(2, 7)]
     assert all(column["lines"] == last[column["name"]] for columns in grown for column in columns)
     stages = [parts["stages"] for parts in shown.seen if parts.get("stages")]
-    now = [one["text"] for told in stages for one in told if one["now"]]
-    assert now == [
+    assert [one["text"] for told in stages for one in told if one["now"]] == [
         "reading rules", "rules on Torch IR", "rules on Tensor IR", "fusion", "rules on Tile IR", "rules on Kernel IR",
         "printing CUDA", "linking lines",
     ]  # fmt: skip
     assert "stages" not in shown.record and all(one["ms"] for one in stages[-1] if one["text"] == "fusion")
 
 
-def test_prices_follow_and_are_those_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
-    program = live()
-    program.compile("started")
-    whole = view_record(compiler_with(target(), trace=Trace()).compile(capture_text(TEXT)), TEXT, seconds=math.inf)
-    until(lambda: program.shown.record["effects"].keys() == whole["effects"].keys())
-    assert json.dumps(program.shown.record["effects"]) == json.dumps(whole["effects"])
-    assert program.shown.record["trace"] == whole["trace"]
-    registers = [after["registers"] for _, after in whole["effects"].values() if after]
-    assert any(registers) and whole["kernels"][0]["predicted_registers"] == [count for count in registers if count][-1]
+# ---- What follows a compile.
 
 
-def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Callable[..., LiveProgram]) -> None:
-    shown = Watched()
-    program = live(shown=shown, check=True)
-    for why in ("started", "again"):
-        program.compile(why)
-        found = until(lambda: shown.record.get("counted"))
-        assert found == access_counts(compiler_with(target()).compile(capture_text(TEXT)))
-        assert found["lines"] and not found["findings"]
-    assert sum(parts.get("counted") is not None for parts in shown.seen) == 2  # once for each compile
+def test_prices_follow_and_are_those_of_a_written_page(live: Live, compiled: Compile) -> None:
+    shown = live().shown
+    whole = view_record(compiled(TEXT), TEXT, seconds=math.inf)
+    until(lambda: shown.record["effects"].keys() == whole["effects"].keys())
+    for part in ("effects", "trace"):
+        assert json.dumps(shown.record[part]) == json.dumps(whole[part])
 
 
-def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Callable[..., LiveProgram]) -> None:
-    shown = Watched()
-    program = live(shown=shown, searches=SearchRequest(tries=12))
-    program.compile("started")
+def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Live, compiled: Compile) -> None:
+    program = live(check=True)
+    for count in (1, 2):  # once for each compile
+        found = until(lambda: program.shown.record.get("counted"))
+        assert found == access_counts(compiled(TEXT)) and found["lines"] and not found["findings"]
+        assert sum(parts.get("counted") is not None for parts in program.shown.seen) == count
+        program.compile("again")
+
+
+def test_a_search_goes_on_beside_the_page_and_begins_again_with_the_rules(live: Live) -> None:
+    program = live(searches=SearchRequest(tries=12))
+    shown = program.shown
     ended = until(lambda: (found := shown.record.get("tuning")) and not found["running"] and found)
-    going = [parts["tuning"] for parts in shown.seen if parts.get("tuning")]
-    assert going[0]["running"] and going[0]["tries"] == 1 and going[0]["default_us"] == ended["default_us"]
-    assert ended["tries"] == ended["limit"] == ended["each"] == 12 and ended["tree"]["tried"] == 12
-    assert [kernel["kernel"] for kernel in going[0]["kernels"]] == [kernel["kernel"] for kernel in ended["kernels"]]
+    first = next(parts["tuning"] for parts in shown.seen if parts.get("tuning"))
+    assert first["running"] and first["tries"] == 1 and first["default_us"] == ended["default_us"]
+    assert ended["tries"] == ended["limit"] == ended["each"] == ended["tree"]["tried"] == 12
+    assert [kernel["kernel"] for kernel in first["kernels"]] == [kernel["kernel"] for kernel in ended["kernels"]]
     assert any(kernel["effects"] for kernel in ended["kernels"])
-    number = shown.news.number
     program.compile("again")
     assert "tuning" not in shown.record or shown.record["tuning"]["running"]
     until(lambda: shown.record.get("tuning") and not shown.record["tuning"]["running"])
-    program.search(SearchRequest(tries=100_000))
-    until(lambda: shown.record["tuning"]["running"])
-    program.search(SearchRequest())
-    stopped = shown.record["tuning"]
-    assert not stopped["running"] and stopped["tries"] < 100_000 and shown.news.number > number
-    time.sleep(0.5)
-    assert shown.record["tuning"] == stopped
 
 
-def test_a_step_waits_for_a_compile_and_ends_with_its_subject(live: Callable[..., LiveProgram]) -> None:
-    program, steps, ended = live(), [0], threading.Event()
-    program.compile("started")
-    compiling = program._compiling
-    assert program._jobs is not None
-    jobs = BackgroundJobs(program._jobs.made, program.shown, SearchRequest(), False, compiling)
+def test_jobs_wait_for_a_compile_go_on_after_its_error_and_stop(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = live()
 
-    def work() -> None:
-        try:
-            while True:
-                jobs.step()
-                steps[0] += 1
-                time.sleep(0.001)
-        except Ended:
-            ended.set()
+    def tries() -> int:
+        return int(program.shown.record.get("tuning", {}).get("tries", 0))
 
-    threading.Thread(target=work, daemon=True).start()
-    until(lambda: steps[0] > 3)
-    with compiling:
-        before = steps[0]
-        time.sleep(0.1)
-        assert steps[0] == before
-    until(lambda: steps[0] > before)
-    jobs.obsolete = True
-    assert ended.wait(10)
-    with pytest.raises(Ended):
-        jobs.step(effects={"0": []})
-    assert program.shown.record["effects"] != {"0": []}
+    with served(program.shown, program) as server:
+        assert ask(server, SEARCH, '{"tries": 100000}', JSON)[0] == 200
+        until(tries)
+        with program._compiling:
+            before = tries()
+            time.sleep(0.6)
+            assert tries() == before
+        monkeypatch.setattr(LiveProgram, "compiler", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            program.compile("again")
+        before = tries()
+        until(lambda: tries() > before)
+        assert ask(server, SEARCH, "{}", JSON)[0] == 200
+    stopped = program.shown.record["tuning"]
+    assert not stopped["running"] and stopped["tries"] < 100_000
+    time.sleep(0.6)
+    assert program.shown.record["tuning"] == stopped
 
 
-def test_jobs_go_on_after_an_error_of_ours(live: Callable[..., LiveProgram], monkeypatch: pytest.MonkeyPatch) -> None:
-    program = live(searches=SearchRequest(tries=100_000))
-    program.compile("started")
-    until(lambda: program.shown.record.get("tuning"))
-    monkeypatch.setattr(LiveProgram, "compiler", lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        program.compile("again")
-    tries = program.shown.record["tuning"]["tries"]
-    until(lambda: program.shown.record["tuning"]["tries"] > tries)
+# ---- Rules that are off, and parameters that are set.
+
+
+def test_parameters_have_the_values_of_their_site(live: Live) -> None:
+    program = live()
+    widths = [str(2**n) for n in range(1, 11)]
+    assert program.parameters("cooperative_reduce") == [{"name": "T", "now": "256", "values": widths}]
+    assert program.parameters("no_such_rule") == []
+    fusion = [{"name": "MOST", "now": "32", "values": []}, {"name": "PLACES", "now": "32", "values": []}]
+    assert program.parameters("inline") == fusion
+    for rule, name, value in (("cooperative_reduce", "T", "64"), ("inline", "MOST", "16")):
+        shown = program.compile("changed", Switches(settings=(f"{rule}.{name}={value}",)))
+        assert not shown.error and program.parameters(rule)[0]["now"] == value
 
 
 @pytest.mark.parametrize(
-    "wanted", [[], {"tries": "3"}, {"tries": -1}, {"tries": True}, {"tries": 10**9}, {"explore": 1}]
+    ("kind", "wanted"),
+    [
+        *((Switches, wanted) for wanted in (None, "without", {"without": "tileify"}, {"without": ["x" * 400]})),
+        *((Switches, wanted) for wanted in ({"settings": {"a": 1}}, {"settings": [1]}, {"settings": ["a" * 400]})),
+        *((SearchRequest, {"tries": tries}) for tries in ("3", -1, True, 10**9)),
+        *((SearchRequest, wanted) for wanted in ([], {"explore": 1})),
+    ],
 )
-def test_a_search_that_is_none_is_refused(wanted: Any) -> None:
+def test_what_is_no_change_and_no_search_is_refused(kind: type, wanted: Any) -> None:
     with pytest.raises(ValidationError):
-        convert(wanted, SearchRequest)
+        convert(wanted, kind)
     assert convert({"tries": 3, "explore": True}, SearchRequest) == SearchRequest(3, True)
 
 
-def test_a_server_without_a_program_serves_the_page_and_changes_nothing() -> None:
-    server = PageServer(LivePage("nothing yet"))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        with urllib.request.urlopen(server.url, timeout=10) as answer:
-            assert "nothing yet" in answer.read().decode()
+# ---- Who gets an answer.
+
+OWN, CHANGE, SEARCH = "/?token={token}", "/change?token={token}", "/search?token={token}"
+JSON = {"Content-Type": "application/json"}
+
+
+def ask(server: PageServer, path: str, body: str | None = None, headers: Any = ()) -> tuple[int, str]:
+    values = {"token": server.token, "port": server.server_port}
+    filled = {name: value.format(**values) for name, value in dict(headers).items()}
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET" if body is None else "POST", path.format(**values), body, filled)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
+def test_pages_stand_side_by_side() -> None:
+    """Who names no port gets one that is free."""
+    with PageServer(LivePage("one")) as one, PageServer(LivePage("another")) as another:
+        assert one.server_port != another.server_port and min(one.server_port, another.server_port) > 1023
+
+
+def test_who_has_the_token_gets_the_page_and_nobody_else(capfd: pytest.CaptureFixture[str]) -> None:
+    refused: list[tuple[int, *tuple[Any, ...]]] = [
+        (403, "/"),
+        (403, "/?token="),
+        (403, "/?token=wrong"),
+        (403, OWN, None, {"Host": "evil.example"}),
+        (403, OWN, None, {"Host": "evil.example:{port}"}),
+        (403, OWN, None, {"Origin": "http://evil.example"}),
+        (403, OWN, None, {"Origin": "null"}),
+        (403, OWN, None, {"Sec-Fetch-Site": "cross-site"}),
+        (403, "/news?since=0"),
+        (403, "/parameters?rule=tileify"),
+        (403, "/change", "{{}}", JSON),
+        (404, "/../../etc/passwd?token={token}"),
+        (404, "/news?token={token}", "{}", JSON),
+        (503, "/parameters?token={token}"),  # there is no program yet
+        (503, SEARCH, "{}", JSON),
+        (503, CHANGE, "{}", JSON),
+        (415, CHANGE, "{}"),
+        (413, CHANGE, "x" * 70000, JSON),
+        (400, "/parameters?token={token}&since=soon"),
+    ]
+    with served(LivePage("nothing yet")) as server:
+        assert server.server_address[0] == "127.0.0.1"
+        for status, *request in refused:
+            phrase = HTTPStatus(status).phrase
+            assert ask(server, *request) == (status, f"{phrase}\n"), request
+        assert not server.seen.is_set()
+        status, text = ask(server, OWN)
+        assert status == 200 and "nothing yet" in text and "connect-src &#39;self&#39;" in text
         assert server.seen.wait(10)
-        for path, body in (("parameters", None), ("change", b"{}"), ("search", b"{}")):
-            asked = server.url.replace("/?", f"/{path}?")
-            request = urllib.request.Request(asked, body, {"Content-Type": "application/json"})
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request, timeout=10)
-            assert refused.value.code == 503
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    assert capfd.readouterr().err == ""
 
 
-def listen(url: str, until: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+def test_an_error_of_ours_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+
+    def printed() -> bool:
+        said.append(capfd.readouterr().err)
+        return "ZeroDivisionError" in "".join(said)
+
+    with served(LivePage(""), SimpleNamespace(parameters=lambda rule: 1 // 0)) as server:
+        assert ask(server, "/parameters?token={token}&rule=inline") == (500, "Internal Server Error\n")
+        until(printed)
+
+
+def test_a_rule_that_is_off_does_not_fire_and_a_wrong_change_leaves_all_as_it_was(live: Live) -> None:
+    program = live(EXPONENTIALS)
+    off = {"without": ["blockify_flat"], "settings": []}
+    assert "blockify_flat" in fired(program.shown.record)
+    with served(program.shown, program) as server:
+        status, text = ask(server, CHANGE, json.dumps(off), JSON)
+        found = json.loads(text)
+        assert status == 200 and not found["error"] and found["diff"] and found["data"]["switches"] == off
+        assert ask(server, CHANGE)[0] == 404  # only what is posted changes anything
+        for body in ('{"deep": ' + "[" * 9000, '{"without": 1}', "{"):
+            assert ask(server, CHANGE, body, JSON) == (400, "Bad Request\n")
+        for wrong, error in (
+            ({"settings": ["a.b=__import__(1)"]}, "there is no rule `a`"),
+            ({"settings": ["tileify"]}, "tileify"),
+            ({"settings": ["tileify.X=1"]}, "tileify"),
+            ({"without": ["no_such_rule"]}, "no_such_rule"),
+        ):
+            status, text = ask(server, CHANGE, json.dumps(wrong), JSON)
+            assert status == 200 and error in json.loads(text)["error"]
+    assert program.switches == Switches(frozenset({"blockify_flat"}))
+    assert "blockify_flat" not in fired(program.shown.record)
+
+
+# ---- The command, in a process of its own.
+
+
+def listen(url: str, wanted: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     """The news for which something is true, with all parts that came on the way."""
     number, parts = 0, dict[str, Any]()
     while True:
         with urllib.request.urlopen(url.replace("/?", "/news?") + f"&since={number}", timeout=120) as answer:
             news = json.loads(answer.read())
         number, parts = news["number"], parts | news["data"]
-        if until(news):
+        if wanted(news):
             return {**news, "data": parts}
 
 
@@ -240,46 +313,47 @@ def test_a_program_that_cannot_be_captured_ends_the_command_and_the_page_hears_w
 
 
 @contextlib.contextmanager
-def serving(log: Path, *words: str) -> Iterator[str]:
-    """The address that a command serves in a process of its own, which ends without a word."""
+def serving(log: Path, *words: str) -> Iterator[Callable[[int], dict[str, Any]]]:
+    """The news of a compile that a command serves, by its number. The process ends without a word."""
 
     def serve() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        main([*words])
+        main(["view", "--no-browse", *words])
 
     process = started(log, serve)
-    while process.is_alive() and (not log.exists() or "\n" not in log.read_text()):
-        time.sleep(0.02)
+    until(lambda: not process.is_alive() or (log.exists() and "\n" in log.read_text()))
     try:
-        yield log.read_text().splitlines()[0]
+        yield lambda number: listen(log.read_text().splitlines()[0], lambda news: news["compiles"] == number)
     finally:
         process.terminate()
         process.join(MOST)
     assert "Traceback" not in log.read_text() and process.exitcode == -signal.SIGTERM
 
 
-def test_a_rule_file_that_is_wrong_at_the_start_is_waited_for(tmp_path: Path) -> None:
-    rule = "## A sine.\nrule sine on tensor\nmatch\n    y = cos(x)\n{}rewrite\n    y = sin(x)\n"
-    (tmp_path / "my.rw").write_text(rule.format("require dtype(x) == f32\n"))
-    given = ["view", "--no-browse", "-c", "torch.randn(64).cos()", "--rules", str(tmp_path / "my.rw")]
-    with serving(tmp_path / "log", *given) as url:
-        first = listen(url, lambda news: news["compiles"] == 1)
-        assert "my.rw:5:23: error: a `require` without its reason" in first["error"] and "trace" not in first["data"]
-        (tmp_path / "my.rw").write_text(rule.format(""))
-        mended = listen(url, lambda news: news["compiles"] == 2)
-        assert not mended["error"] and mended["why"] == "my.rw changed"
-        assert "sine" in {event["rule"] for event in mended["data"]["trace"] if event["event"] == "fired"}
+def test_a_rule_file_is_waited_for_and_followed(tmp_path: Path) -> None:
+    rule = "## A sine.\nrule sine on tensor\nmatch\n    y = cos(x)\n{}rewrite\n    y = {}(x)\n"
+    (file := tmp_path / "my.rw").write_text(rule.format("require dtype(x) == f32\n", "sin"))
+    with serving(tmp_path / "log", "-c", "torch.randn(64).cos()", "--rules", str(file)) as news:
+        wrong = news(1)
+        assert "my.rw:5:23: error: a `require` without its reason" in wrong["error"] and "trace" not in wrong["data"]
+        file.write_text(rule.format("", "sin"))
+        mended = news(2)
+        assert (mended["error"], mended["why"]) == ("", "my.rw changed") and "sine" in fired(mended["data"])
+        file.write_text(rule.format("", "tanh"))
+        assert "-" in {line[:1] for line in news(3)["diff"].splitlines()}
+        file.write_text(rule.format("", "tanh("))
+        broken = news(4)
+        assert "my.rw:" in broken["error"] and "sine" in fired(broken["data"])
 
 
 def test_the_command_for_a_model_follows_a_rule_file(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(MODEL))
-    mine = tmp_path / "my.rw"
-    mine.write_text("# nothing yet\n")
-    given = [str(tmp_path / "tiny"), "--layers", "1", "--seq-len", "4"]
-    with serving(tmp_path / "log", "view", *given, "--no-browse", "--rules", str(mine)) as url:
-        first = listen(url, lambda news: news["compiles"] == 1)
+    (file := tmp_path / "my.rw").write_text("# nothing yet\n")
+    given = [str(tmp_path / "tiny"), "--layers", "1", "--seq-len", "4", "--rules", str(file)]
+    with serving(tmp_path / "log", *given) as news:
+        first = news(1)
         assert not first["error"] and "kernels" in first["data"]
-        mine.write_text("override number most_unrolled = 1\n")
-        again = listen(url, lambda news: news["compiles"] == 2)
+        file.write_text("override number most_unrolled = 1\n")
+        again = news(2)
         assert again["why"] == "my.rw changed" and not again["error"]

@@ -1,20 +1,20 @@
 """Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}.
 
-Also the commands that write their pages.
+Also the types of the fixtures that compile them and write their pages.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
+from dplc.engine.compiler import Compilation
 
-from dplc.engine.cli.app import main
+Compile = Callable[[str], Compilation]
+Command = Callable[[str, str], str]
+Written = Callable[..., Any]
 
 PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
-    "chain": ("x = torch.randn(64, 512)\ny = torch.tanh(x)\ntorch.exp(y)", {"tanhf": {2, 3}, "exp2_approx": {2, 3}}),
     "softmax": (
         "x = torch.randn(64, 512)\ns = torch.softmax(x, -1)\ntorch.sin(s)",
         {"max_nan": {2}, "exp2_approx": {2}, "rcp_approx": {2}, "sinf": {2, 3}, "shfl_xor": {2}},
@@ -44,7 +44,6 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         "x = torch.randn(128, 64)\ny = torch.cat([torch.sin(x), torch.cos(x)], 1)\ntorch.tanh(y)",
         {"tanhf": {2, 3}},
     ),
-    "largest": ("x = torch.randn(1000)\ny = torch.log(torch.abs(x))\ny.max()", {"logf": {2}, "max_nan": {3}}),
     "one pass": (
         "x = torch.randn(2, 4, 128, 64)\nk = torch.randn(2, 4, 128, 64)\nv = torch.randn(2, 4, 128, 64)\n"
         "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
@@ -55,21 +54,12 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         "a = F.scaled_dot_product_attention(x, k, v)\ntorch.tanh(a)",
         {"max_nan": {4}, "exp2_approx": {4}, "rcp_approx": {4, 5}, "tanhf": {4, 5}, "cp_async16_zfill": {4}},
     ),
-    "gate": (
-        "x = torch.randn(64, 64)\ny = torch.sigmoid(x)\nz = torch.atan(y)\nz * x",
-        {"atanf": {2, 3, 4}, "rcp_approx": {2, 3, 4}},
-    ),
     "convolution": ("x = torch.randn(4, 3, 32, 32)\ny = nn.Conv2d(3, 8, 3)(x)\ntorch.tanh(y)", {"tanhf": {2, 3}}),
     "scan": ("x = torch.randn(64, 512)\ny = x.cumsum(-1)\ntorch.sin(y)", {"sinf": {3}, "shfl_xor": {2}}),
     "embedding": (
         "i = torch.randint(0, 100, (32,))\nw = torch.randn(100, 64)\ne = F.embedding(i, w)\ntorch.cos(e)",
         {"cosf": {3, 4}, "check_place": {3, 4}},
     ),
-    "choice": (
-        "x = torch.randn(256, 256)\ny = torch.where(x > 0, torch.sin(x), torch.cos(x))\ny + 1",
-        {"sinf": {2, 3}, "cosf": {2, 3}},
-    ),
-    "variance": ("x = torch.randn(64, 512)\ny = torch.var(x, -1)\ntorch.rsqrt(y + 1)", {"rsqrt_approx": {2, 3}}),
     "columns": (
         "x = torch.randn(33, 65)\ny = F.gelu(x)\nz = y.sum(0)\ntorch.exp(z)",
         {"erff": {2, 3}, "exp2_approx": {4}},
@@ -77,10 +67,6 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
     "steps": (
         "x = torch.randn(64, 64)\na = torch.tanh(x)\nb = torch.sin(a)\nc = torch.cos(b)\na + b + c",
         {"tanhf": {2}, "sinf": {3}, "cosf": {4, 5}},
-    ),
-    "logsumexp": (
-        "x = torch.randn(2, 1024)\nl = torch.logsumexp(x, -1)\ntorch.atan(l)",
-        {"exp2_approx": {2}, "atanf": {2, 3}, "max_nan": {2}},
     ),
 }
 
@@ -95,19 +81,3 @@ match
 rewrite
     y = exp(add(a, b))
 """
-
-
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert not stop.value.code
-    return capsys.readouterr().out
-
-
-def written_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str = PROGRAMS["rmsnorm"][0], *options: str
-) -> Any:
-    """The data of the page that `dplc view -o` writes."""
-    command(capsys, "view", "-c", text, "-o", str(tmp_path / "page.html"), *options)
-    data = (tmp_path / "page.html").read_text().split('id="data">')[1].split("</script>")[0]
-    return json.loads(data)

@@ -1,20 +1,116 @@
-"""`dplc lsp`, asked by a real client over standard input and output."""
+"""`dplc lsp`, asked and clicked on by a real client over standard input and output."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pygls", reason="the language server needs pygls")
 pytest.importorskip("pytest_lsp", reason="the client of the tests needs pytest-lsp")
 
-from counting import at_most_calls
-from editor import document, opened, place
+import pytest_lsp
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException
 from pygls.workspace import Workspace
-from pytest_lsp import LanguageClient
+from pytest_lsp import ClientServerConfig, LanguageClient
+
+from dplc.engine.workbench.document import Document
+from dplc.engine.workbench.language_server import Server
+
+pytestmark = pytest.mark.asyncio
+SUITE = {
+    "about": "sums",
+    "operations": {"sum": {"expression": "x + x", "inputs": {"x": "n"}}},
+    "cases": [{"name": f"n{n}", "operation": "sum", "sizes": {"n": n}} for n in (64, 128)],
+}
+START = "from dplc.engine.cli.app import main; main(['lsp'])"
+
+
+@pytest_lsp.fixture(config=ClientServerConfig(server_command=[sys.executable, "-c", START]), scope="session")
+async def server(lsp_client: LanguageClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
+    suite = tmp_path_factory.mktemp("suite") / "sums.json"
+    suite.write_text(json.dumps(SUITE))
+    capabilities = lsp.ClientCapabilities(window=lsp.WindowClientCapabilities(work_done_progress=True))
+    given = lsp.InitializeParams(capabilities=capabilities, root_uri="file:///")
+    given.initialization_options = {"suite": str(suite)}
+    await lsp_client.initialize_session(given)
+    yield
+    await lsp_client.shutdown_session()
+
+
+Place = tuple[int, int, int]  # a line, and columns of it
+
+
+def places(found: Iterable[Any]) -> list[Place]:
+    """Where answers begin, and the column where each ends."""
+    return [(one.range.start.line, one.range.start.character, one.range.end.character) for one in found]
+
+
+class Editor:
+    """An editor that shows one file of a folder. It asks at the end of a text, where that stands first."""
+
+    def __init__(self, client: LanguageClient, folder: Path) -> None:
+        self.client, self.folder = client, folder
+
+    async def open(self, text: str, name: str = "mine.rw") -> tuple[lsp.Diagnostic, ...]:
+        self.text, self.uri = text, name if name.startswith("untitled:") else (self.folder / name).as_uri()
+        item = lsp.TextDocumentItem(self.uri, "dplc-rule", 1, text)
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        return await self.published()
+
+    async def type(self, text: str) -> tuple[lsp.Diagnostic, ...]:
+        self.text = text
+        given = lsp.VersionedTextDocumentIdentifier(version=2, uri=self.uri)
+        whole = lsp.TextDocumentContentChangeWholeDocument(text)
+        self.client.text_document_did_change(lsp.DidChangeTextDocumentParams(given, [whole]))
+        return await self.published()
+
+    async def published(self) -> tuple[lsp.Diagnostic, ...]:
+        """The next diagnostics."""
+        await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+        return self.told
+
+    @property
+    def told(self) -> tuple[lsp.Diagnostic, ...]:
+        return tuple(self.client.diagnostics[self.uri])
+
+    async def ask(self, request: str, at: str = "", **given: Any) -> Any:
+        """What the server answers to a request of the protocol."""
+        if at:
+            before = self.text[: self.text.index(at) + len(at)]
+            given["position"] = lsp.Position(before.count("\n"), len(before.rpartition("\n")[2]))
+        method = f"textDocument/{request}"
+        params = lsp.METHOD_TO_TYPES[method][2]
+        given["text_document"] = lsp.TextDocumentIdentifier(self.uri)
+        return await self.client.protocol.send_request_async(method, params(**given))
+
+    async def renamed(self, at: str, new: str) -> dict[str, list[Place]]:
+        """What a new name replaces, by file."""
+        changes = (await self.ask("rename", at, new_name=new)).changes
+        assert {edit.new_text for edits in changes.values() for edit in edits} == {new}
+        return {uri.rpartition("/")[2]: places(edits) for uri, edits in changes.items()}
+
+    async def lenses(self) -> dict[tuple[int, str], lsp.Command]:
+        """Lenses by line and title."""
+        return {(lens.range.start.line, lens.command.title): lens.command for lens in await self.ask("codeLens") or ()}
+
+    async def click(self, line: int, title: str) -> None:
+        command = (await self.lenses())[line, title]
+        await self.client.workspace_execute_command_async(lsp.ExecuteCommandParams(command.command, command.arguments))
+
+
+@pytest.fixture
+def editor(server: LanguageClient, tmp_path: Path) -> Editor:
+    """One client of one server for all tests; a test sees its own messages only."""
+    server.messages.clear()
+    return Editor(server, tmp_path)
+
 
 MINE = """\
 ## First rule.
@@ -44,91 +140,44 @@ rewrite
 """
 
 
-@pytest.mark.asyncio
-async def test_every_broken_rule_is_told_and_hides_no_other(client: LanguageClient, tmp_path: Path) -> None:
-    uri = await opened(client, tmp_path / "mine.rw", MINE)
-    found = client.diagnostics[uri]
-    told = {one.message.split("\n")[0]: one.range.start.line for one in found}
-    assert any("exten" in text and line == 5 for text, line in told.items())
-    assert any(9 <= line <= 14 for line in told.values()), "the rule that does not parse"
-    assert any("`k`" in text and line == 20 for text, line in told.items())
-    (slip,) = [one for one in found if "exten" in one.message]
-    given = lsp.CodeActionParams(document(uri), slip.range, lsp.CodeActionContext([slip]))
-    (action,) = await client.text_document_code_action_async(given)
-    assert action.edit.changes[uri][0].new_text == "extent"
+async def test_every_broken_rule_is_told_and_a_slip_is_mended(editor: Editor) -> None:
+    told = await editor.open(MINE)
+    wrong = [one for one in told if one.severity == lsp.DiagnosticSeverity.Error]
+    assert [(one.range.start.line, one.message) for one in wrong] == [
+        (12, "`(` is never closed\nnote: line 14 goes on inside of it: rewrite\nhelp: write `)`"),
+        (5, "rule `first`: unknown fact or function `exten`\nhelp: did you mean `extent`?"),
+        (20, "rule `third`: unbound variable `k`"),
+    ]
+    slip = wrong[1]
+    (action,) = await editor.ask("codeAction", range=slip.range, context=lsp.CodeActionContext([slip]))
+    (edit,) = action.edit.changes[editor.uri]
+    assert (places([edit]), edit.new_text) == ([(5, 18, 23)], "extent")
 
 
-@pytest.mark.asyncio
-async def test_hover_completion_and_signatures(client: LanguageClient, tmp_path: Path) -> None:
-    uri = await opened(client, tmp_path / "mine.rw", MINE)
-    at = place(MINE, "widest")
-    hover = await client.text_document_hover_async(lsp.HoverParams(document(uri), at))
-    assert "widest(run, [name]) -> int" in hover.contents.value and "tile" in hover.contents.value
-    hover = await client.text_document_hover_async(lsp.HoverParams(document(uri), place(MINE, "n > 0")))
-    assert "by `let`, line 5" in hover.contents.value
-    listed = await client.text_document_completion_async(lsp.CompletionParams(document(uri), at))
-    names = {item.label for item in listed}
-    assert {"widest", "axes", "body", "N", "Stage", "block_threads"} <= names and "Softmax" not in names
-    at = lsp.Position(12, len("        s: Stage("))
-    listed = await client.text_document_completion_async(lsp.CompletionParams(document(uri), at))
-    assert {"depth", "via", "box"} <= {item.label for item in listed}
-    help_ = await client.text_document_signature_help_async(lsp.SignatureHelpParams(document(uri), at))
-    assert help_.signatures[0].label.startswith("Stage(dst")
+async def test_words_are_explained_and_completed(editor: Editor) -> None:
+    await editor.open(MINE)
+    hover = await editor.ask("hover", "require wid")
+    assert hover.contents.value.startswith("```\nwidest(run, [name]) -> int\n```\nfact on module, loop, tile")
+    names = {item.label: item.kind for item in await editor.ask("completion", "require wid")}
+    assert {"widest", "axes", "body", "N", "Stage", "block_threads"} <= names.keys() and "Softmax" not in names
+    assert names["N"] == lsp.CompletionItemKind.TypeParameter
+    called = await editor.ask("signatureHelp", "s: Stage(")
+    assert called.signatures[0].label.startswith("Stage(dst")
 
 
-@pytest.mark.parametrize("text", ["without ", "without til", "pipeline tile\n    without ", "pipeline tile\n    pass "])
-def test_rules_are_completed_where_a_rule_stands(tmp_path: Path, text: str) -> None:
-    from dplc.engine.workbench import document as queries
-
-    half = queries.Document(tmp_path / "mine.rw")
-    half.problems(text)
-    lines = text.split("\n")
-    listed = queries.completions(queries.At(half, len(lines) - 1, len(lines[-1])))
-    assert {("tileify", "rule"), ("stage_inputs", "rule")} <= {(one.name, one.kind) for one in listed}
-
-
-@pytest.mark.asyncio
-async def test_definitions_references_and_renaming(client: LanguageClient, tmp_path: Path) -> None:
-    uri = await opened(client, tmp_path / "mine.rw", MINE)
-    asked = lsp.DefinitionParams(document(uri), place(MINE, "widest"))  # a fact in Python
-    assert not await client.text_document_definition_async(asked)
-    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), place(MINE, "n > 0")))
-    assert (found.uri, found.range.start.line) == (uri, 4)
-    given = lsp.RenameParams(document(uri), place(MINE, "N: int in"), "M")
-    edits = (await client.text_document_rename_async(given)).changes[uri]
-    assert sorted(edit.range.start.line for edit in edits) == [16, 20]
-    assert {edit.new_text for edit in edits} == {"M"}
-
-
-@pytest.mark.asyncio
-async def test_references_go_into_examples_and_pipelines(client: LanguageClient, tmp_path: Path) -> None:
-    from dplc.engine.language.rule import BUILT_IN
-
-    async def asked(path: Path, line_with: str, word: str) -> set[tuple[str, int]]:
-        text = path.read_text()
-        uri = await opened(client, path, text)
-        line = next(n for n, one in enumerate(text.splitlines()) if line_with in one)
-        at = lsp.Position(line, text.splitlines()[line].index(word))
-        given = lsp.ReferenceParams(lsp.ReferenceContext(False), document(uri), at)
-        found = await client.text_document_references_async(given)
-        for one in found:
-            source = Path(one.uri.removeprefix("file://")).read_text().splitlines()[one.range.start.line]
-            assert source[one.range.start.character : one.range.end.character] == word
-        return {("/".join(one.uri.rsplit("/", 2)[1:]), one.range.start.line) for one in found}
-
-    files = {
-        file
-        for file, _ in await asked(BUILT_IN / "tile/pipelines/rings.rw", "rule pipeline_pred", "pipeline_predicated")
-    }
-    assert files == {"rules/pipeline.rw", "pipelines/rings.examples.rw"}
-    files = {file for file, _ in await asked(BUILT_IN / "policy.rw", "number block_threads", "block_threads")}
-    assert {"blocks/slice_matmul_k.rw", "attention/one_pass.rw"} <= files
-    path = BUILT_IN / "tile/registers/permute_register_tile.rw"
-    files = {file for file, _ in await asked(path, "rule permute", "V")}
-    named = ("registers/permute_register_tile.rw", "registers/permute_register_tile.examples.rw", "rules/pipeline.rw")
-    assert files == set(named)
-    files = {file for file, _ in await asked(BUILT_IN / "tile/memory/stage_inputs.rw", "footprints(body", "footprints")}
-    assert "memory/stage_inputs.rw" in files and not any(file.endswith("policy.rw") for file in files)
+@pytest.mark.parametrize("name", ["mine.rw", "untitled:Untitled-1"])
+async def test_a_name_is_found_and_changed_in_its_file(editor: Editor, name: str) -> None:
+    assert await editor.open(MINE, name)
+    (found,) = await editor.ask("definition", "rule third(N")
+    assert (found.uri, places([found])) == (editor.uri, [(16, 11, 12)])
+    uses = await editor.ask("references", "rule third(N", context=lsp.ReferenceContext(include_declaration=False))
+    assert places(uses) == [(20, 28, 29)]
+    assert await editor.renamed("rule third(N", "M") == {name: [(16, 11, 12), (20, 28, 29)]}
+    assert await editor.renamed("rule third", "fourth") == {name: [(16, 5, 10)]}
+    with pytest.raises(JsonRpcException, match="`not a name` is not a name"):
+        await editor.renamed("rule third", "not a name")
+    with pytest.raises(JsonRpcException, match="not declared in a rule file"):
+        await editor.renamed("require wid", "broadest")
 
 
 SHARES = """\
@@ -158,80 +207,33 @@ without one
 """
 
 
-@pytest.mark.asyncio
-async def test_the_name_of_a_rule_is_no_variable(client: LanguageClient, tmp_path: Path) -> None:
+async def test_names_are_changed_in_all_files(editor: Editor) -> None:
     """A rule gets another name where rules are named; values of its name, in any file, keep theirs."""
-    (tmp_path / "reads.rw").write_text(READS)
-    uri = await opened(client, tmp_path / "shares.rw", SHARES)
-    edits: dict[str, list[int]] = {}
-    for word in ("rule one", "pass one"):
-        at = place(SHARES, word)
-        at.character += len("rule ")
-        changes = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "uno"))).changes
-        edits = {path.rsplit("/", 1)[1]: [edit.range.start.line for edit in found] for path, found in changes.items()}
-        assert edits == {"shares.rw": [1, 9, 10], "reads.rw": [9]}
+    (editor.folder / "reads.rw").write_text(READS)
+    await editor.open(SHARES, "shares.rw")
+    (found,) = await editor.ask("definition", "my_limit")
+    assert (found.uri, places([found])) == ((editor.folder / "reads.rw").as_uri(), [(0, 7, 15)])
+    limits = {"reads.rw": [(0, 7, 15), (5, 24, 32)], "shares.rw": [(4, 8, 16)]}
+    assert await editor.renamed("my_limit", "our_limit") == limits
+    for at in ("rule one", "pass one"):
+        rules = {"reads.rw": [(9, 8, 11)], "shares.rw": [(1, 5, 8), (9, 9, 12), (10, 25, 28)]}
+        assert await editor.renamed(at, "uno") == rules
 
 
-@pytest.mark.asyncio
-async def test_what_a_file_beside_declares_is_found_and_renamed(client: LanguageClient, tmp_path: Path) -> None:
-    (tmp_path / "reads.rw").write_text(READS)
-    uri = await opened(client, tmp_path / "shares.rw", SHARES)
-    at = place(SHARES, "my_limit")
-    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), at))
-    assert (found.uri, found.range.start.line) == ((tmp_path / "reads.rw").as_uri(), 0)
-    changes = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "our_limit"))).changes
-    assert {path.rsplit("/", 1)[1]: len(found) for path, found in changes.items()} == {"shares.rw": 1, "reads.rw": 2}
+async def test_formatting_and_outline(editor: Editor) -> None:
+    options = lsp.FormattingOptions(4, True)
+    await editor.open(MINE)
+    assert await editor.ask("formatting", options=options) is None  # its errors are shown already
+    await editor.open(MINE.replace("Stage(depth=1", "Stage(depth=1)"))
+    (edit,) = await editor.ask("formatting", options=options)
+    assert 'require widest(body, [k]) > N                    else "narrow"' in edit.new_text
+    assert [symbol.name for symbol in await editor.ask("documentSymbol")] == ["first", "second", "third"]
 
 
-def test_a_declaration_that_makes_a_file_wrong_hides_no_rule(tmp_path: Path) -> None:
-    from dplc.engine.workbench.document import Document
-
-    wrong = MINE[MINE.index("rule third") :].replace("widest", "wiedst")
-    told = [one.what for one in Document(tmp_path / "mine.rw").problems('number wide = 4 because "so"\n\n' + wrong)]
-    assert len(told) == len(set(told)) and any("`wide` is not a name of a number" in what for what in told)
-    assert any("unknown fact or function `wiedst`" in what for what in told)
-
-
-def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
-    from dplc.engine.workbench.document import Document
-
-    rule = MINE[MINE.index("rule third") :]
-    told = [one.what for one in Document(tmp_path / "mine.rw").problems("\ufeff" + rule)]
-    assert told == [one.what for one in Document(tmp_path / "mine.rw").problems(rule)]
-
-
-@pytest.mark.asyncio
-async def test_what_python_declares_has_its_name(client: LanguageClient, tmp_path: Path) -> None:
-    uri = await opened(client, tmp_path / "mine.rw", MINE)
-    for name, new in (("widest", "broadest"), ("third", "not a name")):
-        given = lsp.RenameParams(document(uri), place(MINE, name), new)
-        with pytest.raises(JsonRpcException, match=r"not a name|not declared in a rule file"):
-            await client.text_document_rename_async(given)
-    given = lsp.RenameParams(document(uri), place(MINE, "third"), "fourth")
-    edits = (await client.text_document_rename_async(given)).changes
-    assert [(one, len(found)) for one, found in edits.items()] == [(uri, 1)]
-
-
-@pytest.mark.asyncio
-async def test_a_document_without_a_file_has_answers(client: LanguageClient) -> None:
-    uri = "untitled:Untitled-1"
-    client.text_document_did_open(lsp.DidOpenTextDocumentParams(lsp.TextDocumentItem(uri, "dplc-rule", 1, MINE)))
-    await client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-    assert any("exten" in one.message for one in client.diagnostics[uri])
-    at = place(MINE, "N: int in")
-    (found,) = await client.text_document_definition_async(lsp.DefinitionParams(document(uri), at))
-    assert (found.uri, found.range.start.line) == (uri, 16)
-    edits = (await client.text_document_rename_async(lsp.RenameParams(document(uri), at, "M"))).changes
-    assert {name: len(found) for name, found in edits.items()} == {uri: 2}
-
-
-def test_an_error_of_ours_is_a_diagnostic(
+async def test_an_error_of_ours_is_a_diagnostic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody waits for an answer to a text that is opened: without diagnostics, an editor would show old ones."""
-    from dplc.engine.workbench.document import Document
-    from dplc.engine.workbench.language_server import Server
-
     server, told = Server(), list[lsp.PublishDiagnosticsParams]()
     server.protocol._workspace = Workspace(None)
     monkeypatch.setattr(server, "text_document_publish_diagnostics", told.append)
@@ -240,150 +242,125 @@ def test_an_error_of_ours_is_a_diagnostic(
     with monkeypatch.context() as broken:
         broken.setattr(Document, "problems", lambda *_: 1 // 0)
         server.check(uri)
-    assert [one.message.split("\n")[0] for one in told[0].diagnostics] == [
-        "internal error: ZeroDivisionError: integer division or modulo by zero"
-    ]
+    (one,) = told[0].diagnostics
+    assert one.message.startswith("internal error: ZeroDivisionError: integer division or modulo by zero\n")
     assert "Traceback" in capsys.readouterr().err
     server.check(uri)
     assert any("exten" in one.message for one in told[1].diagnostics)
 
 
-@pytest.mark.asyncio
-async def test_a_help_line_can_be_carried_out(client: LanguageClient, tmp_path: Path) -> None:
-    rule = (
-        'rule mine on tensor\nmatch\n    y = exp(x)\nrequire dtype(x) == f32 else "no float"\nrewrite\n    y = exp(x)\n'
-    )
-    text = rule + "\n## Another.\n" + rule.replace("mine", "other")
-    path = tmp_path / "mine.rw"
-    uri = await opened(client, path, text)
-    for fix, expected in (("Add an example", "no example shows it fire"), ("Add a refusal", "is refused because")):
-        wrong = next(one for one in client.diagnostics[uri] if expected in one.message and "`mine`" in one.message)
-        given = lsp.CodeActionParams(document(uri), wrong.range, lsp.CodeActionContext([wrong]))
-        (action,) = await client.text_document_code_action_async(given)
-        assert action.title.startswith(fix)
-        (edit,) = action.edit.changes[uri]
-        assert (edit.range.start.line, edit.range.start.character) == (6, 0)
-        lines = text.splitlines(keepends=True)
-        changed = "".join([*lines[:6], edit.new_text, *lines[6:]])
-        await opened(client, tmp_path / f"{len(fix)}.rw", changed)
-        told = client.diagnostics[(tmp_path / f"{len(fix)}.rw").as_uri()]
-        assert not any(expected in one.message and "`mine`" in one.message for one in told)
+# ---- Lenses: what they say, run and leave behind.
+
+RULES = """\
+## A sum with itself is a double.
+rule twice on tensor
+match
+    y = add(x, x)
+rewrite
+    y = multiply(x, 2.0)
+example "one value"
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = add(x[i], x[i])
+gives
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = multiply(x[i], 2.0)
+example "another one"
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = add(exp(x[i]), exp(x[i]))
+gives
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = multiply(exp(x[i]), 3.0)
+"""
+RIGHT = RULES.split('example "another')[0]
+BESIDE = """\
+examples twice
+example "beside" as "one value"
+    "i:8" => "i:9"
+    "f32[8]" => "f32[9]"
+gives no "the pattern matches nowhere"
+"""
 
 
-def test_a_saved_file_is_judged_as_a_whole() -> None:
-    """While one types, a rule is judged again where it changed itself: that another
-    shadows it now is told on saving."""
-    from dplc.engine.workbench.document import Document
-
-    rule = "rule {} on tensor\nmatch\n    y = multiply(exp(x), 2.0)\n{}rewrite\n    y = {}(x)\n\n"
-    guard = 'require size(axes(x)) > 1 else "flat"\n'
-    typing = Document(Path("mine.rw").resolve())
-    assert not any("can never fire" in one.what for one in typing.problems(rule.format("first", guard, "exp")))
-    text = rule.format("first", guard, "exp") + rule.format("second", "", "tanh")
-    assert not any("can never fire" in one.what for one in typing.problems(text))
-    changed = text.replace(guard, "")
-    typing.problems(changed)
-    typing.forget()
-    assert any("`second`: can never fire" in one.what for one in typing.problems(changed))
-
-
-def test_what_moves_stands_where_it_would_have_been_read() -> None:
-    """Declarations are parsed once for their text and moved: places are those of a reader that knows nothing."""
-    from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import document
-    from dplc.engine.workbench.document import Document
-
-    def told(document_: Document, text: str) -> tuple[object, ...]:
-        errors = [(one.what, one.span, one.notes, one.hint) for one in document_.problems(text)]
-        return errors, document_.declarations
-
-    for path, text in ((Path("mine.rw").resolve(), MINE), (BUILT_IN / "tensor/reassociate.rw", None)):
-        text = text or path.read_text()
-        typing = Document(path)
-        typing.problems(text)
-        for changed in ("\n\n" + text, text.replace("\nrule", "\n\n# new\n\nrule").replace("match", "match  ")):
-            moved = told(typing, changed)
-            document._parsed.cache_clear()
-            assert moved == told(Document(path), changed)
+async def test_an_example_runs_where_it_stands(editor: Editor) -> None:
+    assert await editor.open(RULES) == ()
+    assert sorted(await editor.lenses()) == [
+        (1, "check this rule"),
+        (1, "count its firings in sums.json"),
+        (1, "run 2 examples"),
+        (6, "run this example"),
+        (12, "run this example"),
+    ]
+    await editor.click(6, "run this example")
+    assert editor.told == ()
+    await editor.click(12, "run this example")
+    (wrong,) = editor.told
+    assert wrong.range.start.line == 12 and "gives something else" in wrong.message
+    assert "+    y[i] = multiply(v1, 2.0)" in wrong.message
+    assert {(6, "holds: run this example again"), (12, "fails: run this example again")} <= (
+        await editor.lenses()
+    ).keys()
+    assert await editor.type(RULES.replace("3.0", "2.0")) == ()  # what was found was about another text
+    assert (12, "run this example") in await editor.lenses()
+    await editor.click(1, "run 2 examples")
+    assert [told.message for told in editor.client.messages] == [
+        'example "one value" of `twice`: holds',
+        'example "another one" of `twice`: fails',
+        "2 examples of `twice`: 2 of 2 hold",
+    ]
 
 
-def test_no_rule_is_judged_again_where_lines_and_remarks_move(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from dplc.engine.workbench import document as judged
-
-    asked: list[str] = []
-    check = judged.check_rule
-    monkeypatch.setattr(judged, "check_rule", lambda rule, rules: asked.append(rule.name) or check(rule, rules))
-    text = "# A remark above all rules.\noverride number most_unrolled = 4\n\n" + MINE[MINE.index("rule third") :]
-    typing = judged.Document(tmp_path / "mine.rw")
-    typing.problems(text)
-    assert asked
-    asked.clear()
-    typing.problems("\n\n" + text)
-    typing.problems(text.replace("above all", "before all"))
-    assert not asked
-    typing.problems(text.replace("unrolled = 4", "unrolled = 8"))
-    assert asked  # what the rules of a file share may matter to each
+async def test_a_check_finds_a_wrong_rule_while_one_types(editor: Editor) -> None:
+    await editor.open(RIGHT.replace("multiply(x, 2.0)", "multiply(x, 3.0)"))
+    going = asyncio.ensure_future(editor.click(1, "check this rule"))
+    await asyncio.sleep(0)
+    assert await editor.ask("hover", "y = a") is not None and not going.done()
+    await going
+    (found,) = editor.told
+    assert found.range.start.line == 1 and "rule `twice` is wrong" in found.message
+    assert "graph" in found.message  # the program that shows it
 
 
-@pytest.mark.asyncio
-async def test_formatting_and_outline(client: LanguageClient, tmp_path: Path) -> None:
-    whole = MINE.replace("Stage(depth=1", "Stage(depth=1)")
-    uri = await opened(client, tmp_path / "whole.rw", whole)
-    given = lsp.DocumentFormattingParams(document(uri), lsp.FormattingOptions(4, True))
-    (edit,) = await client.text_document_formatting_async(given)
-    assert 'require widest(body, [k]) > N                    else "narrow"' in edit.new_text
-    symbols = await client.text_document_document_symbol_async(lsp.DocumentSymbolParams(document(uri)))
-    assert [symbol.name for symbol in symbols] == ["first", "second", "third"]
-    broken = await opened(client, tmp_path / "mine.rw", MINE)
-    given = lsp.DocumentFormattingParams(document(broken), lsp.FormattingOptions(4, True))
-    assert await client.text_document_formatting_async(given) is None
+async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(editor: Editor) -> None:
+    (editor.folder / "mine.rw").write_text(RIGHT.replace("add", "subtract"))
+    (editor.folder / "mine.examples.rw").write_text(BESIDE.replace('"beside"', '"saved"'))
+    assert await editor.open(RIGHT) == ()
+    rules = editor.uri
+    (found,) = await editor.open(BESIDE.replace("the pattern matches nowhere", "nothing"), "mine.examples.rw")
+    assert 'no guard gives the reason "nothing"' in found.message and found.range.start.line == 1
+    assert await editor.type(BESIDE) == ()
+    assert list(await editor.lenses()) == [(1, "run this example")]
+    await editor.click(1, "run this example")
+    (found,) = editor.told
+    assert found.range.start.line == 1 and "fires, but should refuse" in found.message
+    assert not any("fires, but" in told.message for told in editor.client.diagnostics[rules])
 
 
-@pytest.mark.asyncio
-async def test_files_of_ours_have_no_problems(client: LanguageClient) -> None:
-    from dplc.engine.language.rule import BUILT_IN
-
-    for name in ("torch/reductions.rw", "tile/registers/mma.rw", "policy.rw", "pipeline.rw", "tensor/online.rw"):
-        uri = await opened(client, BUILT_IN / name, (BUILT_IN / name).read_text())
-        assert not client.diagnostics[uri], name
-
-
-def test_what_is_remembered_follows_every_key(tmp_path: Path) -> None:
-    """A number, a fact that reads it, one that asks that one and a rule: none stays as it was where another changes."""
-    from dplc.engine.workbench.document import Document
-
-    text = (
-        'number most_parts = 8 because "enough"\n'
-        "## Few.\nfact is_few(n: int) -> bool = n <= most_parts\n"
-        "## One.\nfact few_of_each(n: int) -> bool = is_few(n) and n > 0\n"
-        "## Mine.\nrule mine on tile\nmatch\n    for k in 0..K reduce unroll=1:\n        body..\n"
-        'require few_of_each(K) else "few"\nrewrite\n    for k in 0..K reduce unroll=2:\n        body..\n'
-    )
-    typed = Document(tmp_path / "mine.rw")
-    changes = [("= 8", "= 4"), ("n <= most", "n < most"), ("n > 0", "n > 1"), ("few_of_each(K)", "few_of_each(K+1)")]
-    for before, after in [("", ""), *changes, ("number", "\n\nnumber"), ("most_parts = 4", "most_parts = 3 + 2")]:
-        text = text.replace(before, after, 1)
-        fresh = Document(tmp_path / "mine.rw")
-        assert [e.what for e in typed.problems(text)] == [e.what for e in fresh.problems(text)], after
-        ours, anew = typed.rules.rules["mine"], fresh.rules.rules["mine"]
-        assert (ours.clauses, ours.span) == (anew.clauses, anew.span), after
+async def test_examples_show_what_is_their_own(editor: Editor) -> None:
+    assert await editor.open(BESIDE, "mine.examples.rw") == ()
+    assert await editor.lenses() == {}  # there is no rule to run
+    wrong = RIGHT.replace("multiply(x, 2.0)", "multiplied(x, 2.0)")
+    (editor.folder / "mine.rw").write_text(wrong)
+    assert await editor.type(BESIDE) == ()
+    assert list(await editor.lenses()) == [(1, "run this example")]
+    assert await editor.open(wrong)
+    await editor.open(RULES.replace("rule twice", "rule double"))
+    assert (1, "run 2 examples") in await editor.lenses()  # those of a rule that has another name are not its own
 
 
-def test_diagnostics_and_answers_are_quick() -> None:
-    """Typing in the longest file, and asking in it: what was not typed in is not read again."""
-    from dplc.engine.language.rule import BUILT_IN
-    from dplc.engine.workbench import document as queries
+async def test_saving_runs_the_examples_of_a_file(editor: Editor) -> None:
+    assert await editor.open(RULES) == ()
+    editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(lsp.TextDocumentIdentifier(editor.uri)))
+    while not await editor.published():  # of the file by itself, then of what ran
+        pass
+    (wrong,) = editor.told
+    assert wrong.range.start.line == 12 and "gives something else" in wrong.message
+    assert editor.client.messages == []  # nobody asked
 
-    files = sorted((p for p in BUILT_IN.rglob("*.rw") if ".examples" not in p.name), key=lambda p: len(p.read_text()))
-    of_rules = next(file for file in reversed(files) if "\nrequire " in file.read_text())
-    queries.warm()
-    for longest, word in ((of_rules, "\nrequire "), (BUILT_IN / "policy.rw", "\nnumber ")):
-        text = longest.read_text()
-        opened_ = queries.Document(longest)
-        opened_.problems(text)
-        for n in range(1, 4):
-            with at_most_calls(400_000):
-                opened_.problems(text.replace(word, word + " " * n, 1))
-            with at_most_calls(100_000):
-                queries.completions(queries.At(opened_, 40, 6))
-                queries.meaning(queries.At(opened_, 40, 6))
+
+async def test_firings_are_counted_in_the_suite_of_the_user(editor: Editor) -> None:
+    await editor.open(RULES)
+    await editor.click(1, "count its firings in sums.json")
+    counted = "fired 2 times in 2 cases of sums.json"
+    assert (1, counted) in await editor.lenses()
+    await editor.type(RULES + "\n")
+    assert (1, f"{counted}, before this edit") in await editor.lenses()

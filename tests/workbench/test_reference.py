@@ -1,9 +1,16 @@
-"""All that a rule may name, with sorts and a sentence, from the definitions."""
+"""All that a rule may name, from the definitions, and `dplc rules new`: a rule to fill in, filled in and accepted."""
 
 from __future__ import annotations
 
+import io
+import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from dplc.engine.cli.app import main
 from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
 from dplc.engine.language.sorts import sort_of
@@ -11,44 +18,144 @@ from dplc.engine.workbench import reference
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.text.read_statements import owners
 
-ROOT = Path(reference.ROOT)
-
 
 def test_nothing_is_missing_and_everything_has_a_sentence() -> None:
     entries = [*reference.facts(load()), *reference.nodes()]
-    names = {entry.name for entry in entries}
-    assert {name for _, name in FACTS} | FUNCTIONS.keys() | owners().keys() <= names
-    silent = [entry.name for entry in entries if len(entry.sentence) < 6 or not entry.signature.startswith(entry.name)]
-    assert not silent
-    assert all(entry.levels and set(entry.levels) <= set(LEVELS) for entry in entries)
+    assert {name for _, name in FACTS} | FUNCTIONS.keys() | owners().keys() <= {entry.name for entry in entries}
+    for entry in entries:
+        assert len(entry.sentence) > 5 and entry.signature.startswith(entry.name), entry
+        assert entry.levels and set(entry.levels) <= set(LEVELS), entry
+        for field in entry.fields:
+            assert sort_of(field.sort) != sort_of("nonsense") or field.sort.strip("[]") == "any", (entry.name, field)
 
 
 def test_places_are_definitions() -> None:
     for entry in reference.facts(load()):
         file, _, line = entry.place.partition(":")
-        text = (ROOT / file).read_text().splitlines()
-        near = "\n".join(text[max(int(line) - 4, 0) : int(line) + 3]) if line else "\n".join(text)
-        assert entry.name in near, entry.place
-
-
-def test_sorts_of_fields_are_words_of_the_language() -> None:
-    for entry in reference.nodes():
-        for field in entry.fields:
-            assert sort_of(field.sort) != sort_of("nonsense") or field.sort.strip("[]") == "any", (entry.name, field)
+        text = Path(reference.ROOT, file).read_text().splitlines()
+        near = text[max(int(line) - 4, 0) : int(line) + 3] if line else text
+        assert entry.name in "\n".join(near), entry.place
 
 
 def test_a_name_may_mean_several_things() -> None:
-    assert [entry.levels for entry in reference.facts(load()) if entry.name == "widest"] == [
-        ("module", "loop", "tile"),
-        ("tensor",),
-    ]
-    assert [field.name for field in reference.op("Softmax").fields] == ["self", "dim", "dtype"]
+    levels = [entry.levels for entry in reference.facts(load()) if entry.name == "widest"]
+    assert levels == [("module", "loop", "tile"), ("tensor",)]
 
 
 def test_what_is_said_of_functions_is_their_algebra() -> None:
-    found = [entry for entry in reference.known() if entry.place == "ir/functions.py"]
-    assert {entry.name for entry in found} == FUNCTIONS.keys()
-    for entry in found:
-        function = FUNCTIONS[entry.name]
-        assert ("Commutative." in entry.sentence) is function.commutative, entry.name
-        assert ("starts from" in entry.sentence) is (function.identity is not None), entry.name
+    said = {entry.name: entry.sentence for entry in reference.known() if entry.place == "ir/functions.py"}
+    assert said.keys() == FUNCTIONS.keys()
+    for name, function in FUNCTIONS.items():
+        assert ("Commutative." in said[name]) is function.commutative, name
+        assert ("starts from" in said[name]) is (function.identity is not None), name
+
+
+# ---- A rule to fill in.
+
+GRAPH = """\
+## level: tensor
+graph scaled(x: f32[6, 35], w: f32[35]) -> y: f32[6]:
+    product[i:6, k:35] = multiply(x[i, k], w[k])
+    total[i] = Reduce(add, k, product)
+    y[i] = tanh(total)
+"""
+NEST = """\
+## level: loop
+kernel twice(x: f32[64]) -> y: f32[64]:
+    for i in 0..64 free:
+        a = load x[i]
+        b = add(a, a)
+        y[i] = b
+"""
+EXPONENTIALS = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
+UNKNOWN = "torch.linalg.matrix_exp(torch.randn(4, 4))"
+
+
+Command = Callable[[str, int], str]
+
+
+@pytest.fixture
+def dplc(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """A command line in a folder with dumps: its output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("torch.exp(torch.randn(3, 5))"))
+    Path("scaled.ir").write_text(GRAPH)
+    Path("twice.ir").write_text(NEST)
+    Path("said.ir").write_text(NEST.replace("        a = load", "# what is doubled\n\n        a = load"))
+
+    def printed(line: str, code: int) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(shlex.split(line))
+        text = "".join(capsys.readouterr())
+        assert int(stop.value.code or 0) == code, text
+        return text
+
+    return printed
+
+
+@pytest.mark.parametrize(
+    ("program", "pattern", "template"),
+    [
+        ("--from scaled.ir:3-4", "    product = multiply(x, w)\n    total = Reduce(add, k, product)\n", None),
+        ("--from said.ir:4-7", "    a = load x[i]\n    b = add(a, a)\n", None),  # without the remark above
+        (f"-c '{EXPONENTIALS}'", "    exp_1 = exp(x)\n    exp_2 = exp(y)\n    mul = multiply(exp_1, exp_2)\n", None),
+        ("--op exp -c -", "    y = Exp(x)\n", "    y[i, j] = x[i, j]\n"),
+    ],
+)
+def test_a_program_becomes_pattern_template_and_example(
+    dplc: Command, program: str, pattern: str, template: str | None
+) -> None:
+    text = dplc(f"rules new mine {program}", 0)
+    assert f"\nmatch\n{pattern}rewrite\n{template or pattern}" in text
+    ((before, after),) = re.findall(r'^example ".*"\n((?: .*\n)+)gives\n((?: .*\n)+)', text, re.MULTILINE)
+    assert after == ("    pass\n" if template else before)
+
+
+def test_lines_of_loops_become_a_rule_that_is_filled_in_and_accepted(dplc: Command) -> None:
+    dplc("rules new doubled --from twice.ir:3-6 -o doubled.rw", 0)
+    file = Path("doubled.rw")
+    pattern, rest = file.read_text().split("rewrite\n")
+    assert "for i in 0..I free:" in pattern and 'example "refused"\n    for i in 0..1 free:' in rest
+    file.write_text(f"{pattern}rewrite\n{rest.replace('b = add(a, a)', 'b = multiply(a, 2.0)', 1)}")
+    assert "+    b = multiply(a, 2.0)" in dplc("rules test doubled.rw", 1)
+    assert "1 examples rewritten" in dplc("rules test --accept doubled.rw", 0)
+    assert "b = multiply(a, 2.0)" in file.read_text().split("\ngives\n")[1]
+    assert "2 examples, 0 failed" in dplc("rules test doubled.rw", 0)
+
+
+def test_the_error_of_an_unsupported_op_is_the_command_that_begins_its_rule(dplc: Command) -> None:
+    said = dplc(f"compile -c '{UNKNOWN}'", 1)
+    (command,) = re.findall("help: begin its rule: dplc (.*)", said)
+    dplc(command, 0)
+    file = Path("linalg_matrix_exp.rw")
+    assert "y = LinalgMatrixExp(x)" in file.read_text()
+    assert "does not say yet what the rule gives" in dplc(f"rules test {file}", 1)
+    assert "1 examples rewritten" in dplc(f"rules test --accept {file}", 0)
+    assert "copy(x[" in file.read_text().split("\ngives\n")[1]
+    kernel = dplc(f"compile -c '{UNKNOWN}' --rules {file} --ir tensor", 0)
+    assert "= x[i, j]" in kernel  # wrong, and compiled: what it means is for its author to say
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "code"),
+    [
+        ("--from twice.ir:4-9 -c x", "takes one program: `-c` and `--from` were given", 2),
+        ("", "a program is needed", 2),
+        ("--from twice.ir:9-12", "there is nothing in lines 9 to 12", 1),
+        ("--from twice.ir:5-3", "lines count from 1", 2),
+        ("--op linalg_matrix_expp", "did you mean `linalg_matrix_exp`?", 1),
+        ("--op linalg_matrix_exp -c 'torch.relu(torch.randn(3))'", "the program has no `LinalgMatrixExp`", 1),
+    ],
+)
+def test_what_cannot_be_a_rule_is_said(dplc: Command, words: str, says: str, code: int) -> None:
+    assert says in dplc(f"rules new mine {words}", code)
+
+
+def test_names_of_values_and_axes_in_an_example_on_torch_are_its_own(dplc: Command) -> None:
+    Path("frac.rw").write_text(
+        "rule my_frac on torch\nmatch\n    y = Frac(x)\nrewrite\n    y[is..] = subtract(x[is..], floor(x[is..]))\n"
+        'example "any names"\n    graph f(x: f32[4]) -> y: f32[4]:\n        y: f32[4] = Frac(x)\n'
+        "gives\n    graph f(x: f32[4]) -> y: f32[4]:\n"
+        "        down[place:4] = floor(x[place])\n        y[place] = subtract(x[place], down)\n"
+    )
+    assert "1 examples, 0 failed" in dplc("rules test frac.rw", 0)
