@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MATMUL = "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16) + torch.randn(16))"
 SOFTMAX = "torch.softmax(torch.randn(64, 512), -1)"
 MINE = Path("mine.rw")  # a rule file of the user, where commands run
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """What a command printed."""
 
     out: str

@@ -1,5 +1,11 @@
-"""Fixtures of this folder: the command line and a store."""
+"""A store for the tests of this folder."""
 
-from calling import dplc as dplc
-from calling import ok as ok
-from calling import path as path
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store that is not there yet."""
+    return tmp_path / "t.sqlite"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import Dplc, Ok
+from command_line import Command
 from entries import OTHER, key, tuned
 
 from dplc.engine.ruleset import toolchain
@@ -66,46 +66,46 @@ MEASURED = (
 )
 
 
-def test_a_store_is_listed_and_shown(ok: Ok, path: Path) -> None:
-    out, _ = ok("db stats --db", path)
+def test_a_store_is_listed_and_shown(dplc: Command, path: Path) -> None:
+    out = dplc("db stats --db", path).out
     size = path.stat().st_size
     assert out == (
         f"{path}: {size} bytes, version 1\n2 kernels, 3 schedules, 2 attempts\n"
         "  GPU: 1 measured\n  GPU: 1 predicted\n  other GPU: 1 predicted\n"
     )
-    assert ok("db list --db", path)[0] == LISTED
-    assert ok("db list --device OTHER --db", path)[0].split() == LISTED.splitlines()[-1].split()
-    assert ok("db show kernel0 --db", path)[0] == SHOWN
+    assert dplc("db list --db", path).out == LISTED
+    assert dplc("db list --device OTHER --db", path).out.split() == LISTED.splitlines()[-1].split()
+    assert dplc("db show kernel0 --db", path).out == SHOWN
 
 
-def test_records_of_a_store_are_data(ok: Ok, path: Path) -> None:
+def test_records_of_a_store_are_data(dplc: Command, path: Path) -> None:
     def record(command: str) -> Any:
-        return json.loads(ok(f"db {command} --json --db", path)[0])
+        return dplc(f"db {command} --json --db", path).json
 
     stats = record("stats")
     assert stats["devices"] == [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
     assert (stats["kernels"], stats["entries"], stats["attempts"], stats["file"]) == (2, 3, 2, str(path))
     assert [(row["device"], row["basis"], row["microseconds"]) for row in record("list")] == FOUND
-    exported = [json.loads(line) for line in ok("db export --db", path)[0].splitlines()]
+    exported = [json.loads(line) for line in dplc("db export --db", path).out.splitlines()]
     assert record("show kernel0") == exported[1:3]
 
 
-def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Dplc, path: Path) -> None:
-    code, _, err = dplc("db show ernel0 --db", path)
-    assert code == 2 and "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
+def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Command, path: Path) -> None:
+    err = dplc("db show ernel0 --db", path, code=2).err
+    assert "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
 
 
-def test_exports_are_imported_once(ok: Ok, path: Path, tmp_path: Path) -> None:
+def test_exports_are_imported_once(dplc: Command, path: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "share.jsonl", tmp_path / "other.sqlite"
-    ok("db export", file, "--db", path)
-    assert ok("db export --db", path)[0] == file.read_text()
+    dplc("db export", file, "--db", path)
+    assert dplc("db export --db", path).out == file.read_text()
     for added in (3, 0):
-        assert f"{added} of 3 schedules are new or better" in ok("db import", file, "--db", other)[0]
-    assert ok("db export --db", other)[0] == file.read_text()
-    assert ok("db export --attempts --db", path)[0] == MEASURED
+        assert f"{added} of 3 schedules are new or better" in dplc("db import", file, "--db", other).out
+    assert dplc("db export --db", other).out == file.read_text()
+    assert dplc("db export --attempts --db", path).out == MEASURED
 
 
-def test_entries_of_other_rules_are_pruned(ok: Ok, tmp_path: Path) -> None:
+def test_entries_of_other_rules_are_pruned(dplc: Command, tmp_path: Path) -> None:
     file, rules = tmp_path / "t.sqlite", toolchain().rules
     with SqliteStore(file, rules) as store:
         store.put(key(0, rules=rules.digest), tuned())
@@ -117,23 +117,23 @@ def test_entries_of_other_rules_are_pruned(ok: Ok, tmp_path: Path) -> None:
         ("", "1 schedules and 0 attempts removed"),
         ("--attempts", "0 schedules and 1 attempts removed"),
     ):
-        assert said in ok(f"db prune {options} --db", file)[0]
-    assert len(ok("db list --db", file)[0].splitlines()) == 1
+        assert said in dplc(f"db prune {options} --db", file).out
+    assert len(dplc("db list --db", file).out.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["stats", "list", "show k", "export", "prune", "import"])
 def test_a_store_that_is_absent_or_broken_is_an_error(
-    dplc: Dplc, ok: Ok, path: Path, broken: Path, tmp_path: Path, command: str
+    dplc: Command, path: Path, broken: Path, tmp_path: Path, command: str
 ) -> None:
     if command == "import":
-        ok("db export", tmp_path / "share.jsonl", "--db", path)
+        dplc("db export", tmp_path / "share.jsonl", "--db", path)
         command = f"import {tmp_path / 'share.jsonl'}"
     else:
-        code, _, err = dplc(f"db {command} --db", tmp_path / "absent.sqlite")
-        assert code == 1 and "there is no tuning store" in err
+        err = dplc(f"db {command} --db", tmp_path / "absent.sqlite", code=1).err
+        assert "there is no tuning store" in err
     before = broken.read_bytes()
-    code, out, err = dplc(f"db {command} --db", broken)
-    assert code == 1 and "the file is damaged" in err and len(err.splitlines()) == 1 and not out
+    out, err = dplc(f"db {command} --db", broken, code=1)
+    assert "the file is damaged" in err and len(err.splitlines()) == 1 and not out
     assert broken.read_bytes() == before
 
 
@@ -143,29 +143,29 @@ TEXT = "torch.relu(torch.randn(64, 96) @ torch.randn(96, 80))"
 ASKED = ("-c", TEXT, "--target", "h200")
 
 
-def test_compile_and_run_replay_and_say_so(dplc: Dplc, ok: Ok, tmp_path: Path) -> None:
+def test_compile_and_run_replay_and_say_so(dplc: Command, tmp_path: Path) -> None:
     file, rules = tmp_path / "t.sqlite", toolchain().rules
     with SqliteStore(file, rules) as store:
         store.put(key_of(*kernels(TEXT), MACHINE, rules), tuned(schedule=next(drawn(space(TEXT))).schedule))
     stored = (*ASKED, "--db", file)
-    default, err = ok("compile", *ASKED)
+    default, err = dplc("compile", *ASKED)
     assert "note" not in err
-    out, err = ok("compile", *stored)
+    out, err = dplc("compile", *stored)
     told = "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted"
     assert out != default and f"note: schedule of `matmul_relu`: {told}" in err
-    assert ok("compile", *stored, "-v")[1].count(f"t:store matmul_relu: {told}") == 1
+    assert dplc("compile", *stored, "-v").err.count(f"t:store matmul_relu: {told}") == 1
     record = {"kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": told}
-    assert json.loads(ok("compile", *stored, "--json")[0])["schedules"] == [record]
-    found = json.loads(ok("run --device emulator --json", *stored)[0])
+    assert dplc("compile", *stored, "--json").json["schedules"] == [record]
+    found = dplc("run --device emulator --json", *stored).json
     assert found["ok"] and found["schedules"] == [record]
-    code, _, err = dplc("compile", *stored, "--set", "mark_unroll.U=2")
-    assert code == 2 and "--db" in err and "--set" in err
-    code, _, err = dplc("compile", *ASKED, "--db", tmp_path / "absent")
-    assert code == 2 and "there is no such file" in err
+    err = dplc("compile", *stored, "--set", "mark_unroll.U=2", code=2).err
+    assert "--db" in err and "--set" in err
+    err = dplc("compile", *ASKED, "--db", tmp_path / "absent", code=2).err
+    assert "there is no such file" in err
 
 
 @pytest.mark.parametrize("command", ["compile", "tune --tries 2 --top 1"])
-def test_a_broken_store_stops_nobody(ok: Ok, broken: Path, command: str) -> None:
-    out, err = ok(command, *ASKED, "--db", broken)
+def test_a_broken_store_stops_nobody(dplc: Command, broken: Path, command: str) -> None:
+    out, err = dplc(command, *ASKED, "--db", broken)
     assert "__global__" in out or "us tuned" in out
     assert err.count("warning: ") == err.count("going on without it") == 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from calling import Dplc, Ok
+from command_line import Command
 
 from dplc.codegen.target import DEVICES, Target, target
 from dplc.engine.cost.instruction_counts import counts_of
@@ -91,11 +91,13 @@ def measured_by(path: Path, device: Target) -> Path:
     return path
 
 
-def test_fit_brings_predictions_near_a_slower_device(tmp_path: Path, ok: Ok, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_brings_predictions_near_a_slower_device(
+    tmp_path: Path, dplc: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = target("h200")
     slower = replace(base, dram_share=0.7, clock=base.clock * 0.8, launch_seconds=3.1e-6)
     results, out = measured_by(tmp_path / "results.json", slower), tmp_path / "fitted.toml"
-    said, _ = ok("model fit", results, "--out", out, "--json")
+    said = dplc("model fit", results, "--out", out, "--json").out
     rows = {(row["points"], row["constants"]): row for row in json.loads(said)["rows"]}
     assert rows["all", "published"]["error"] > 0.1 > 0.02 > rows["all", "fitted to all"]["error"]
     assert rows["the rest", "published"]["error"] > 0.1 > rows["the rest", "fitted to one half"]["error"]
@@ -103,10 +105,10 @@ def test_fit_brings_predictions_near_a_slower_device(tmp_path: Path, ok: Ok, mon
     assert target(str(out)).launch_seconds == pytest.approx(3.1e-6, rel=0.1)
     assert out.read_text().startswith("# Fitted by `dplc model fit` on NVIDIA H200: dram_share")
     monkeypatch.setattr(calibrate, "STEPS", (1.25,))
-    said, _ = ok("model fit", results, "--out", out)
+    said = dplc("model fit", results, "--out", out).out
     assert "fitted to all" in said and "launch_seconds" in said
 
 
 @pytest.mark.parametrize("line", ["fit", "fit a b", "other a", "--out a.toml"])
-def test_model_without_a_file_to_fit_to_is_a_usage_error(dplc: Dplc, line: str) -> None:
-    assert dplc(f"model {line}")[0] == 2
+def test_model_without_a_file_to_fit_to_is_a_usage_error(dplc: Command, line: str) -> None:
+    dplc(f"model {line}", code=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calling import Dplc, Ok
 from carried_out import tune_one
+from command_line import Command
 from entries import key, tuned
 
 from dplc.engine.bench.cases import read_suite
@@ -139,12 +138,12 @@ def test_the_summary_keeps_measured_and_predicted_apart() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_grid_is_tuned_and_replayed(ok: Ok, path: Path, jobs: int) -> None:
+def test_a_grid_is_tuned_and_replayed(dplc: Command, path: Path, jobs: int) -> None:
     """Kernels, and the fusion of every point, for the device that is asked for, not for another of its architecture."""
     pytest.importorskip("egglog")
     text = "torch.relu(torch.randn({}, 32) @ torch.randn(32, 48)) @ torch.randn(48, 16)"
     stored = ("--target", "h100", "--db", path)
-    out, _ = ok(f"tune --predict --tries 3 --jobs {jobs} --grid M=16,64 -c", text.format("M"), *stored)
+    out = dplc(f"tune --predict --tries 3 --jobs {jobs} --grid M=16,64 -c", text.format("M"), *stored).out
     *lines, last = out.splitlines()
     chosen = [line for line in lines if " us as the rules fuse it, " in line]
     assert [line.split(":")[0] for line in chosen] == ["M=16", "M=64"]
@@ -156,12 +155,12 @@ def test_a_grid_is_tuned_and_replayed(ok: Ok, path: Path, jobs: int) -> None:
         checks = [entry.tuned.checked for entry in store.select()]
     assert len(checks) == len(kernels) + 2 and all(check.startswith("emulator") for check in checks)
     for rows in (16, 64):
-        out, err = ok("run --device emulator -c", text.format(rows), *stored)
+        out, err = dplc("run --device emulator -c", text.format(rows), *stored)
         assert ": ok" in out and out.count("kernel ") == 1 and "note: candidate of fusion from the store: " in err
         assert "note: schedule of `" in err and "from the store, predicted for NVIDIA H100" in err
 
 
-def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_as_data_and_nothing_kept(dplc: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dplc.engine.cli.tune.SqliteStore", None)
     suite = tmp_path / "suite.json"
     suite.write_text(
@@ -171,7 +170,7 @@ def test_a_suite_as_data_and_nothing_kept(ok: Ok, tmp_path: Path, monkeypatch: p
         '{"name": "other", "operation": "f", "sizes": {"n": 8}}]}'
     )
     options = "--only [ab] --top 1 --json --no-db --target h200 --predict --tries 3"
-    found = json.loads(ok(f"tune {options}", suite)[0])
+    found = dplc(f"tune {options}", suite).json
     (kernel,) = found["kernels"]
     assert (
         found["programs"] == []
@@ -194,6 +193,6 @@ GRID = ("-c", "torch.softmax(torch.randn(M, 64), -1)", "--grid", "M=4,8")
         (("absent.json",), "cannot read the suite"),
     ],
 )
-def test_wrong_uses_are_told(dplc: Dplc, arguments: tuple[str, ...], said: str) -> None:
-    code, _, err = dplc("tune", *arguments)
-    assert code == 2 and said in err, err
+def test_wrong_uses_are_told(dplc: Command, arguments: tuple[str, ...], said: str) -> None:
+    err = dplc("tune", *arguments, code=2).err
+    assert said in err, err

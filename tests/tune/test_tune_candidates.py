@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from calling import Ok
+from command_line import Command
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
@@ -58,24 +58,24 @@ def kept(schedule: Schedule) -> Tuned:
     return Tuned(schedule, 1e-6, "predicted", 2e-6, "hill", 0, 1, "whole")
 
 
-def test_a_candidate_that_is_chosen_is_taken_by_every_command(ok: Ok, tmp_path: Path) -> None:
+def test_a_candidate_that_is_chosen_is_taken_by_every_command(dplc: Command, tmp_path: Path) -> None:
     path, other, share = (tmp_path / name for name in ("t.sqlite", "other.sqlite", "share.jsonl"))
     asked = ("-c", TWO, "--target", "sm_90a")
     tune = ("tune --tries 6 --free candidate --free 010_double_buffer --db", path, *asked)
-    found = json.loads(ok(*tune, "--json")[0])
+    found = dplc(*tune, "--json").json
     assert found["candidate"] == "candidate 1" and found["gain"] > 1.5 and found["kept"]
     assert found["checked"] == "emulator, the program whole" and len(found["kernels"]) == 1
     told = "fusion: candidate 1; checked: emulator, the program whole; what is remembered is as good"
-    assert told in ok(*tune)[0]
-    ok("db export", share, "--db", path), ok("db import", share, "--db", other)  # an export is all that it takes
+    assert told in dplc(*tune).out
+    dplc("db export", share, "--db", path), dplc("db import", share, "--db", other)  # an export is all that it takes
     for command in ("compile", "compile --explore"):
-        out, err = ok(f"{command} --ir loop --db", other, *asked)
+        out, err = dplc(f"{command} --ir loop --db", other, *asked)
         assert out.count("kernel ") == 1 and "note: candidate of fusion from the store" in err
         assert (
             "schedule of `" in err and f": from the store, predicted for NVIDIA H200: {found['tuned_us']:.4g} us" in err
         )
-    assert ok("compile --no-db --ir loop", *asked)[0].count("kernel ") == 2
-    assert ": ok" in ok("run --device emulator --db", other, *asked)[0]
+    assert dplc("compile --no-db --ir loop", *asked).out.count("kernel ") == 2
+    assert ": ok" in dplc("run --device emulator --db", other, *asked).out
 
 
 def test_every_candidate_with_every_schedule_gives_the_right_result() -> None:

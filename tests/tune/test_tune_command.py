@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from calling import Dplc, Ok
+from command_line import Command
 from wrong_rules import EVERYWHERE, overflowing
 
 import dplc as package
@@ -39,31 +39,31 @@ def suite_of(folder: Path, expression: str) -> Path:
     return suite
 
 
-def test_exact_holds_for_the_jobs_of_a_suite(tmp_path: Path, ok: Ok) -> None:
+def test_exact_holds_for_the_jobs_of_a_suite(tmp_path: Path, dplc: Command) -> None:
     suite = suite_of(tmp_path, "F.relu(x @ w)")
-    plain, exact = (ok(f"{ONE_TRY} --no-db{option}", suite)[0].splitlines()[0] for option in ("", " --exact"))
+    plain, exact = (dplc(f"{ONE_TRY} --no-db{option}", suite).out.splitlines()[0] for option in ("", " --exact"))
     assert plain != exact  # a product that may not be reordered takes longer
 
 
 def test_programs_of_a_suite_are_checked_on_drawn_values(
-    tmp_path: Path, dplc: Dplc, wrong: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dplc: Command, wrong: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are captured on memory as it is, of which nothing can be judged where it is not a number."""
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, **kind: empty(*shape, **kind).fill_(torch.nan))
     suite = suite_of(tmp_path, "torch.log(torch.exp(x)) + w.sum()")
-    code, _, err = dplc(f"{ONE_TRY} --no-db --rules", wrong, suite)
-    assert code == 1 and "wrong in every way" in err
+    err = dplc(f"{ONE_TRY} --no-db --rules", wrong, suite, code=1).err
+    assert "wrong in every way" in err
 
 
 @pytest.mark.usefixtures("captured_once")
 def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
-    tmp_path: Path, ok: Ok, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, dplc: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("egglog")
     model, store = tmp_path / "tiny.json", tmp_path / "store.sqlite"
     model.write_text(json.dumps(TINY))
-    found = json.loads(ok(f"{ONE_TRY} --seq-len 4 --top 2 --json --db", store, model)[0])
+    found = dplc(f"{ONE_TRY} --seq-len 4 --top 2 --json --db", store, model).json
     (choice,) = found["programs"]
     assert choice["way"] == 1 and choice["seconds"] < choice["rules"]
     assert choice["checked"] == "emulator, the program whole" and choice["kept"] and not choice["wrong"]
@@ -78,7 +78,7 @@ def test_a_model_is_tuned_with_its_candidates_and_compiles_take_what_was_found(
 
 
 def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
-    tmp_path: Path, dplc: Dplc, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, dplc: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = SearchRun._round
 
@@ -89,27 +89,27 @@ def test_an_interrupted_search_of_many_keeps_what_it_found_and_ends(
 
     monkeypatch.setattr(SearchRun, "_round", interrupted)
     store = str(tmp_path / "store.sqlite")
-    code, out, _ = dplc("tune --target sm_90a --grid M=4,8,16 --db", store, "-c", "torch.randn(M, 512).sum(-1)")
-    assert code == 130 and out.startswith("M=4:") and "M=8" not in out
+    out = dplc("tune --target sm_90a --grid M=4,8,16 --db", store, "-c", "torch.randn(M, 512).sum(-1)", code=130).out
+    assert out.startswith("M=4:") and "M=8" not in out
     (line,) = package.compile(lambda x: x.sum(-1), (torch.randn(4, 512),), target="sm_90a", db=store).remembered
     assert line.startswith("schedule of `") and "from the store, predicted for NVIDIA H200" in line
 
 
 @pytest.mark.parametrize(("options", "size"), [("--top 1", 100), ("--top 4 --grid m=60,100", "m")])
-def test_a_program_that_a_rule_makes_wrong_is_no_success(options: str, size: Any, wrong: Path, dplc: Dplc) -> None:
+def test_a_program_that_a_rule_makes_wrong_is_no_success(options: str, size: Any, wrong: Path, dplc: Command) -> None:
     """Where the rules themselves are wrong no schedule makes it right, though eager overflows at one element."""
     asked = (f"{ONE_TRY} --no-db {options} -c", overflowing(size))
-    code, _, err = dplc(*asked, "--rules", wrong)
-    assert code == 1 and "wrong in every way" in err and "of its largest value from float64" in err
+    err = dplc(*asked, "--rules", wrong, code=1).err
+    assert "wrong in every way" in err and "of its largest value from float64" in err
     assert "dplc check" in err
-    code, _, err = dplc(*asked)
-    assert code == 0 and "wrong" not in err
+    err = dplc(*asked).err
+    assert "wrong" not in err
 
 
-def test_candidates_are_told_with_what_changed(ok: Ok) -> None:
+def test_candidates_are_told_with_what_changed(dplc: Command) -> None:
     def told(options: str) -> tuple[str, list[str]]:
         line = f"tune --tries 14 --target h200 --no-db --top 1 --predict {options} -c"
-        out, err = ok(line, "torch.randn(129, 256) @ torch.randn(256, 777)")
+        out, err = dplc(line, "torch.randn(129, 256) @ torch.randn(256, 777)")
         return out, re.split(r"^(?=try )", err, flags=re.MULTILINE)[1:]
 
     out, every = told("-vv --json")

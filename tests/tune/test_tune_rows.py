@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from calling import Dplc, Ok
+from command_line import Command
 
 import dplc as package
 from dplc.engine.capture.dynamic_shapes import Dim
@@ -107,12 +107,12 @@ def test_the_store_of_another_program_chooses_no_rows(tmp_path: Path) -> None:
     assert ends(other)[0] == (1, 1, 1)
 
 
-def test_an_artefact_has_the_rows_of_the_store(tmp_path: Path, ok: Ok) -> None:
+def test_an_artefact_has_the_rows_of_the_store(tmp_path: Path, dplc: Command) -> None:
     """And the list of the store says what ranges its entries are of."""
     db, folder = tmp_path / "store.sqlite", tmp_path / "made"
     kept(db, Dim("s", 12, 64, 4), gain=1.5)
-    _, err = ok("compile --no-cubins -o", folder, *FOR_ROWS.split(), db, "-c", TEXT)
-    assert "row `s` 12..64" in err and "64x96 for 12..64 by 4" in ok("db list --db", db)[0]
+    err = dplc("compile --no-cubins -o", folder, *FOR_ROWS.split(), db, "-c", TEXT).err
+    assert "row `s` 12..64" in err and "64x96 for 12..64 by 4" in dplc("db list --db", db).out
     first, *others = (row[0] for row in json.loads((folder / "plan.json").read_text())["rows"])
     assert first == {"name": "s", "low": 12, "high": 64, "multiple": 4, "hint": None}
     assert [(row["low"], row["high"]) for row in others][:4] == [(1, 1), (2, 8), (9, 16), (17, 32)]
@@ -157,28 +157,28 @@ def test_a_candidate_is_run_at_the_ends_and_beside_the_hint(row: ScheduleCandida
 # ---- the command
 
 
-def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(path: Path, ok: Ok) -> None:
+def test_rows_of_a_text_are_tuned_and_its_compile_finds_them(path: Path, dplc: Command) -> None:
     """A row of one number is a static kernel."""
-    out, err = ok("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), path, "-c", TEXT)
+    out, err = dplc("tune --row 9..64 --tries 12 --json", *FOR_ROWS.split(), path, "-c", TEXT)
     (kernel,) = json.loads(out)["kernels"]
     assert kernel["kept"] and "`s` is 9..64; times are those of 64" in err
-    out, err = ok("tune --row 1 --tries 2 --top 1", *FOR_ROWS.split(), path, "-c", TEXT)
+    out, err = dplc("tune --row 1 --tries 2 --top 1", *FOR_ROWS.split(), path, "-c", TEXT)
     assert "times are those of" not in err and "checked: emulator, whole; kept" in out
     program = compiled(path, [Dim("s", 1, 1), Dim("s", 2, 8), ROW, Dim("s", 65, 512)])
     assert sources(program, 1, 8, 9, 64, 65) == {1: "store", 8: "default", 9: "store", 64: "store", 65: "default"}
 
 
-def test_a_whole_range_is_tuned_too(ok: Ok) -> None:
+def test_a_whole_range_is_tuned_too(dplc: Command) -> None:
     text = f"torch.relu(torch.randn(dim(s, 4..64, 4, 32), dim(t, 1..9), {WIDTH}))"
-    out, err = ok("tune --tries 3 --no-db --jobs 2 --target sm_90a -c", text)
+    out, err = dplc("tune --tries 3 --no-db --jobs 2 --target sm_90a -c", text)
     assert "`s` is 4..64, a multiple of 4; times are those of 32" in err and "failed" not in out, out
 
 
 @pytest.mark.usefixtures("captured_once")
-def test_a_row_of_a_model(tmp_path: Path, ok: Ok) -> None:
+def test_a_row_of_a_model(tmp_path: Path, dplc: Command) -> None:
     model, db = tmp_path / "tiny.json", tmp_path / "store.sqlite"
     model.write_text(json.dumps(TINY))
-    out, err = ok("tune --seq-len 1..16 --row 5..16:8 --tries 1", *FOR_ROWS.split(), db, model)
+    out, err = dplc("tune --seq-len 1..16 --row 5..16:8 --tries 1", *FOR_ROWS.split(), db, model)
     assert "`s` is 5..16; times are those of 8" in err and "failed" not in out
     made: Any = package.compile_model(
         model, seq_len=Dim("s", 1, 16), rows=[Dim("s", 1, 4), Dim("s", 5, 16)], target="sm_90a", device="emulator", db=db
@@ -202,6 +202,6 @@ TWO = "torch.relu(torch.randn(dim(s, 1..9), dim(t, 1..9)))"
         (TWO, "--row 1..4", "its sizes are s, t"),
     ],
 )
-def test_rows_that_mean_nothing_are_told(text: str, rows: str, said: str, dplc: Dplc) -> None:
-    code, _, err = dplc(f"tune {rows} --target sm_90a --no-db --tries 1 -c", text)
-    assert code == 2 and said in err
+def test_rows_that_mean_nothing_are_told(text: str, rows: str, said: str, dplc: Command) -> None:
+    err = dplc(f"tune {rows} --target sm_90a --no-db --tries 1 -c", text, code=2).err
+    assert said in err

@@ -9,7 +9,7 @@ from counting import at_most_calls
 
 from dplc.engine.language.rule import BUILT_IN
 from dplc.engine.workbench import document as queries
-from dplc.engine.workbench.document import At, Document, completions, definition, meaning, references
+from dplc.engine.workbench.document import At, Document, Request, completions, definition, meaning, references
 from dplc.engine.workbench.language_server import diagnostic, fixes
 
 MINE = Path("mine.rw").resolve()  # nobody wrote the file
@@ -305,3 +305,29 @@ def test_files_of_ours_are_right_and_quick_to_type_in() -> None:
             with at_most_calls(100_000):
                 completions(At(typed, 40, 6))
                 meaning(At(typed, 40, 6))
+
+
+TWICE = """\
+## A sum with itself is a double.
+{head}
+match
+    y = add(x, x)
+rewrite
+    y = multiply(x, {factor})
+example "one value"
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = add(x[i], x[i])
+gives
+    graph f(x: f32[i:8]) -> y: f32[8]:
+        y[i] = multiply(x[i], 2.0)
+"""
+
+
+def test_an_override_for_one_device_is_checked_and_run(tmp_path: Path) -> None:
+    path, general = tmp_path / "mine.rw", TWICE.format(head="rule twice on tensor", factor="2.0")
+    own = general + TWICE.format(head="override rule twice on tensor for h200", factor="{}")
+    (wrong,) = Document(path, {}.get).problems(own.format("z"))
+    assert (wrong.what, wrong.span and wrong.span.line) == ("rule `twice`: unbound variable `z`", 18)
+    for kind, label, line in (("examples", "1 of 2 hold", 19), ("check", "1 ok", 14)):
+        answer = Request(kind, "twice", None, path, {path: own.format("3.0")}, None).answer(lambda *progress: None)
+        assert (answer.label, [wrong.span and wrong.span.line for wrong in answer.wrong]) == (label, [line])
