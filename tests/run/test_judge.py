@@ -10,7 +10,7 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplc.engine.run.calls import accepted, judge
+from dplc.engine.run.calls import GATES, accepted, error, judge
 
 INF, NAN = float("inf"), float("nan")
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -88,6 +88,7 @@ def test_each_element_is_right_if_it_is_float64s_or_eagers(name: str) -> None:
         assert all(accepted([got], [want], own) for got in (eager, *right))
         assert [judge([got], [want], own).wrong for got, _ in wrong] == [count for _, count in wrong]
     assert accepted([eager], [want]) == alone
+    assert not alone or error(eager, want)[1] < next(GATES[kind] for kind in KINDS if KINDS[kind] is eager.dtype)
 
 
 def test_what_equals_neither_where_eager_overflows_is_not_judged_and_that_is_said() -> None:
