@@ -80,13 +80,13 @@ def filled(*strides: int, first: int = 0) -> Callable[[Tensor], Tensor]:
 
 
 READ: tuple[Callable[[Tensor], Any], ...] = (
+    lambda x: torch.as_strided_scatter(x[1:], torch.ones(2), (2,), (1,), 5),
     lambda x: x[1:].as_strided((2,), (1,), 5) * 2,
     lambda x: x.t().as_strided((3, 2), (2, 1), 3) + 1,
     lambda x: x.t()[1:].as_strided((3, 2), (2, 1)) + 1,
     lambda x: x.reshape(-1).as_strided((3, 2), (1, 1)).sum(1),
     lambda x: x[1:].as_strided((2,), (1,), 5),
     lambda x: torch.as_strided_copy(x[1:], (2,), (1,), 5),
-    lambda x: torch.as_strided_scatter(x[1:], torch.ones(2), (2,), (1,), 5),
     filled(4, 1),
     filled(1, 4),
     filled(4, 1, first=1),
