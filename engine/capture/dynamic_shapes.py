@@ -304,8 +304,8 @@ class Symbols:
         declared = self._declared
         asked: list[str] = []
         for symbol, (size, where) in declared.items():
-            promise, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
-            but = f"{promise}, but the program asks for"
+            declared_as, found = f"`{size.name}` is declared {range_of(size)} ({where})", self._env.replace(symbol)
+            but = f"{declared_as}, but the program asks for"
             at = span or self._span({symbol, *found.free_symbols})
             guards = [guard.expr for guard, _ in self._found if guard.expr.free_symbols == {symbol}]
             if found.is_number:
@@ -327,7 +327,7 @@ class Symbols:
                 return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
             part = around_hint(size, functools.partial(all_hold, guards, symbol))
             if part is not None and part is not size and part.low < part.high:
-                what = f"{promise}, but this way through the program is that of {part.low}..{part.high}"
+                what = f"{declared_as}, but this way through the program is that of {part.low}..{part.high}"
                 return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
             if part is not size:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]

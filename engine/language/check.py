@@ -613,9 +613,9 @@ def for_every_device(rules: RuleSet) -> tuple[RuleSet, ...]:
 
 
 def rules_in_force(rules: RuleSet, files: Collection[str] = ()) -> Iterator[tuple[RuleSet, list[Rule]]]:
-    """Yield `for_every_device`, each set with its rules from the files with these names, or all without names.
+    """Yield each rule set of `for_every_device`, and its rules from the files with these names (without names, all).
 
-    Of a set for a device, only the rules for that device are yielded.
+    For a device, these are only the rules that are declared for it.
     """
     for each in for_every_device(rules):
         every = (rule for rule in each.rules.values() if each.device is None or rule.device is not None)

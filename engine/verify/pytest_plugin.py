@@ -42,7 +42,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _rules_of(path: Path) -> Iterator[tuple[Any, list[Any]]]:
-    """Lay a file over ours. Yield the rules in force on each device, and those of them that are in the file."""
+    """Load a file on top of the built-in rules. Yield the rules of each device, and those of them in the file."""
     from ..language.check import rules_in_force
     from ..language.rule import load
 

@@ -129,10 +129,10 @@ def singular(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("region", [singular, lambda x: checkpoint(singular, x, use_reentrant=False)])
 def test_op_in_a_region_that_is_not_supported_leaves_the_rest_compiled(region: Function) -> None:
     shares = dplc.Shares()
-    with torch.no_grad(), pytest.warns(EagerWarning, match="svdvals") as told:
+    with torch.no_grad(), pytest.warns(EagerWarning, match="svdvals") as caught:
         close(torch.compile(region, backend="dplc", options={"shares": shares})(X), region(X))
     (cause,) = shares.eager.values()
-    assert (len(told), cause.ops, shares.all_ops) == (1, 1, 6)
+    assert (len(caught), cause.ops, shares.all_ops) == (1, 1, 6)
     assert cause.place is not None and "test_autocast_and_checkpoints.py" in cause.place and "svdvals" in cause.place
 
 

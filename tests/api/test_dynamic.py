@@ -308,6 +308,6 @@ def test_a_program_that_asks_for_more_is_told_where(message: str) -> None:
 )
 def test_a_float_that_is_no_number_for_all_lengths_is_told(high: int, text: str, said: str) -> None:
     """A quotient is taken where every length agrees, unless these are too many to ask one by one."""
-    with pytest.raises(DplcError, match=re.escape(said)) as told:
+    with pytest.raises(DplcError, match=re.escape(said)) as caught:
         capture_text(f"x = torch.randn(1, 2, dim(s, 8..{high}, hint=64))\n{text}")
-    assert told.value.hint
+    assert caught.value.hint

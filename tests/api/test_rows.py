@@ -27,8 +27,8 @@ def test_the_usual_rows_serve_calls_from_end_to_end(caplog: pytest.LogCaptureFix
     with caplog.at_level("INFO", "dplc"):
         for _ in range(2):
             program(torch.randn(5, 64))
-    (told,) = [record.getMessage() for record in caplog.records if record.name == "dplc"]
-    assert re.fullmatch(r"compiled for s: 2\.\.8 in \d+ ms", told)
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "dplc"]
+    assert re.fullmatch(r"compiled for s: 2\.\.8 in \d+ ms", message)
     assert len(program.rows.table) == 12 and program.rows.at({"s": 1}).sizes == {}  # a row of one number is static
     bounds = [program.rows.at({"s": n}).sizes["s"] for n in (2, 8, 9, 4096)]
     assert [(size.low, size.high, size.hint) for size in bounds] == [

@@ -125,8 +125,8 @@ def test_odd_arguments_are_right_or_left_to_eager(name: str) -> None:
     assert got.layout is want.layout and got.is_nested is want.is_nested
     dense = [y.values() if want.is_nested else y.to_dense() for y in (got, want)] if name != "a nested tensor" else []
     assert not dense or torch.equal(*dense)
-    told = "\n".join(str(each.message) for each in caught)
-    assert ("is a jagged tensor, which is not supported" in told) is (name == "a jagged tensor")
+    messages = "\n".join(str(each.message) for each in caught)
+    assert ("is a jagged tensor, which is not supported" in messages) is (name == "a jagged tensor")
 
 
 def test_options_reach_the_compiler(compiles: list[Any]) -> None:
@@ -193,7 +193,7 @@ def picked(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "told", "pieces"),
+    ("function", "pattern", "pieces"),
     [
         (
             airy_twice,
@@ -204,8 +204,8 @@ def picked(x: torch.Tensor) -> torch.Tensor:
         (picked, "2 of 6 ops", 2),  # an op of many results
     ],
 )
-def test_the_rest_is_compiled(function: Any, told: str, pieces: int, compiles: list[Any]) -> None:
-    with torch.no_grad(), pytest.warns(EagerWarning, match=told) as caught:
+def test_the_rest_is_compiled(function: Any, pattern: str, pieces: int, compiles: list[Any]) -> None:
+    with torch.no_grad(), pytest.warns(EagerWarning, match=pattern) as caught:
         compare(function, [(torch.randn(3, 8),)] * 2)
     assert [warning.category for warning in caught] == [EagerWarning]
     assert sum("made" in each for each in compiles) == pieces

@@ -73,13 +73,13 @@ def padded(x: Any, by: Any) -> Any:
 class Calls(NamedTuple):
     """Arguments of calls, and the ranges of the compiles that they need: "" for one length.
 
-    told: a pattern of the file and the text of a warning, given once; "" if there is none. dynamic: as in torch.compile.
+    pattern: what the file and the text of a warning match, given once; "" if there is none. dynamic: as in torch.compile.
     """
 
     function: Callable[..., Any]
     calls: Sequence[tuple[Any, ...]]
     ranges: list[str]
-    told: str = ""
+    pattern: str = ""
     dynamic: bool | None = True
 
 
@@ -136,7 +136,7 @@ ASKED = {
 
 @pytest.mark.parametrize("name", ASKED)
 def test_what_is_compiled_again_is_told_once(name: str, compiles: list[Any]) -> None:
-    function, calls, ranges, told, dynamic = ASKED[name]
+    function, calls, ranges, pattern, dynamic = ASKED[name]
     with torch.set_grad_enabled("training" in name), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compare(function, calls, dynamic=dynamic)
@@ -144,8 +144,8 @@ def test_what_is_compiled_again_is_told_once(name: str, compiles: list[Any]) -> 
     found = [
         " and ".join(dim.range for own in (one["dynamic"] or {}).values() for dim in own.values()) for one in compiles
     ]
-    assert found == ranges and len(said) == bool(told)
-    assert all(re.search(told, f"{each.filename}: {each.message}") for each in said)
+    assert found == ranges and len(said) == bool(pattern)
+    assert all(re.search(pattern, f"{each.filename}: {each.message}") for each in said)
 
 
 @pytest.mark.filterwarnings("error")

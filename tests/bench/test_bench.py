@@ -116,7 +116,7 @@ def run(**changed: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("error", "of", "told"),
+    ("error", "of", "column"),
     [
         ("", run(), "3e-07"),
         ("", run(extent="rows"), "3e-07 *"),  # it was looked at in part
@@ -125,8 +125,8 @@ def run(**changed: Any) -> Any:
         ("too many threads", None, "not compiled"),
     ],
 )
-def test_the_column_of_errors(error: str, of: Any, told: str) -> None:
-    assert _result(SimpleNamespace(error=error, run=of)) == told  # type: ignore[arg-type]
+def test_the_column_of_errors(error: str, of: Any, column: str) -> None:
+    assert _result(SimpleNamespace(error=error, run=of)) == column  # type: ignore[arg-type]
 
 
 # ---- expressions: one row for each kernel, the whole, what is busy

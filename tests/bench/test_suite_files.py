@@ -73,9 +73,9 @@ def test_sizes_become_shapes_and_weights_are_as_large_as_their_fan_in_lets_them_
 def test_what_is_wrong_is_said(path: Path, place: str, value: Any, said: str) -> None:
     with pytest.raises(DplcError) as wrong:
         first_of(read(path, place, value)).capture()
-    told = wrong.value.render()
-    assert all(line in told for line in said.split("\n"))
-    assert "suite.json" in told or "expression" in place
+    message = wrong.value.render()
+    assert all(line in message for line in said.split("\n"))
+    assert "suite.json" in message or "expression" in place
 
 
 def test_what_is_no_suite_is_said(path: Path) -> None:

@@ -95,9 +95,11 @@ def test_a_resize_of_lengths_that_may_stay_is_refused() -> None:
     def made(low: int) -> Any:
         return dplc.compile(f, (torch.randn(1, 1, 3, 6),), dynamic={"x": {3: dplc.Dim("s", low, 64)}})
 
-    with pytest.raises(DplcError, match=r"a resize by 1.3 takes places of fewer than 4 elements by the sizes") as told:
+    with pytest.raises(
+        DplcError, match=r"a resize by 1.3 takes places of fewer than 4 elements by the sizes"
+    ) as caught:
         made(1)
-    assert told.value.hint == "declare the length from 4 on, or pass size="
+    assert caught.value.hint == "declare the length from 4 on, or pass size="
     compiled = made(4)
     for length in (4, 9):
         x = torch.randn(1, 1, 3, length)

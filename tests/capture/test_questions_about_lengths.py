@@ -84,13 +84,13 @@ def neither(x: Any) -> Any:
 def test_what_does_not_hold_for_all_of_two_lengths_is_refused(
     function: Function, asked: str, ranges: str | None
 ) -> None:
-    told = refused(function, (1, 97), (1, 50))
+    error = refused(function, (1, 97), (1, 50))
     lengths = f"this way through the program is that of lengths with {asked}"
-    assert told.what == f"{lengths}, which does not hold for every s of 1..97, t of 1..50"
+    assert error.what == f"{lengths}, which does not hold for every s of 1..97, t of 1..50"
     narrow = f"narrow them, as {ranges}" if ranges else "narrow the ranges until it always holds"
-    assert told.hint == f"{narrow}; other lengths take another way through the program"
+    assert error.hint == f"{narrow}; other lengths take another way through the program"
     if ranges:
-        follow(function, told.hint)
+        follow(function, error.hint)
 
 
 WAY = "`s` is declared {} (dimension 0 of `x`), but this way through the program is that of {}"
@@ -119,8 +119,8 @@ WAY = "`s` is declared {} (dimension 0 of `x`), but this way through the program
 def test_what_does_not_hold_for_all_of_a_length_is_refused(
     function: Function, s: Range, what: str, ranges: str
 ) -> None:
-    told = refused(function, s, (9, 9))
-    assert isinstance(told, Narrower) and told.what == what and f"narrow it: {ranges}" in (told.hint or "")
+    error = refused(function, s, (9, 9))
+    assert isinstance(error, Narrower) and error.what == what and f"narrow it: {ranges}" in (error.hint or "")
     follow(function, ranges, t=(9, 9))
 
 
@@ -142,9 +142,9 @@ def every_second_of_a_sum(x: Any) -> Any:
     ],
 )  # fmt: skip
 def test_lengths_of_which_no_range_remains(function: Function, what: str, hint: str, notes: set[str]) -> None:
-    told = refused(function, (1, 97), (1, 50), hints=(97, 49))
-    assert not isinstance(told, Narrower)
-    assert what in told.what and hint in (told.hint or "") and notes <= set(told.notes)
+    error = refused(function, (1, 97), (1, 50), hints=(97, 49))
+    assert not isinstance(error, Narrower)
+    assert what in error.what and hint in (error.hint or "") and notes <= set(error.notes)
 
 
 @pytest.mark.parametrize(

@@ -181,5 +181,5 @@ def test_nothing_asked_is_the_help(dplc: Command, line: str, code: int, said: st
 @pytest.mark.parametrize("line", ["compile -c 1", "--traceback compile -c 1", "compile -c 1 --traceback"])
 def test_our_own_mistake_shows_a_traceback_on_demand(dplc: Command, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr(programs, "compile_program", Mock(side_effect=ZeroDivisionError("by nothing")))
-    told = dplc(line, code=3).err
-    assert "internal error: ZeroDivisionError: by nothing\n  help: this is a defect of dplc" in told
+    err = dplc(line, code=3).err
+    assert "internal error: ZeroDivisionError: by nothing\n  help: this is a defect of dplc" in err

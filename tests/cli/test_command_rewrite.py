@@ -100,8 +100,8 @@ def test_sixteen_passes_have_a_number_and_no_other() -> None:
 def test_a_trace_names_numbered_passes_by_their_number(dplc: Command) -> None:
     for given in ("", "--target h200 --prefer tma_copy", "--prefer 015_pipeline_k_outer"):
         out = dplc(f"compile -vv --why-not each {given} -c '{MATMUL}'").err
-        told = set(re.findall(r"^(?:>>>|<<<|---) t:(\w+)", out, re.MULTILINE))
-        assert told >= {*NUMBERED.values()} and all(name not in told for name in SIXTEEN)
+        passes_shown = set(re.findall(r"^(?:>>>|<<<|---) t:(\w+)", out, re.MULTILINE))
+        assert passes_shown >= {*NUMBERED.values()} and all(name not in passes_shown for name in SIXTEEN)
 
 
 @pytest.mark.parametrize(
@@ -146,20 +146,22 @@ HELD = (  # a rule of each kind, where it fires, and what one of its guards saw 
 )
 
 
-@pytest.mark.parametrize(("rule", "text", "told"), HELD)
+@pytest.mark.parametrize(("rule", "text", "expected"), HELD)
 @pytest.mark.sampled(4)
-def test_a_firing_tells_the_guards_that_held_with_their_values(dplc: Command, rule: str, text: str, told: str) -> None:
+def test_a_firing_tells_the_guards_that_held_with_their_values(
+    dplc: Command, rule: str, text: str, expected: str
+) -> None:
     out = dplc(f"rules why {rule} -c '{text}'").out
     guards = re.findall(r"^    ((?:require|prefer) .*)", out.split(f" {rule} at ")[1], re.MULTILINE)
-    assert len(guards) == len(toolchain().rules.rule(rule).guards) and any(line.startswith(told) for line in guards), (
-        out
-    )
+    assert len(guards) == len(toolchain().rules.rule(rule).guards) and any(
+        line.startswith(expected) for line in guards
+    ), out
     assert dplc(f"rules why {rule} --json -c '{text}'").json[0]["held"] == guards
-    assert told not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule is told
+    assert expected not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule gets it
 
 
 @pytest.mark.parametrize(
-    ("rule", "text", "told"),
+    ("rule", "text", "expected"),
     [
         (
             "fuse_prologue", "torch.relu(torch.randn(16, 64) @ torch.randn(64, 16))",
@@ -181,11 +183,11 @@ def test_a_firing_tells_the_guards_that_held_with_their_values(dplc: Command, ru
     ],
 )  # fmt: skip
 def test_a_rule_that_fires_nowhere_has_one_line_with_its_nearest_site(
-    dplc: Command, rule: str, text: str, told: str
+    dplc: Command, rule: str, text: str, expected: str
 ) -> None:
     out = dplc(f"rules why {rule} -c '{text}'").out
-    assert told in out and out.count("\n") == 1, out
-    assert told not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule is told
+    assert expected in out and out.count("\n") == 1, out
+    assert expected not in dplc(f"compile -vv -c '{text}'").err  # only who asks for the rule gets it
 
 
 FUSION = (

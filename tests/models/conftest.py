@@ -50,7 +50,7 @@ def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a command; return its exit code and all that it said."""
 
     def call(line: str, *arguments: object) -> str:

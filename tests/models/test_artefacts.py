@@ -23,7 +23,7 @@ from dplc.engine.run.calls import accepted, error, row_for
 from dplc.ir.diagnostic import DplcError
 
 pytestmark = pytest.mark.usefixtures("parsed_once")
-Told = Callable[..., str]
+Command = Callable[..., str]
 LOOKED_UP = "F.embedding(torch.randint(0, 9, (dim(b, 1..4), dim(s, 1..32, hint=8))), torch.randn(9, 8)).log_softmax(-1)"
 
 
@@ -109,10 +109,10 @@ def test_a_model_is_compiled_saved_loaded_and_called_from_python(tmp_path: Path)
 )
 @pytest.mark.sampled(3)
 def test_the_folder_of_a_text_runs_without_the_text(
-    text: str, options: str, runs: int, tmp_path: Path, told: Told
+    text: str, options: str, runs: int, tmp_path: Path, command: Command
 ) -> None:
-    assert told(f"compile -o {tmp_path}/made --no-cubins --rows none -c", text).startswith("0 ")
-    said = told(f"run {tmp_path}/made {options}")
+    assert command(f"compile -o {tmp_path}/made --no-cubins --rows none -c", text).startswith("0 ")
+    said = command(f"run {tmp_path}/made {options}")
     assert said.startswith("0 ") and said.count(": ok") == runs, said
     assert "made up" not in said
 
@@ -130,8 +130,8 @@ def test_rows_and_weights_are_those_of_the_text(artefacts: dict[str, Path]) -> N
         loaded(torch.randn(65, 16))
 
 
-def test_inputs_are_drawn_where_those_of_the_text_were(tmp_path: Path, told: Told) -> None:
-    told(f"compile -o {tmp_path}/made --no-cubins -c", LOOKED_UP)
+def test_inputs_are_drawn_where_those_of_the_text_were(tmp_path: Path, command: Command) -> None:
+    command(f"compile -o {tmp_path}/made --no-cubins -c", LOOKED_UP)
     (words, table) = artefact.load(tmp_path / "made").plan.examples
     assert (words.dtype, words.shape, words.low, words.high) == ("i64", ("b", "s"), 0, 8)
     drawn = artefact.drawn([words, table], {"b": 4, "s": 32}, 3)
@@ -155,9 +155,9 @@ def test_inputs_are_drawn_where_those_of_the_text_were(tmp_path: Path, told: Tol
     ],
 )
 def test_commands_say_what_a_folder_is_for(
-    kind: str, line: str, said: str, artefacts: dict[str, Path], told: Told
+    kind: str, line: str, said: str, artefacts: dict[str, Path], command: Command
 ) -> None:
-    assert re.search(said, told(line.format(artefacts[kind])), re.DOTALL)
+    assert re.search(said, command(line.format(artefacts[kind])), re.DOTALL)
 
 
 def test_extents_of_sizes() -> None:

@@ -166,7 +166,7 @@ def test_nothing_is_assembled_without_an_assembler(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_store_that_decides_is_told(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[..., str]
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., str]
 ) -> None:
     """By a store that knows every kernel (`scheduling.Schedules`)."""
 
@@ -177,5 +177,5 @@ def test_a_store_that_decides_is_told(
     everything.store = SimpleNamespace(has_family=lambda *_: False, select=nothing, valid=nothing)  # type: ignore[attr-defined]
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
     monkeypatch.setattr(programs, "stored_schedules", lambda *_: everything)
-    said = told(line.format(tmp_path))
+    said = command(line.format(tmp_path))
     assert said.startswith("0 ") and "note: schedule of `" in said and "from the store, 1 us" in said

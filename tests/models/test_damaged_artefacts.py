@@ -151,9 +151,9 @@ def test_damage_is_told(row: tuple[str, str, str, Any, str], artefacts: dict[str
         with pytest.raises(DplcError, match=r"the artefact is damaged|is not what this dplc"):
             artefact.load(made)
         seal(made, "somebody")
-    with pytest.raises(DplcError, match=re.escape(said)) as told:
+    with pytest.raises(DplcError, match=re.escape(said)) as caught:
         artefact.load(made).torch_graph({})
-    assert told.value.exit_code == 1
+    assert caught.value.exit_code == 1
 
 
 EVIL = """
@@ -167,9 +167,9 @@ def test_cuda_of_somebody_else_is_not_run(artefacts: dict[str, Path], tmp_path: 
     path = next((made / "cuda").iterdir())
     path.write_text(path.read_text() + EVIL.format(canary=canary))
     for _ in range(2):
-        with pytest.raises(DplcError, match=r"is not what this dplc .* prints") as told:
+        with pytest.raises(DplcError, match=r"is not what this dplc .* prints") as caught:
             dplc.load_model(made, device="emulator")
-        assert "--trust-edited-cuda" in (told.value.hint or "")
+        assert "--trust-edited-cuda" in (caught.value.hint or "")
         seal(made, "somebody")
     assert not canary.exists()
     trusted = artefact.load(made, trust_edited_cuda=True)
@@ -189,6 +189,6 @@ def test_what_the_printer_cannot_take_is_told(
 ) -> None:
     """A kernel of somebody else may pass every check and still be none that anybody would make."""
     monkeypatch.setattr(artefact, "print_cuda", Mock(side_effect=raised))
-    with pytest.raises(DplcError, match=rf"the artefact is damaged: .*kernel `\w+`: {said}$") as told:
+    with pytest.raises(DplcError, match=rf"the artefact is damaged: .*kernel `\w+`: {said}$") as caught:
         artefact.load(artefacts["model"])
-    assert told.value.exit_code == 1
+    assert caught.value.exit_code == 1

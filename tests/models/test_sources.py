@@ -94,11 +94,11 @@ def test_what_is_no_model_is_told(tmp_path: Path, hub: Mock) -> None:
 def test_a_configuration_that_is_shipped_needs_no_network(
     tmp_path: Path, hub: Mock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     for asked, name in SHIPPED_IDS.items():
         path = EXAMPLES / f"{name}.json"
-        assert find(asked, told.append) == ModelSource(asked.split("/")[1], find(str(path)).config)
-        assert told.pop() == f"the configuration of {asked} comes with dplc: {path}" and folder_of(asked) is None
+        assert find(asked, messages.append) == ModelSource(asked.split("/")[1], find(str(path)).config)
+        assert messages.pop() == f"the configuration of {asked} comes with dplc: {path}" and folder_of(asked) is None
     assert set(SHIPPED_IDS.values()) == {path.stem for path in SHIPPED.glob("*.json")}
     said = "the configuration of qwen2.5-7b comes with dplc: give "
     for asked, folder in (("qwen2.5-7b.json", EXAMPLES), ("Qwen/Qwen2.5-7B-Instruct", Path("models"))):
@@ -107,8 +107,8 @@ def test_a_configuration_that_is_shipped_needs_no_network(
         assert caught.value.hint == f"{said}{folder / 'qwen2.5-7b.json'}"
         monkeypatch.chdir(EXAMPLES.parent)
     snapshot = cached(tmp_path, "Qwen/Qwen2.5-7B")
-    assert find("Qwen/Qwen2.5-7B", told.append).config == LLAMA and folder_of("Qwen/Qwen2.5-7B") == snapshot
-    assert told == ["the configuration of Qwen/Qwen2.5-7B is from the hub's cache on this machine"]
+    assert find("Qwen/Qwen2.5-7B", messages.append).config == LLAMA and folder_of("Qwen/Qwen2.5-7B") == snapshot
+    assert messages == ["the configuration of Qwen/Qwen2.5-7B is from the hub's cache on this machine"]
 
 
 def test_the_words_of_an_id_of_the_cache_are_read_there(tmp_path: Path, hub: Mock) -> None:
@@ -137,10 +137,10 @@ def test_the_words_of_an_id_of_the_cache_are_read_there(tmp_path: Path, hub: Moc
     ],
 )
 def test_all_commands_find_models_in_one_place(
-    line: str, monkeypatch: pytest.MonkeyPatch, told: Callable[..., str]
+    line: str, monkeypatch: pytest.MonkeyPatch, command: Callable[..., str]
 ) -> None:
     monkeypatch.setattr("dplc.engine.cli.models.find", Mock(side_effect=DplcError("it is found here")))
-    assert told(line).startswith("1 error: it is found here")
+    assert command(line).startswith("1 error: it is found here")
 
 
 def test_layers_and_names_of_weights() -> None:
@@ -175,11 +175,11 @@ def assert_wrong(folder: Path, said: str) -> None:
 
 
 def test_weights_of_one_file_are_converted(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    progress: list[tuple[str, int, int]] = []
     save_file({name: value.bfloat16() for name, value in (LAYER | HEAD).items()}, tmp_path / "model.safetensors")
-    found = load(tmp_path, WANTED, lambda *what: told.append(what))
+    found = load(tmp_path, WANTED, lambda *what: progress.append(what))
     torch.testing.assert_close(found, FOUND, rtol=0, atol=0)
-    assert told == [("loading weights", done, 3) for done in range(4)]
+    assert progress == [("loading weights", done, 3) for done in range(4)]
     (tmp_path / "model.safetensors").write_bytes(b"not at all")
     assert_wrong(tmp_path, "cannot read the weights in")
     (tmp_path / "model.safetensors").unlink()

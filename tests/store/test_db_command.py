@@ -151,10 +151,10 @@ def test_compile_and_run_replay_and_say_so(dplc: Command, tmp_path: Path) -> Non
     default, err = dplc("compile", *ASKED)
     assert "note" not in err
     out, err = dplc("compile", *stored)
-    told = "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted"
-    assert out != default and f"note: schedule of `matmul_relu`: {told}" in err
-    assert dplc("compile", *stored, "-v").err.count(f"t:store matmul_relu: {told}") == 1
-    record = {"kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": told}
+    origin = "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted"
+    assert out != default and f"note: schedule of `matmul_relu`: {origin}" in err
+    assert dplc("compile", *stored, "-v").err.count(f"t:store matmul_relu: {origin}") == 1
+    record = {"kernel": "matmul_relu", "source": "store", "basis": "predicted", "microseconds": 10.0, "about": origin}
     assert dplc("compile", *stored, "--json").json["schedules"] == [record]
     found = dplc("run --device emulator --json", *stored).json
     assert found["ok"] and found["schedules"] == [record]

@@ -18,7 +18,7 @@ from forked import started
 from dplc.engine.store.store import VERSION, Attempt, Score, SqliteStore
 
 
-def told(path: Path, patience: float = 0.2) -> tuple[SqliteStore, list[str]]:
+def opened(path: Path, patience: float = 0.2) -> tuple[SqliteStore, list[str]]:
     lines: list[str] = []
     return SqliteStore(path, None, lines.append, patience), lines
 
@@ -44,7 +44,7 @@ def test_writers_take_turns_and_lose_nothing_if_they_are_killed(tmp_path: Path) 
     for one in writers:
         one.join()
     assert [one.exitcode for one in writers] == [0, -signal.SIGKILL, -signal.SIGKILL], logs[0].read_text()
-    store, lines = told(path)
+    store, lines = opened(path)
     printed = {name for log in logs for name in log.read_text().split()}
     assert {entry.key.kernel for entry in store.select()} >= printed and len(printed) > 150
     assert store.put(key(7_000_000), tuned()) and not lines
@@ -53,7 +53,7 @@ def test_writers_take_turns_and_lose_nothing_if_they_are_killed(tmp_path: Path) 
 
 def test_a_full_disk(path: Path) -> None:
     """The search goes on, and one line says why its results are not stored. With room again, they are."""
-    store, lines = told(path)
+    store, lines = opened(path)
     assert store.put(key(0), tuned()) and store._connection is not None
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
         return connection
 
     monkeypatch.setattr("dplc.engine.store.store.sqlite3.connect", small)
-    store, (line,) = told(tmp_path / "t.sqlite")
+    store, (line,) = opened(tmp_path / "t.sqlite")
     assert "the disk is full" in line and not store.put(key(), tuned())
 
 
@@ -141,7 +141,7 @@ def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Callabl
     path.parent.mkdir()
     make(path)
     before = path.read_bytes() if path.is_file() else b""
-    store, lines = told(path)
+    store, lines = opened(path)
     assert store.get(key(99)) is None and not store.put(key(99), tuned())
     store.record(key(99), [])
     store.close()
@@ -167,7 +167,7 @@ def test_one_bad_row_leaves_the_others(path: Path, damage: str, why: str) -> Non
     """Data, never code: a row that does not decode is left out."""
     write(path, 0, 3)
     changed(path, f"UPDATE entries SET entry = {damage} WHERE id = 2")
-    store, lines = told(path)
+    store, lines = opened(path)
     assert [store.get(key(number)) for number in range(3)] == [tuned(), None, tuned()]
     assert len(store.select()) == len(store.family(key(0))) == 2
     (line,) = lines
@@ -178,10 +178,10 @@ def test_a_writer_that_holds_the_store_is_waited_for(path: Path) -> None:
     SqliteStore(path).close()
     writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     writer.execute("BEGIN EXCLUSIVE")
-    store, lines = told(path)
+    store, lines = opened(path)
     assert not store.put(key(), tuned()) and "another process holds it" in lines[0]
     release = threading.Timer(0.3, writer.close)
     release.start()
-    store, lines = told(path, 60.0)
+    store, lines = opened(path, 60.0)
     assert store.put(key(), tuned()) and not lines
     release.join()

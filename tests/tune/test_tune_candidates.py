@@ -65,8 +65,8 @@ def test_a_candidate_that_is_chosen_is_taken_by_every_command(dplc: Command, tmp
     found = dplc(*tune, "--json").json
     assert found["candidate"] == "candidate 1" and found["gain"] > 1.5 and found["kept"]
     assert found["checked"] == "emulator, the program whole" and len(found["kernels"]) == 1
-    told = "fusion: candidate 1; checked: emulator, the program whole; what is remembered is as good"
-    assert told in dplc(*tune).out
+    summary = "fusion: candidate 1; checked: emulator, the program whole; what is remembered is as good"
+    assert summary in dplc(*tune).out
     dplc("db export", share, "--db", path), dplc("db import", share, "--db", other)  # an export is all that it takes
     for command in ("compile", "compile --explore"):
         out, err = dplc(f"{command} --ir loop --db", other, *asked)
@@ -143,8 +143,8 @@ def test_a_candidate_with_a_wrong_result_is_told_and_not_taken(monkeypatch: pyte
     for tries, last in ((1, (None, False)), (4, ("its kernels are those of the rules", True))):
         found = tuned(TWO, tries)
         assert found.way == 0 and found.wrong == {1: "an output differs"} and found.checked
-        told = [(one["problem"], one["tried"]) for one in found.candidates()]
-        assert told == [(None, True), ("an output differs", True), last]
+        outcomes = [(one["problem"], one["tried"]) for one in found.candidates()]
+        assert outcomes == [(None, True), ("an output differs", True), last]
 
 
 @pytest.mark.parametrize(("place", "value"), [("problem.MOST_AXES", 2), ("candidates.available", lambda: False)])
@@ -207,14 +207,16 @@ def test_a_solution_that_somebody_wrote_is_not_believed(change: Callable[[Any], 
 
 
 def test_a_store_that_lies_means_the_rules(path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     bad = replace(solution(), nodes=swapped(solution().nodes))
     with SqliteStore(path, toolchain().rules) as store:
         schedule = (Decision("candidate", SOLUTION, bad.region, to_builtins(bad)),)
         assert store.put(key_of_program(values(NORM)), kept(schedule))
-    explored = Compiler(toolchain(), MACHINE, schedules=compiler(path).schedules, explore=remembered(None, told.append))
+    explored = Compiler(
+        toolchain(), MACHINE, schedules=compiler(path).schedules, explore=remembered(None, messages.append)
+    )
     assert explored.compile(captured(NORM)).plan.kernels == compiler().compile(captured(NORM)).plan.kernels
-    assert len(told) == 1 and "not taken" in told[0]
+    assert len(messages) == 1 and "not taken" in messages[0]
 
 
 # ---- rule edits

@@ -107,16 +107,16 @@ def test_a_program_that_a_rule_makes_wrong_is_no_success(options: str, size: Any
 
 
 def test_candidates_are_told_with_what_changed(dplc: Command) -> None:
-    def told(options: str) -> tuple[str, list[str]]:
+    def tuned_with(options: str) -> tuple[str, list[str]]:
         line = f"tune --tries 14 --target h200 --no-db --top 1 --predict {options} -c"
         out, err = dplc(line, "torch.randn(129, 256) @ torch.randn(256, 777)")
         return out, re.split(r"^(?=try )", err, flags=re.MULTILINE)[1:]
 
-    out, every = told("-vv --json")
+    out, every = tuned_with("-vv --json")
     assert len(every) == json.loads(out)["tries"] == 14 and every[0].startswith("try 1: ") and "by default" in every[0]
     assert all(re.match(r"try \d+: ([\d.]+ us.*, predicted|refused: .+)\n", one) for one in every)
     assert any(re.search(r" from \S+ to |: with |without ", one) for one in every)
-    _, better = told("-v")
+    _, better = tuned_with("-v")
     assert better == [one for one in every if one in better] and 1 < len(better) < len(every)
     times = [float(found[1]) if (found := re.match(r"try \d+: ([\d.]+) us", one)) else math.inf for one in every]
     assert min(times) == float(better[-1].split()[2])

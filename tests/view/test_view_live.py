@@ -99,7 +99,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Live)
     assert [[column["name"] for column in columns] for columns in grown] == [names[:n] for n in range(2, 7)]
     assert all(column["lines"] == last[column["name"]] for columns in grown for column in columns)
     stages = [parts["stages"] for parts in shown.seen if parts.get("stages")]
-    assert [one["text"] for told in stages for one in told if one["now"]] == [
+    assert [one["text"] for stage_list in stages for one in stage_list if one["now"]] == [
         "reading rules", "rules on Torch IR", "rules on Tensor IR", "fusion", "rules on Tile IR", "rules on Kernel IR",
         "printing CUDA", "linking lines",
     ]  # fmt: skip

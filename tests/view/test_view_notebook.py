@@ -49,8 +49,8 @@ def test_a_notebook_runs_it() -> None:
     cells = ["%load_ext dplc", f"%%dplc_rule {EXPONENTIALS}\n{RULE}", f"%%dplc_rule\n{BROKEN}", COMPILED, CANDIDATE]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-    told = "".join(output.get("text", "") for output in notebook.cells[2].outputs)
-    assert "the cell:" in told and "Traceback" not in told
+    output_text = "".join(output.get("text", "") for output in notebook.cells[2].outputs)
+    assert "the cell:" in output_text and "Traceback" not in output_text
     made_by = ["made by", "the rules in their order", "<summary>program</summary>"]
     for number, says in ((1, [FIRED]), (3, ["dplc.Compiled for emulator", "__global__"]), (4, made_by)):
         (output,) = notebook.cells[number].outputs

@@ -84,7 +84,7 @@ def test_a_firing_on_loop_nests_is_told_last_of_the_kernels_that_they_become(com
     effects = [(compilation.events[number], effect) for number, effect in predicted_effects(compilation)]
     levels = "".join("r" if REST in effect else event.prefix for event, effect in effects)
     assert re.fullmatch("[tk]+lr+", levels)  # a schedule is priced behind all others, the rest of the order at the end
-    ((event, (before, after)),) = [told for told in effects if told[0].prefix == "l"]
+    ((event, (before, after)),) = [one for one in effects if one[0].prefix == "l"]
     kernels = compile_record(compilation, "")["kernels"]
     made = [kernel for kernel in kernels if kernel["name"].startswith(event.record()["unit"])]
     assert len(made) == 2  # the rows, and what is done with them
@@ -118,8 +118,8 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
         return passes(*given) if given[1] == "kernel" else given[2]
 
     monkeypatch.setattr(Compiler, "passes", refused)
-    told = [effect for _, effect in predicted_effects(compiled(SQUARE))]
-    assert any(None in effect for effect in told) and not any(REST in effect for effect in told)
+    effects = [effect for _, effect in predicted_effects(compiled(SQUARE))]
+    assert any(None in effect for effect in effects) and not any(REST in effect for effect in effects)
 
 
 # ---- Kernels, buffers and counts.
@@ -166,8 +166,8 @@ def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, command
     cuda = compiled(text).cuda.splitlines()
     (kernel,) = said["kernels"]
     for site in kernel["sites"]:
-        (told,) = [one for one in found["lines"][str(site["line"] - 1)] if one["access"] == site["access"]]
-        assert told == {key: site[key] for key in told}
+        (access,) = [one for one in found["lines"][str(site["line"] - 1)] if one["access"] == site["access"]]
+        assert access == {key: site[key] for key in access}
         assert cuda[site["line"] - 1].strip() == site["text"]
     assert sum(map(len, found["lines"].values())) == len(kernel["sites"])
 
@@ -186,8 +186,8 @@ def branches(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_tuning_is_what_the_search_says(written: Written, command: Command) -> None:
     run = written(SEARCHED, "--target sm_80 --no-db --tune 30")["tuning"]
     said = json.loads(command("tune --tries 30 --top 1 --predict --target sm_80 --no-db --json", SEARCHED))
-    for told in ("default_us", "tuned_us"):
-        assert run[told] == pytest.approx(said[told])
+    for field in ("default_us", "tuned_us"):
+        assert run[field] == pytest.approx(said[field])
     assert [kernel["kernel"] for kernel in run["kernels"]] == [kernel["kernel"] for kernel in said["kernels"]]
     tried = run["curve"][-1][2]  # what is settled on is put together of the fastest kernels, as perhaps no try was
     assert run["tuned_us"] <= tried * (1 + 1e-9) and run["basis"] == "predicted"

@@ -74,10 +74,10 @@ class Editor:
     async def published(self) -> tuple[lsp.Diagnostic, ...]:
         """The next diagnostics."""
         await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-        return self.told
+        return self.diagnostics
 
     @property
-    def told(self) -> tuple[lsp.Diagnostic, ...]:
+    def diagnostics(self) -> tuple[lsp.Diagnostic, ...]:
         return tuple(self.client.diagnostics[self.uri])
 
     async def ask(self, request: str, at: str = "", **given: Any) -> Any:
@@ -141,8 +141,8 @@ rewrite
 
 
 async def test_every_broken_rule_is_told_and_a_slip_is_mended(editor: Editor) -> None:
-    told = await editor.open(MINE)
-    wrong = [one for one in told if one.severity == lsp.DiagnosticSeverity.Error]
+    diagnostics = await editor.open(MINE)
+    wrong = [one for one in diagnostics if one.severity == lsp.DiagnosticSeverity.Error]
     assert [(one.range.start.line, one.message) for one in wrong] == [
         (12, "`(` is never closed\nnote: line 14 goes on inside of it: rewrite\nhelp: write `)`"),
         (5, "rule `first`: unknown fact or function `exten`\nhelp: did you mean `extent`?"),
@@ -234,19 +234,19 @@ async def test_an_error_of_ours_is_a_diagnostic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nobody waits for an answer to a text that is opened: without diagnostics, an editor would show old ones."""
-    server, told = Server(), list[lsp.PublishDiagnosticsParams]()
+    server, published = Server(), list[lsp.PublishDiagnosticsParams]()
     server.protocol._workspace = Workspace(None)
-    monkeypatch.setattr(server, "text_document_publish_diagnostics", told.append)
+    monkeypatch.setattr(server, "text_document_publish_diagnostics", published.append)
     uri = (tmp_path / "mine.rw").as_uri()
     server.workspace.put_text_document(lsp.TextDocumentItem(uri, "dplc-rule", 1, MINE))
     with monkeypatch.context() as broken:
         broken.setattr(Document, "problems", lambda *_: 1 // 0)
         server.check(uri)
-    (one,) = told[0].diagnostics
+    (one,) = published[0].diagnostics
     assert one.message.startswith("internal error: ZeroDivisionError: integer division or modulo by zero\n")
     assert "Traceback" in capsys.readouterr().err
     server.check(uri)
-    assert any("exten" in one.message for one in told[1].diagnostics)
+    assert any("exten" in one.message for one in published[1].diagnostics)
 
 
 # ---- Lenses: what they say, run and leave behind.
@@ -291,9 +291,9 @@ async def test_an_example_runs_where_it_stands(editor: Editor) -> None:
         (12, "run this example"),
     ]
     await editor.click(6, "run this example")
-    assert editor.told == ()
+    assert editor.diagnostics == ()
     await editor.click(12, "run this example")
-    (wrong,) = editor.told
+    (wrong,) = editor.diagnostics
     assert wrong.range.start.line == 12 and "gives something else" in wrong.message
     assert "+    y[i] = multiply(v1, 2.0)" in wrong.message
     assert {(6, "holds: run this example again"), (12, "fails: run this example again")} <= (
@@ -302,7 +302,7 @@ async def test_an_example_runs_where_it_stands(editor: Editor) -> None:
     assert await editor.type(RULES.replace("3.0", "2.0")) == ()  # what was found was about another text
     assert (12, "run this example") in await editor.lenses()
     await editor.click(1, "run 2 examples")
-    assert [told.message for told in editor.client.messages] == [
+    assert [one.message for one in editor.client.messages] == [
         'example "one value" of `twice`: holds',
         'example "another one" of `twice`: fails',
         "2 examples of `twice`: 2 of 2 hold",
@@ -315,7 +315,7 @@ async def test_a_check_finds_a_wrong_rule_while_one_types(editor: Editor) -> Non
     await asyncio.sleep(0)
     assert await editor.ask("hover", "y = a") is not None and not going.done()
     await going
-    (found,) = editor.told
+    (found,) = editor.diagnostics
     assert found.range.start.line == 1 and "rule `twice` is wrong" in found.message
     assert "graph" in found.message  # the program that shows it
 
@@ -330,9 +330,9 @@ async def test_examples_beside_a_rule_run_with_texts_that_are_not_saved(editor: 
     assert await editor.type(BESIDE) == ()
     assert list(await editor.lenses()) == [(1, "run this example")]
     await editor.click(1, "run this example")
-    (found,) = editor.told
+    (found,) = editor.diagnostics
     assert found.range.start.line == 1 and "fires, but should refuse" in found.message
-    assert not any("fires, but" in told.message for told in editor.client.diagnostics[rules])
+    assert not any("fires, but" in one.message for one in editor.client.diagnostics[rules])
 
 
 async def test_examples_show_what_is_their_own(editor: Editor) -> None:
@@ -352,7 +352,7 @@ async def test_saving_runs_the_examples_of_a_file(editor: Editor) -> None:
     editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(lsp.TextDocumentIdentifier(editor.uri)))
     while not await editor.published():  # of the file by itself, then of what ran
         pass
-    (wrong,) = editor.told
+    (wrong,) = editor.diagnostics
     assert wrong.range.start.line == 12 and "gives something else" in wrong.message
     assert editor.client.messages == []  # nobody asked
 

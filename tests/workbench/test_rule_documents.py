@@ -213,8 +213,8 @@ NEXT = "\n# Others.\n\n## Next.\n" + RULE.replace("mine", "next")
 def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, problem: str, right: str) -> None:
     document = Document(MINE)
     (error,) = [found for found in document.problems(wrong) if problem in found.what]
-    told = diagnostic(error, document.name)
-    ((_, fix),) = fixes(document, told.message, told.range.start.line, told.range.start.character)
+    shown = diagnostic(error, document.name)
+    ((_, fix),) = fixes(document, shown.message, shown.range.start.line, shown.range.start.character)
     lines, start, end = wrong.splitlines(keepends=True), fix.range.start, fix.range.end
     before, after = lines[start.line][: start.character], lines[end.line][end.character :]
     assert "".join([*lines[: start.line], before, fix.new_text, after, *lines[end.line + 1 :]]) == right
@@ -223,8 +223,8 @@ def test_a_fix_changes_what_is_wrong_where_it_stands(wrong: str, problem: str, r
 
 def test_a_declaration_that_makes_a_file_wrong_hides_no_rule() -> None:
     wrong = 'number wide = 4 because "so"\n\n' + THIRD.replace("widest", "wiedst")
-    told = [one.what for one in Document(MINE).problems(wrong) if one.severity == "error"]
-    assert told == [
+    errors = [one.what for one in Document(MINE).problems(wrong) if one.severity == "error"]
+    assert errors == [
         "`wide` is not a name of a number: two words or more in lower case, joined by `_`",
         "rule `third`: unknown fact or function `wiedst`",
         "rule `third`: unbound variable `k`",
@@ -236,12 +236,12 @@ def test_a_saved_file_is_judged_as_a_whole() -> None:
     typed, second = Document(MINE), RULE.replace("mine", "second").replace("tanh", "sin")
     shadowed = RULE.replace('require dtype(x) == f32 else "no float"\n', "") + second
 
-    def told(text: str) -> bool:
+    def shadowing(text: str) -> bool:
         return any("`second`: can never fire" in one.what for one in typed.problems(text))
 
-    assert not told(RULE + second) and not told(shadowed)
+    assert not shadowing(RULE + second) and not shadowing(shadowed)
     typed.forget()
-    assert told(shadowed)
+    assert shadowing(shadowed)
 
 
 LIMITED = """\
