@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from multiprocessing.connection import Connection
@@ -12,6 +13,7 @@ def serve_mock(pipe: Connection) -> None:
     from dplc.engine.tune.evaluators import serve
 
     sys.setdlopenflags(os.RTLD_LAZY)  # only a part of the driver is there
+    ctypes.CDLL(f"{os.environ['LD_LIBRARY_PATH']}/libcuda.so.1")  # the path counts only where a program starts with it
     serve(pipe, "cpu")
 
 
