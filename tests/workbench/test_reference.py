@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import Command
 
-from dplc.engine.cli.app import main
 from dplc.engine.language.evaluate import FACTS
 from dplc.engine.language.rule import LEVELS, load
 from dplc.engine.language.sorts import sort_of
@@ -71,26 +68,12 @@ EXPONENTIALS = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
 UNKNOWN = "torch.linalg.matrix_exp(torch.randn(4, 4))"
 
 
-Command = Callable[[str, int], str]
-
-
-@pytest.fixture
-def dplc(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """A command line in a folder with dumps: its output and errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO("torch.exp(torch.randn(3, 5))"))
-    Path("scaled.ir").write_text(GRAPH)
-    Path("twice.ir").write_text(NEST)
-    Path("said.ir").write_text(NEST.replace("        a = load", "# what is doubled\n\n        a = load"))
-
-    def printed(line: str, code: int) -> str:
-        with pytest.raises(SystemExit) as stop:
-            main(shlex.split(line))
-        text = "".join(capsys.readouterr())
-        assert int(stop.value.code or 0) == code, text
-        return text
-
-    return printed
+@pytest.fixture(autouse=True)
+def dumps(tmp_path: Path) -> None:
+    """Programs in the folder where commands run."""
+    (tmp_path / "scaled.ir").write_text(GRAPH)
+    (tmp_path / "twice.ir").write_text(NEST)
+    (tmp_path / "said.ir").write_text(NEST.replace("        a = load", "# what is doubled\n\n        a = load"))
 
 
 @pytest.mark.parametrize(
@@ -99,41 +82,40 @@ def dplc(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest
         ("--from scaled.ir:3-4", "    product = multiply(x, w)\n    total = Reduce(add, k, product)\n", None),
         ("--from said.ir:4-7", "    a = load x[i]\n    b = add(a, a)\n", None),  # without the remark above
         (f"-c '{EXPONENTIALS}'", "    exp_1 = exp(x)\n    exp_2 = exp(y)\n    mul = multiply(exp_1, exp_2)\n", None),
-        ("--op exp -c -", "    y = Exp(x)\n", "    y[i, j] = x[i, j]\n"),
+        ("--op exp -c 'torch.exp(torch.randn(3, 5))'", "    y = Exp(x)\n", "    y[i, j] = x[i, j]\n"),
     ],
 )
 def test_a_program_becomes_pattern_template_and_example(
     dplc: Command, program: str, pattern: str, template: str | None
 ) -> None:
-    text = dplc(f"rules new mine {program}", 0)
+    text = dplc(f"rules new mine {program}").out
     assert f"\nmatch\n{pattern}rewrite\n{template or pattern}" in text
     ((before, after),) = re.findall(r'^example ".*"\n((?: .*\n)+)gives\n((?: .*\n)+)', text, re.MULTILINE)
     assert after == ("    pass\n" if template else before)
 
 
 def test_lines_of_loops_become_a_rule_that_is_filled_in_and_accepted(dplc: Command) -> None:
-    dplc("rules new doubled --from twice.ir:3-6 -o doubled.rw", 0)
+    dplc("rules new doubled --from twice.ir:3-6 -o doubled.rw")
     file = Path("doubled.rw")
     pattern, rest = file.read_text().split("rewrite\n")
     assert "for i in 0..I free:" in pattern and 'example "refused"\n    for i in 0..1 free:' in rest
     file.write_text(f"{pattern}rewrite\n{rest.replace('b = add(a, a)', 'b = multiply(a, 2.0)', 1)}")
-    assert "+    b = multiply(a, 2.0)" in dplc("rules test doubled.rw", 1)
-    assert "1 examples rewritten" in dplc("rules test --accept doubled.rw", 0)
+    dplc("rules test doubled.rw", code=1).shows("+    b = multiply(a, 2.0)")
+    dplc("rules test --accept doubled.rw").shows("1 examples rewritten")
     assert "b = multiply(a, 2.0)" in file.read_text().split("\ngives\n")[1]
-    assert "2 examples, 0 failed" in dplc("rules test doubled.rw", 0)
+    dplc("rules test doubled.rw").shows("2 examples, 0 failed")
 
 
 def test_the_error_of_an_unsupported_op_is_the_command_that_begins_its_rule(dplc: Command) -> None:
-    said = dplc(f"compile -c '{UNKNOWN}'", 1)
-    (command,) = re.findall("help: begin its rule: dplc (.*)", said)
-    dplc(command, 0)
+    (command,) = re.findall("help: begin its rule: dplc (.*)", dplc("compile -c", UNKNOWN, code=1).err)
+    dplc(command)
     file = Path("linalg_matrix_exp.rw")
     assert "y = LinalgMatrixExp(x)" in file.read_text()
-    assert "does not say yet what the rule gives" in dplc(f"rules test {file}", 1)
-    assert "1 examples rewritten" in dplc(f"rules test --accept {file}", 0)
+    dplc("rules test", file, code=1).shows("does not say yet what the rule gives")
+    dplc("rules test --accept", file).shows("1 examples rewritten")
     assert "copy(x[" in file.read_text().split("\ngives\n")[1]
-    kernel = dplc(f"compile -c '{UNKNOWN}' --rules {file} --ir tensor", 0)
-    assert "= x[i, j]" in kernel  # wrong, and compiled: what it means is for its author to say
+    # wrong, and compiled: what it means is for its author to say
+    dplc(f"compile --rules {file} --ir tensor -c", UNKNOWN).shows("= x[i, j]")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +130,7 @@ def test_the_error_of_an_unsupported_op_is_the_command_that_begins_its_rule(dplc
     ],
 )
 def test_what_cannot_be_a_rule_is_said(dplc: Command, words: str, says: str, code: int) -> None:
-    assert says in dplc(f"rules new mine {words}", code)
+    dplc(f"rules new mine {words}", code=code).shows(says)
 
 
 def test_names_of_values_and_axes_in_an_example_on_torch_are_its_own(dplc: Command) -> None:
@@ -158,4 +140,4 @@ def test_names_of_values_and_axes_in_an_example_on_torch_are_its_own(dplc: Comma
         "gives\n    graph f(x: f32[4]) -> y: f32[4]:\n"
         "        down[place:4] = floor(x[place])\n        y[place] = subtract(x[place], down)\n"
     )
-    assert "1 examples, 0 failed" in dplc("rules test frac.rw", 0)
+    dplc("rules test frac.rw").shows("1 examples, 0 failed")
