@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from view_programs import EXPONENTIALS, PROGRAMS, RULE, Compile
+from view_programs import EXPONENTIALS, PROGRAMS, RULE, compiled
 from view_waiting import served, until
 
 from dplc.codegen.target import target
@@ -114,7 +114,7 @@ def browser(driver: Any, tmp_path: Path) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def searched(compiled: Compile) -> Record:
+def searched() -> Record:
     """The record of a program with all that may follow its compile."""
     text = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
     shown = LivePage(text)
@@ -123,15 +123,15 @@ def searched(compiled: Compile) -> Record:
     return shown.record
 
 
-def record_of(compiled: Compile, name: str) -> Record:
+def record_of(name: str) -> Record:
     return view_record(compiled(PROGRAMS[name][0]), PROGRAMS[name][0], seconds=math.inf)
 
 
 # ---- Columns.
 
 
-def test_a_line_of_cuda_lights_up_all_the_way(browser: Browser, compiled: Compile) -> None:
-    browser.open(record_of(compiled, "steps"))
+def test_a_line_of_cuda_lights_up_all_the_way(browser: Browser) -> None:
+    browser.open(record_of("steps"))
     lines = browser.js("data.columns.map((column) => column.lines)")
     (place,) = [n for n, line in enumerate(lines[6]) if "sinf(" in line]
     browser.find(f"#l6-{place}").click()
@@ -143,7 +143,7 @@ def test_a_line_of_cuda_lights_up_all_the_way(browser: Browser, compiled: Compil
     assert place in browser.lit()[6]
 
 
-def test_keys_walk_lines_and_links(browser: Browser, compiled: Compile) -> None:
+def test_keys_walk_lines_and_links(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
     def pressed(*keys: str) -> str:
@@ -151,7 +151,7 @@ def test_keys_walk_lines_and_links(browser: Browser, compiled: Compile) -> None:
         browser.driver.switch_to.active_element.send_keys(*keys)
         return str(browser.js("document.activeElement.ariaLabel || document.activeElement.className"))
 
-    browser.open(record_of(compiled, "rmsnorm"))
+    browser.open(record_of("rmsnorm"))
     browser.js("document.querySelectorAll('.lines')[6].focus()")
     assert pressed(Keys.HOME, *[Keys.ARROW_DOWN] * 8) == "CUDA, lines"
     assert browser.js("document.activeElement.getAttribute('aria-activedescendant')") == "l6-8"
@@ -164,8 +164,8 @@ def test_keys_walk_lines_and_links(browser: Browser, compiled: Compile) -> None:
     assert browser.js("document.activeElement.id") == "tab-kernels"
 
 
-def test_a_column_can_be_hidden(browser: Browser, compiled: Compile) -> None:
-    browser.open(record_of(compiled, "rmsnorm"))
+def test_a_column_can_be_hidden(browser: Browser) -> None:
+    browser.open(record_of("rmsnorm"))
     switch = browser.find(".bar .chip:nth-of-type(4)")
     for hidden in (3, None):
         switch.click()
@@ -177,8 +177,8 @@ def test_a_column_can_be_hidden(browser: Browser, compiled: Compile) -> None:
 # ---- The timeline and the kernels.
 
 
-def test_the_timeline_tells_diffs_guards_and_gains(browser: Browser, compiled: Compile) -> None:
-    record = record_of(compiled, "rmsnorm")
+def test_the_timeline_tells_diffs_guards_and_gains(browser: Browser) -> None:
+    record = record_of("rmsnorm")
     browser.open(record)
     said = browser.tab("timeline")
     number = next(n for n, event in enumerate(record["trace"]) if event["rule"] == "cooperative_reduce")
@@ -194,8 +194,8 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Browser, compiled: C
     assert named and f"{refused['unit']}: {reason}" in said
 
 
-def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Browser, compiled: Compile) -> None:
-    record = record_of(compiled, "attention")
+def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Browser) -> None:
+    record = record_of("attention")
     browser.open(record)
     for level, said in (("l", "the default order makes of these loop nests"), ("k", "the Tile IR that it was lowered")):
         number = next(n for n, one in enumerate(record["trace"]) if (one["level"], one["event"]) == (level, "fired"))
@@ -205,10 +205,8 @@ def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Browser, comp
         assert said in text and "shared memory" in text and re.search(r"registers of a thread.* \d+ .*\d", text)
 
 
-def test_ten_thousand_events_scroll_and_one_is_opened_while_they_are_listed(
-    browser: Browser, compiled: Compile
-) -> None:
-    record = record_of(compiled, "rmsnorm")
+def test_ten_thousand_events_scroll_and_one_is_opened_while_they_are_listed(browser: Browser) -> None:
+    record = record_of("rmsnorm")
     record["trace"] = [event for event in record["trace"] if event["rule"] == "cooperative_reduce"] * 10_000
     browser.open(record)
     browser.js("openEvent(399)")  # the last one of those listed at once
@@ -221,8 +219,8 @@ def test_ten_thousand_events_scroll_and_one_is_opened_while_they_are_listed(
     browser.until(f"{last}.getBoundingClientRect().top < innerHeight + 200")
 
 
-def test_registers_say_who_measured_them(browser: Browser, compiled: Compile) -> None:
-    record = record_of(compiled, "rmsnorm")
+def test_registers_say_who_measured_them(browser: Browser) -> None:
+    record = record_of("rmsnorm")
     browser.open(record)
     said = browser.tab("kernels")
     assert "nothing here was measured." in said and "registers a thread (predicted)" in said and "assembler" not in said
@@ -282,7 +280,7 @@ def test_nothing_overflows(browser: Browser, searched: Record) -> None:
     browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_text_stands_out_in_both_schemes(browser: Browser, compiled: Compile) -> None:
+def test_text_stands_out_in_both_schemes(browser: Browser) -> None:
     """At least 4.5 to 1 of luminance for every colour of text, as WCAG AA asks."""
     weak = """
     const light = (name) => {
@@ -296,7 +294,7 @@ def test_text_stands_out_in_both_schemes(browser: Browser, compiled: Compile) ->
     fronts = ["ink", "quiet", "word", "number", "name", "remark", "good", "bad", "accent"]
     pairs = [(front, back) for front in fronts for back in ("ground", "sheet")]
     pairs += [("ink", back) for back in ("hit", "chosen", "add", "drop")]
-    browser.open(record_of(compiled, "rmsnorm"))
+    browser.open(record_of("rmsnorm"))
     for scheme in ("light", "dark", ""):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -7,7 +7,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from view_programs import PROGRAMS, Compile
+from view_programs import PROGRAMS, compiled
 
 from dplc.engine.compiler import STAGES
 from dplc.engine.view.provenance import COLUMNS, column_records, columns, followed, lines_of
@@ -19,7 +19,7 @@ MADE_BY_RULES = re.compile(r"\b(Sync|Wait|Put)\(")  # nothing of the program is 
 SOURCE, TORCH, TENSOR, LOOP, TILE, _, CUDA = range(len(COLUMNS))
 
 
-def linked(compiled: Compile, text: str) -> list[Column]:
+def linked(text: str) -> list[Column]:
     return [Column(**record) for record in column_records(columns(compiled(text)))]
 
 
@@ -32,9 +32,9 @@ def origins_of(found: list[Column], place: int, line: int, to: int) -> set[int]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_line_has_its_text_and_its_origins(name: str, compiled: Compile) -> None:
+def test_every_line_has_its_text_and_its_origins(name: str) -> None:
     text, _ = PROGRAMS[name]
-    compilation, found = compiled(text), linked(compiled, text)
+    compilation, found = compiled(text), linked(text)
     assert [column.name for column in found] == list(COLUMNS) == ["source", *STAGES]
     assert found[SOURCE].lines == text.splitlines()
     for above, below in itertools.pairwise(found):
@@ -54,9 +54,9 @@ def test_every_line_has_its_text_and_its_origins(name: str, compiled: Compile) -
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_functions_lead_to_the_lines_that_asked_for_them(name: str, compiled: Compile) -> None:
+def test_functions_lead_to_the_lines_that_asked_for_them(name: str) -> None:
     text, expected = PROGRAMS[name]
-    found, called, reached = linked(compiled, text), set[str](), set[int]()
+    found, called, reached = linked(text), set[str](), set[int]()
     for place, line in enumerate(found[CUDA].lines):
         functions = {function for function in expected if re.search(rf"\b{function}\(", line)}
         if functions:  # a line may call several
@@ -69,9 +69,9 @@ def test_functions_lead_to_the_lines_that_asked_for_them(name: str, compiled: Co
         assert number in reached or "Transpose(" in line, line
 
 
-def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of(compiled: Compile) -> None:
+def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of() -> None:
     """A reciprocal to the division, and an exponential to the one it came from: not to what they read."""
-    found = linked(compiled, PROGRAMS["attention"][0])
+    found = linked(PROGRAMS["attention"][0])
     for made, asked in (("= reciprocal(", "= divide("), ("p1 = exp(", "= exp(")):
         places = [n for n, line in enumerate(found[TILE].lines) if made in line]
         assert places
@@ -80,16 +80,16 @@ def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of(compiled: Compile
             assert any(asked in source for source in sources), found[TILE].lines[place]
 
 
-def test_rules_that_shaped_a_line_changed_it(compiled: Compile) -> None:
+def test_rules_that_shaped_a_line_changed_it() -> None:
     """Each event of a line is a firing; the Tile has those that gave it its axes."""
     text = PROGRAMS["rmsnorm"][0]
-    events, tile = compiled(text).events, linked(compiled, text)[TILE]
+    events, tile = compiled(text).events, linked(text)[TILE]
     (head,) = [n for n, line in enumerate(tile.lines) if "Tile(" in line]
     assert "tileify" in {events[number].rule for number in tile.made[head]}
     assert all(events[number].record()["event"] == "fired" for made in tile.made for number in made)
 
 
-def test_a_renamed_kernel_keeps_its_links(compiled: Compile) -> None:
+def test_a_renamed_kernel_keeps_its_links() -> None:
     """As a schedule out of the store is renamed where its new names are taken."""
     compilation = compiled("torch.randn(16, 8192) @ torch.randn(8192, 16)")
     first = {kernel: lines_of(kernel) for kernel in compilation.plan.kernels}

@@ -21,7 +21,7 @@ import pytest
 from forked import MOST, started
 from msgspec import ValidationError, convert
 from small_configs import SMALL
-from view_programs import EXPONENTIALS, Compile
+from view_programs import EXPONENTIALS, compiled
 from view_waiting import served, until
 
 from dplc.codegen.target import target
@@ -109,7 +109,7 @@ def test_every_text_is_shown_when_it_is_made_as_it_stands_in_the_end(live: Live)
 # ---- What follows a compile.
 
 
-def test_prices_follow_and_are_those_of_a_written_page(live: Live, compiled: Compile) -> None:
+def test_prices_follow_and_are_those_of_a_written_page(live: Live) -> None:
     shown = live().shown
     whole = view_record(compiled(TEXT), TEXT, seconds=math.inf)
     until(lambda: shown.record["effects"].keys() == whole["effects"].keys())
@@ -117,7 +117,7 @@ def test_prices_follow_and_are_those_of_a_written_page(live: Live, compiled: Com
         assert json.dumps(shown.record[part]) == json.dumps(whole[part])
 
 
-def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Live, compiled: Compile) -> None:
+def test_what_checked_mode_counts_follows_and_is_that_of_a_written_page(live: Live) -> None:
     program = live(check=True)
     for count in (1, 2):  # once for each compile
         found = until(lambda: program.shown.record.get("counted"))

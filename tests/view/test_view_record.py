@@ -6,11 +6,13 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from view_programs import PROGRAMS, Command, Compile, Written
+from command_line import Command
+from view_programs import PROGRAMS, compiled
 
 from dplc.codegen.compiler import BuildError
 from dplc.engine.compiler import Compiler
@@ -25,8 +27,14 @@ RMSNORM, ATTENTION, PRODUCT = (PROGRAMS[name][0] for name in ("rmsnorm", "attent
 SQUARE = "torch.randn(256, 256) @ torch.randn(256, 256)"
 
 
-def test_the_trace_of_a_page_is_that_of_json(written: Written, command: Command) -> None:
-    said, data = json.loads(command("compile -vv --json", ATTENTION)), written(ATTENTION)
+def written(dplc: Command, text: str, options: str = "") -> Any:
+    """The data of the page that `dplc view -o` writes for a text."""
+    dplc(f"view -o page.html {options} -c", text)
+    return json.loads(Path("page.html").read_text().split('id="data">')[1].split("</script>")[0])
+
+
+def test_the_trace_of_a_page_is_that_of_json(dplc: Command) -> None:
+    said, data = dplc("compile -vv --json -c", ATTENTION).json, written(dplc, ATTENTION)
     assert data["trace"] == said["trace"]
     assert [kernel["name"] for kernel in data["kernels"]] == [kernel["name"] for kernel in said["kernels"]]
 
@@ -51,9 +59,7 @@ def test_the_trace_of_a_page_is_that_of_json(written: Written, command: Command)
         ),
     ],
 )
-def test_a_firing_says_what_its_pattern_bound(
-    text: str, expected: dict[str, dict[str, str | None]], compiled: Compile
-) -> None:
+def test_a_firing_says_what_its_pattern_bound(text: str, expected: dict[str, dict[str, str | None]]) -> None:
     bound: dict[str, dict[str, str]] = {}
     for event in compiled(text).trace.firings:
         bound.setdefault(event.rule, event.record()["bound"])
@@ -65,7 +71,7 @@ def test_a_firing_says_what_its_pattern_bound(
 
 
 @pytest.mark.parametrize("text", [RMSNORM, PRODUCT])
-def test_the_last_firings_cost_what_the_kernel_costs(text: str, compiled: Compile) -> None:
+def test_the_last_firings_cost_what_the_kernel_costs(text: str) -> None:
     compilation = compiled(text)
     record = view_record(compilation, "", seconds=float("inf"))
     (kernel,), (prediction,) = record["kernels"], predictions(compilation.kernels, compilation.target)
@@ -79,7 +85,7 @@ def test_the_last_firings_cost_what_the_kernel_costs(text: str, compiled: Compil
         assert (side["shared"], side["registers"]) == (kernel["smem"], kernel["predicted_registers"])
 
 
-def test_a_firing_on_loop_nests_is_told_last_of_the_kernels_that_they_become(compiled: Compile) -> None:
+def test_a_firing_on_loop_nests_is_told_last_of_the_kernels_that_they_become() -> None:
     compilation = compiled(ATTENTION)
     effects = [(compilation.events[number], effect) for number, effect in predicted_effects(compilation)]
     levels = "".join("r" if REST in effect else event.prefix for event, effect in effects)
@@ -94,7 +100,7 @@ def test_a_firing_on_loop_nests_is_told_last_of_the_kernels_that_they_become(com
     assert (before["us"], before["shared"]) != (after["us"], after["shared"])
 
 
-def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(compiled: Compile) -> None:
+def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it() -> None:
     compilation = compiled(SQUARE)
     record = view_record(compilation, "", seconds=float("inf"))
     fired = [(n, event["rule"]) for n, event in enumerate(record["trace"]) if event["event"] == "fired"]
@@ -107,9 +113,7 @@ def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it(c
     assert without_time and not any(REST in effect for effect in without_time.values())
 
 
-def test_what_the_rest_of_the_order_cannot_make_has_no_price(
-    compiled: Compile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_rest_of_the_order_cannot_make_has_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Compiler.passes
 
     def refused(*given: Any, steps: Any = ()) -> Any:
@@ -125,16 +129,16 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(
 # ---- Kernels, buffers and counts.
 
 
-def test_fusion_graph_holds_every_buffer_between_launches(compiled: Compile) -> None:
+def test_fusion_graph_holds_every_buffer_between_launches() -> None:
     compilation = compiled(ATTENTION)
     edges = compile_record(compilation, "")["fusion"]["edges"]
     between = {edge["buffer"]: edge["reason"] for edge in edges if edge["from"] >= 0 and edge["to"] >= 0}
     assert between.keys() == {param.name for param in compilation.plan.temporaries} and all(between.values())
 
 
-def test_a_page_of_a_kernel_without_a_tile_predicts_no_registers(written: Written, tmp_path: Any) -> None:
+def test_a_page_of_a_kernel_without_a_tile_predicts_no_registers(dplc: Command, tmp_path: Any) -> None:
     (tmp_path / "my.rw").write_text("without tileify\n")
-    data = written("torch.exp(torch.randn(8))", f"--rules {tmp_path / 'my.rw'}")
+    data = written(dplc, "torch.exp(torch.randn(8))", f"--rules {tmp_path / 'my.rw'}")
     assert [kernel["predicted_registers"] for kernel in data["kernels"]] == [0]
     assert all(data["columns"][-1]["up"][:-1])
 
@@ -144,7 +148,7 @@ MEASURED = SimpleNamespace(registers=42, spill_bytes=8)
 
 @pytest.mark.parametrize(("by", "found"), [("nvrtc", MEASURED), ("nvrtc", None), ("", MEASURED)])
 def test_a_written_page_says_what_the_assembler_measured(
-    by: str, found: Any, written: Written, monkeypatch: pytest.MonkeyPatch
+    by: str, found: Any, dplc: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def assembled(kernel: Any, arch: str) -> Any:
         assert kernel.name == "rms_norm_cos" and arch.startswith("sm_")
@@ -154,14 +158,14 @@ def test_a_written_page_says_what_the_assembler_measured(
 
     monkeypatch.setattr(records, "assembler", lambda: by)
     monkeypatch.setattr(records, "assembled", assembled)
-    (kernel,) = written(RMSNORM)["kernels"]
+    (kernel,) = written(dplc, RMSNORM)["kernels"]
     measured = {"registers": 42, "spill_bytes": 8, "by": by} if by and found else None
     assert kernel.get("assembled") == measured and kernel["predicted_registers"] > 0
 
 
-def test_counts_of_a_checked_run_stand_at_their_lines(compiled: Compile, command: Command) -> None:
+def test_counts_of_a_checked_run_stand_at_their_lines(dplc: Command) -> None:
     text = "torch.exp(torch.randn(64, 64))"
-    said, found = json.loads(command("run --check --json", text)), access_counts(compiled(text))
+    said, found = dplc("run --check --json -c", text).json, access_counts(compiled(text))
     assert found["findings"] == said["findings"] == []
     cuda = compiled(text).cuda.splitlines()
     (kernel,) = said["kernels"]
@@ -183,9 +187,9 @@ def branches(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from branches(child)
 
 
-def test_tuning_is_what_the_search_says(written: Written, command: Command) -> None:
-    run = written(SEARCHED, "--target sm_80 --no-db --tune 30")["tuning"]
-    said = json.loads(command("tune --tries 30 --top 1 --predict --target sm_80 --no-db --json", SEARCHED))
+def test_tuning_is_what_the_search_says(dplc: Command) -> None:
+    run = written(dplc, SEARCHED, "--target sm_80 --no-db --tune 30")["tuning"]
+    said = dplc("tune --tries 30 --top 1 --predict --target sm_80 --no-db --json -c", SEARCHED).json
     for field in ("default_us", "tuned_us"):
         assert run[field] == pytest.approx(said[field])
     assert [kernel["kernel"] for kernel in run["kernels"]] == [kernel["kernel"] for kernel in said["kernels"]]
@@ -201,9 +205,9 @@ def test_tuning_is_what_the_search_says(written: Written, command: Command) -> N
 
 
 @pytest.mark.skipif(not available(), reason="egglog is not installed: pip install 'dplc[explore]'")
-def test_the_e_graph_is_that_of_the_candidates(written: Written, command: Command) -> None:
-    graph = written(SEARCHED, "--target sm_80 --no-db --explore")["egraph"]
-    said = json.loads(command("fuse --explore --target sm_80 --json", SEARCHED))["candidates"]
+def test_the_e_graph_is_that_of_the_candidates(dplc: Command) -> None:
+    graph = written(dplc, SEARCHED, "--target sm_80 --no-db --explore")["egraph"]
+    said = dplc("fuse --explore --target sm_80 --json -c", SEARCHED).json["candidates"]
     assert [one["kernels"] for one in graph["candidates"]] == [one["kernels"] for one in said]
     (region,) = graph["regions"]
     titles = [one["title"] for one in region["classes"]]
@@ -229,7 +233,7 @@ def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
     assert "<img" not in written and written.count("<script") == 2
 
 
-def test_a_page_loads_nothing(compiled: Compile) -> None:
+def test_a_page_loads_nothing() -> None:
     before, after = html.unescape(page(view_record(compiled(RMSNORM), ""))).split('<script type="application/json"')
     addresses = re.findall(r"http\S*", before + after.split("</script>", 1)[1])
     assert {address.split('"')[0] for address in addresses} == {"http-equiv=", "http://www.w3.org/2000/svg"}  # a name

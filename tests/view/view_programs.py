@@ -1,18 +1,20 @@
-"""Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}.
-
-Also the types of the fixtures that compile them and write their pages.
-"""
+"""Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
 
-from dplc.engine.compiler import Compilation
+from dplc.codegen.target import target
+from dplc.engine.capture.capture import capture_text
+from dplc.engine.compiler import Compilation, compiler_with
+from dplc.engine.rewrite.trace import Trace
 
-Compile = Callable[[str], Compilation]
-Command = Callable[[str, str], str]
-Written = Callable[..., Any]
+
+@functools.cache
+def compiled(text: str) -> Compilation:
+    """A compile of a `-c` text by the rules in their order, with its trace. Each text is compiled once."""
+    return compiler_with(target(), trace=Trace()).compile(capture_text(text))
+
 
 PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
     "softmax": (
