@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import shutil
 import threading
@@ -14,8 +12,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from view_programs import EXPONENTIALS, PROGRAMS, RULE, compiled
-from view_waiting import served, until
+from view_programs import (
+    ATTENTION,
+    EXPONENTIALS,
+    PROGRAMS,
+    RMSNORM,
+    RULE,
+    SEARCHED,
+    compiled,
+    record_of,
+    served,
+    suite,
+    until,
+)
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
@@ -116,22 +125,17 @@ def browser(driver: Any, tmp_path: Path) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def searched() -> Record:
     """The record of a program with all that may follow its compile."""
-    text = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
-    shown = LivePage(text)
-    shown.show(**view_record(compiled(text), text))
-    BackgroundJobs(compiled(text), shown, SearchRequest(12, True), check=True).measure_and_search()
+    shown = LivePage(SEARCHED)
+    shown.show(**view_record(compiled(SEARCHED), SEARCHED))
+    BackgroundJobs(compiled(SEARCHED), shown, SearchRequest(12, True), check=True).measure_and_search()
     return shown.record
-
-
-def record_of(name: str) -> Record:
-    return view_record(compiled(PROGRAMS[name][0]), PROGRAMS[name][0], seconds=math.inf)
 
 
 # ---- Columns.
 
 
 def test_a_line_of_cuda_lights_up_all_the_way(browser: Browser) -> None:
-    browser.open(record_of("steps"))
+    browser.open(record_of(PROGRAMS["steps"][0]))
     lines = browser.js("data.columns.map((column) => column.lines)")
     (place,) = [n for n, line in enumerate(lines[6]) if "sinf(" in line]
     browser.find(f"#l6-{place}").click()
@@ -151,7 +155,7 @@ def test_keys_walk_lines_and_links(browser: Browser) -> None:
         browser.driver.switch_to.active_element.send_keys(*keys)
         return str(browser.js("document.activeElement.ariaLabel || document.activeElement.className"))
 
-    browser.open(record_of("rmsnorm"))
+    browser.open(record_of(RMSNORM))
     browser.js("document.querySelectorAll('.lines')[6].focus()")
     assert pressed(Keys.HOME, *[Keys.ARROW_DOWN] * 8) == "CUDA, lines"
     assert browser.js("document.activeElement.getAttribute('aria-activedescendant')") == "l6-8"
@@ -165,7 +169,7 @@ def test_keys_walk_lines_and_links(browser: Browser) -> None:
 
 
 def test_a_column_can_be_hidden(browser: Browser) -> None:
-    browser.open(record_of("rmsnorm"))
+    browser.open(record_of(RMSNORM))
     switch = browser.find(".bar .chip:nth-of-type(4)")
     for hidden in (3, None):
         switch.click()
@@ -178,7 +182,7 @@ def test_a_column_can_be_hidden(browser: Browser) -> None:
 
 
 def test_the_timeline_tells_diffs_guards_and_gains(browser: Browser) -> None:
-    record = record_of("rmsnorm")
+    record = record_of(RMSNORM)
     browser.open(record)
     said = browser.tab("timeline")
     number = next(n for n, event in enumerate(record["trace"]) if event["rule"] == "cooperative_reduce")
@@ -195,7 +199,7 @@ def test_the_timeline_tells_diffs_guards_and_gains(browser: Browser) -> None:
 
 
 def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Browser) -> None:
-    record = record_of("attention")
+    record = record_of(ATTENTION)
     browser.open(record)
     for level, said in (("l", "the default order makes of these loop nests"), ("k", "the Tile IR that it was lowered")):
         number = next(n for n, one in enumerate(record["trace"]) if (one["level"], one["event"]) == (level, "fired"))
@@ -206,7 +210,7 @@ def test_the_timeline_says_what_the_gain_of_a_level_is_of(browser: Browser) -> N
 
 
 def test_ten_thousand_events_scroll_and_one_is_opened_while_they_are_listed(browser: Browser) -> None:
-    record = record_of("rmsnorm")
+    record = record_of(RMSNORM)
     record["trace"] = [event for event in record["trace"] if event["rule"] == "cooperative_reduce"] * 10_000
     browser.open(record)
     browser.js("openEvent(399)")  # the last one of those listed at once
@@ -220,7 +224,7 @@ def test_ten_thousand_events_scroll_and_one_is_opened_while_they_are_listed(brow
 
 
 def test_registers_say_who_measured_them(browser: Browser) -> None:
-    record = record_of("rmsnorm")
+    record = record_of(RMSNORM)
     browser.open(record)
     said = browser.tab("kernels")
     assert "nothing here was measured." in said and "registers a thread (predicted)" in said and "assembler" not in said
@@ -244,19 +248,8 @@ def test_searches_are_shown_and_walked(browser: Browser, searched: Record) -> No
     assert browser.js("document.activeElement.ariaLabel") == f"class {link.text}"
 
 
-SUITE = {
-    "about": "two cases <b>&</b>",
-    "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
-    "cases": [
-        {"name": "small", "operation": "sum", "sizes": {"rows": 32, "in": 64, "out": 48}},
-        {"name": "large", "operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}},
-    ],
-}
-
-
 def test_a_suite_is_a_map(browser: Browser, tmp_path: Path) -> None:
-    (tmp_path / "suite.json").write_text(json.dumps(SUITE))
-    record = suite_record(tmp_path / "suite.json", compiler_with(target()), lambda *_: None)
+    record = suite_record(suite(tmp_path), compiler_with(target()), lambda *_: None)
     browser.open(record)
     rows = browser.js("[...document.querySelectorAll('.heat tbody tr')].map((r) => r.innerText.split(/\\s+/))")
     fired = [str(case["fired"]["tileify"][0]) for case in record["heat"]["cases"]]
@@ -294,7 +287,7 @@ def test_text_stands_out_in_both_schemes(browser: Browser) -> None:
     fronts = ["ink", "quiet", "word", "number", "name", "remark", "good", "bad", "accent"]
     pairs = [(front, back) for front in fronts for back in ("ground", "sheet")]
     pairs += [("ink", back) for back in ("hit", "chosen", "add", "drop")]
-    browser.open(record_of("rmsnorm"))
+    browser.open(record_of(RMSNORM))
     for scheme in ("light", "dark", ""):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -404,10 +397,9 @@ def test_the_live_page_follows_a_rule_file_and_its_switches(browser: Browser, tm
 
 
 def test_a_page_that_is_open_before_the_compile_fills_itself(browser: Browser) -> None:
-    text = PROGRAMS["rmsnorm"][0]
-    shown = LivePage(text)
+    shown = LivePage(RMSNORM)
     shown.begin("pytorch")
-    program = LiveProgram(capture_text(text), shown, [], (), target())
+    program = LiveProgram(capture_text(RMSNORM), shown, [], (), target())
     with browser.live(shown) as server, closing(program):
         now = "document.querySelector('#stages .now')?.textContent"
         assert "loading PyTorch" in browser.until(now)

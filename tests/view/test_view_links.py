@@ -7,7 +7,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from view_programs import PROGRAMS, compiled
+from view_programs import ATTENTION, PROGRAMS, RMSNORM, compiled
 
 from dplc.engine.compiler import STAGES
 from dplc.engine.view.provenance import COLUMNS, column_records, columns, followed, lines_of
@@ -71,7 +71,7 @@ def test_functions_lead_to_the_lines_that_asked_for_them(name: str) -> None:
 
 def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of() -> None:
     """A reciprocal to the division, and an exponential to the one it came from: not to what they read."""
-    found = linked(PROGRAMS["attention"][0])
+    found = linked(ATTENTION)
     for made, asked in (("= reciprocal(", "= divide("), ("p1 = exp(", "= exp(")):
         places = [n for n, line in enumerate(found[TILE].lines) if made in line]
         assert places
@@ -82,8 +82,7 @@ def test_a_part_that_a_rule_made_leads_to_what_it_is_a_part_of() -> None:
 
 def test_rules_that_shaped_a_line_changed_it() -> None:
     """Each event of a line is a firing; the Tile has those that gave it its axes."""
-    text = PROGRAMS["rmsnorm"][0]
-    events, tile = compiled(text).events, linked(text)[TILE]
+    events, tile = compiled(RMSNORM).events, linked(RMSNORM)[TILE]
     (head,) = [n for n, line in enumerate(tile.lines) if "Tile(" in line]
     assert "tileify" in {events[number].rule for number in tile.made[head]}
     assert all(events[number].record()["event"] == "fired" for made in tile.made for number in made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +13,26 @@ from typing import Any
 
 import pytest
 from command_line import Command
-from view_programs import PROGRAMS, compiled
+from view_programs import ATTENTION, PRODUCT, PROGRAMS, RMSNORM, SEARCHED, compiled, record_of, suite
 
 from dplc.codegen.compiler import BuildError
-from dplc.engine.compiler import Compiler
+from dplc.codegen.target import target
+from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.explore.saturate import available
 from dplc.engine.schedule.scheduling import predictions
 from dplc.engine.view import records
-from dplc.engine.view.records import REST, access_counts, compile_record, predicted_effects, view_record
+from dplc.engine.view.records import (
+    REST,
+    access_counts,
+    compile_record,
+    fired_in,
+    predicted_effects,
+    suite_record,
+    view_record,
+)
 from dplc.engine.view.server import embedded, page
 from dplc.ir.diagnostic import INTERNAL, DplcError
 
-RMSNORM, ATTENTION, PRODUCT = (PROGRAMS[name][0] for name in ("rmsnorm", "attention", "product"))
 SQUARE = "torch.randn(256, 256) @ torch.randn(256, 256)"
 
 
@@ -72,8 +81,7 @@ def test_a_firing_says_what_its_pattern_bound(text: str, expected: dict[str, dic
 
 @pytest.mark.parametrize("text", [RMSNORM, PRODUCT])
 def test_the_last_firings_cost_what_the_kernel_costs(text: str) -> None:
-    compilation = compiled(text)
-    record = view_record(compilation, "", seconds=float("inf"))
+    compilation, record = compiled(text), record_of(text)
     (kernel,), (prediction,) = record["kernels"], predictions(compilation.kernels, compilation.target)
     effects = {int(number): effect for number, effect in record["effects"].items()}
     first, last = min(effects), max(effects)
@@ -101,15 +109,14 @@ def test_a_firing_on_loop_nests_is_told_last_of_the_kernels_that_they_become() -
 
 
 def test_a_kernel_half_way_is_priced_by_what_the_rest_of_the_order_makes_of_it() -> None:
-    compilation = compiled(SQUARE)
-    record = view_record(compilation, "", seconds=float("inf"))
+    record = record_of(SQUARE)
     fired = [(n, event["rule"]) for n, event in enumerate(record["trace"]) if event["event"] == "fired"]
     effects = {rule: record["effects"][str(n)] for n, rule in fired if record["trace"][n]["level"] == "t"}
     assert all(None not in effect and len(effect) in (2, 3) for effect in effects.values())
     before, after, rest = effects["chunk_matmul_k"]
     whole = sum(kernel["predicted_us"] * kernel["launches"] for kernel in record["kernels"])
     assert rest == REST and after["us"] == pytest.approx(whole, rel=0.01) and before["us"] > after["us"]
-    without_time = view_record(compilation, "", seconds=0.0)["effects"]
+    without_time = view_record(compiled(SQUARE), "", seconds=0.0)["effects"]
     assert without_time and not any(REST in effect for effect in without_time.values())
 
 
@@ -124,6 +131,24 @@ def test_what_the_rest_of_the_order_cannot_make_has_no_price(monkeypatch: pytest
     monkeypatch.setattr(Compiler, "passes", refused)
     effects = [effect for _, effect in predicted_effects(compiled(SQUARE))]
     assert any(None in effect for effect in effects) and not any(REST in effect for effect in effects)
+
+
+# ---- Firings in a suite.
+
+
+def test_gains_of_a_suite_are_those_of_its_map_by_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "CASE_SECONDS", math.inf)  # a busy machine would price fewer firings
+    file, compiler = suite(tmp_path), compiler_with(target())
+    found, plain = (fired_in(file, compiler, lambda *_: None, priced) for priced in (True, False))
+    heat = suite_record(file, compiler, lambda *_: None)["heat"]
+    for one in heat["cases"]:
+        credits = {rule: (n, gain) for rule, fired in found.items() for name, n, gain in fired if name == one["name"]}
+        assert credits == one["fired"]
+    assert [name for name, *_ in found["stage_inputs"]] == ["staged"]
+    assert [name for name, *_ in found["blockify_launch"]] == ["staged", "plain"]
+    assert {rule["name"] for rule in heat["rules"]} < found.keys() and "matmul_matmul" in found  # that is of torch
+    assert max(gain for fired in found.values() for *_, gain in fired) > 2
+    assert {gain for fired in plain.values() for *_, gain in fired} == {1.0}
 
 
 # ---- Kernels, buffers and counts.
@@ -178,8 +203,6 @@ def test_counts_of_a_checked_run_stand_at_their_lines(dplc: Command) -> None:
 
 # ---- What searches found: it is what the search and the e-graph say themselves.
 
-SEARCHED = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
-
 
 def branches(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
@@ -225,7 +248,7 @@ MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
 
 
 def test_nothing_of_a_record_can_end_the_script_that_holds_it() -> None:
-    record: dict[str, Any] = {"title": MARKUP, "trace": [{"rule": MARKUP}], "value": float("inf")}
+    record: dict[str, Any] = {"title": MARKUP, "trace": [{"rule": MARKUP}], "value": math.inf}
     text = embedded(record)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == record | {"value": None}

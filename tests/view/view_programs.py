@@ -1,13 +1,23 @@
-"""Programs of which it is known where each function of their CUDA comes from: {function: the line of the text}."""
+"""Programs and their records, a suite, a page on a server that has a thread of its own, and waiting for threads."""
 
 from __future__ import annotations
 
 import functools
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from dplc.codegen.target import target
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compilation, compiler_with
 from dplc.engine.rewrite.trace import Trace
+from dplc.engine.view.records import view_record
+from dplc.engine.view.server import LivePage, PageServer
 
 
 @functools.cache
@@ -16,6 +26,12 @@ def compiled(text: str) -> Compilation:
     return compiler_with(target(), trace=Trace()).compile(capture_text(text))
 
 
+def record_of(text: str) -> dict[str, Any]:
+    """The record of a page with the effects of all firings."""
+    return view_record(compiled(text), text, seconds=math.inf)
+
+
+# {name: (a text, {function of its CUDA: the lines of the text that it comes from})}
 PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
     "softmax": (
         "x = torch.randn(64, 512)\ns = torch.softmax(x, -1)\ntorch.sin(s)",
@@ -71,6 +87,9 @@ PROGRAMS: dict[str, tuple[str, dict[str, set[int]]]] = {
         {"tanhf": {2}, "sinf": {3}, "cosf": {4, 5}},
     ),
 }
+RMSNORM, ATTENTION, PRODUCT = (PROGRAMS[name][0] for name in ("rmsnorm", "attention", "product"))
+
+SEARCHED = "torch.softmax(torch.randn(64, 512) @ torch.randn(512, 64) * 2.0, -1)"
 
 # A program, and a rule that a file may bring for it.
 EXPONENTIALS = "torch.exp(torch.randn(64)) * torch.exp(torch.randn(64))"
@@ -83,3 +102,42 @@ match
 rewrite
     y = exp(add(a, b))
 """
+
+CASE = {"operation": "sum", "sizes": {"rows": 512, "in": 512, "out": 512}}
+SUITE = {
+    "about": "two cases <b>&</b>",
+    "operations": {"sum": {"expression": "F.relu(x @ w)", "inputs": {"x": "rows in", "w": "in out"}}},
+    "cases": [{"name": "staged", **CASE}, {"name": "plain", "rules": ["plain.rw"], **CASE}],
+}
+
+
+def suite(folder: Path) -> Path:
+    """The file of a suite in which one case has a rule less than the other."""
+    (folder / "plain.rw").write_text("without stage_inputs\n")
+    (file := folder / "suite.json").write_text(json.dumps(SUITE))
+    return file
+
+
+def until(true: Callable[[], Any], seconds: float = 120) -> Any:
+    """What a function gives, once it is true. Raises AssertionError where it never is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it was never true")
+
+
+@contextmanager
+def served(shown: LivePage, program: Any = None) -> Iterator[PageServer]:
+    server = PageServer(shown)
+    server.program = program
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -11,9 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from pygments.token import Error, Keyword, String
 
 from dplc.engine.language.rule import BUILT_IN
-from dplc.engine.view.lexer import CLAUSES, FLOW, VALUES
+from dplc.engine.view.lexer import CLAUSES, FLOW, VALUES, RuleLexer
 
 EDITORS = Path(__file__).resolve().parents[2] / "examples" / "editors"
 CODE = EDITORS / "vscode"
@@ -40,6 +41,13 @@ def test_the_grammar_colours_every_word_of_the_language() -> None:
     for path in BUILT_IN.rglob("*.rw"):
         for line in path.read_text().splitlines():
             assert all(found.group() for one in compiled for found in one.finditer(line)), (path, line)
+
+
+def test_the_lexer_knows_every_word() -> None:
+    text = (BUILT_IN / "tile/memory/stage_inputs.rw").read_text()
+    tokens = list(RuleLexer().get_tokens(text))
+    kinds = {kind for kind, _ in tokens}
+    assert "".join(value for _, value in tokens) == text and {Keyword, String.Doc} <= kinds and Error not in kinds
 
 
 def test_helix_and_neovim_start_the_server() -> None:

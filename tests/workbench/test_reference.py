@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import posixpath
 import re
 from pathlib import Path
 
@@ -9,9 +11,10 @@ import pytest
 from command_line import Command
 
 from dplc.engine.language.evaluate import FACTS
-from dplc.engine.language.rule import LEVELS, load
+from dplc.engine.language.rule import LEVELS, RuleSet, load, read_rules
 from dplc.engine.language.sorts import sort_of
 from dplc.engine.workbench import reference
+from dplc.ir.diagnostic import Source
 from dplc.ir.functions import FUNCTIONS
 from dplc.ir.text.read_statements import owners
 
@@ -34,17 +37,65 @@ def test_places_are_definitions() -> None:
         assert entry.name in "\n".join(near), entry.place
 
 
-def test_a_name_may_mean_several_things() -> None:
-    levels = [entry.levels for entry in reference.facts(load()) if entry.name == "widest"]
-    assert levels == [("module", "loop", "tile"), ("tensor",)]
-
-
 def test_what_is_said_of_functions_is_their_algebra() -> None:
     said = {entry.name: entry.sentence for entry in reference.known() if entry.place == "ir/functions.py"}
     assert said.keys() == FUNCTIONS.keys()
     for name, function in FUNCTIONS.items():
         assert ("Commutative." in said[name]) is function.commutative, name
         assert ("starts from" in said[name]) is (function.identity is not None), name
+
+
+# ---- The Markdown pages of all rules: every link leads somewhere, and markup stays text.
+
+
+@functools.cache
+def written() -> dict[str, str]:
+    return reference.pages(load())
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def test_every_link_leads_somewhere() -> None:
+    known, links = set[str](), set[str]()
+    for path, text in written().items():
+        known |= {f"{path}#{anchor}".casefold() for anchor in ("", *re.findall(r"(?m)^#+ (\S+)$", text))}
+        for to, anchor in re.findall(r"\]\(([^)#]*)(#?[^)]*)\)", without_code(text)):
+            links.add(f"{posixpath.normpath(posixpath.join(posixpath.dirname(path), to))}{anchor or '#'}".casefold())
+    assert links - known == set() and len(links) > 500
+
+
+def test_every_rule_has_its_text_and_its_reasons() -> None:
+    text = "\n".join(written().values())
+    for rule in load().rules.values():
+        assert f"\n## {rule.name}\n" in text and f"`{rule.location}`" in text
+    page = written()["groups/tile_memory.md"]
+    assert "the barriers of the chunk loop would diverge" in page
+    assert "[`staged_share`](../constants.md#staged_share)" in page and "[`lies_in`](../facts.md#lies_in)" in page
+    assert "### Stage" in written()["statements.md"]
+
+
+def test_a_suite_says_where_rules_fire() -> None:
+    made = reference.pages(load(), {"stage_inputs": [("none", 1, 1.0), ("small", 2, 8.0), ("slow", 1, 0.5)]}, "a suite")
+    gain = "geometric mean of the predicted time, with over without the firing: 0.50"
+    cases = "small (2, 8.00x), none (1), slow (1, 0.50x)"
+    assert f"Fires in 3 cases of a suite; {gain}: {cases}." in made["groups/tile_memory.md"]
+    assert "Does not fire in a suite." in made["groups/tile_memory.md"]
+
+
+def test_markup_in_a_rule_stays_text() -> None:
+    text = """## <script>alert(1)</script>
+rule odd on tensor
+match
+    y = multiply(a, 2)
+require "<b>" == "<b>" else "<img src=x>"
+rewrite
+    y = add(a, a)
+"""
+    made = reference.pages(RuleSet((*load().files, read_rules(Source("odd.rw", text)))))
+    outside = without_code(made["groups/yours.md"] + made["index.md"])
+    assert "<script>alert" not in outside and "<img" not in outside and "&lt;script&gt;alert" in outside
 
 
 # ---- A rule to fill in.
