@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from dynamo_checks import with_gradient
+from dynamo_checks import ALL_COMPILED, with_gradient
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -91,12 +91,12 @@ def close(got: Any, expected: Any) -> None:
         torch.testing.assert_close(one, other, rtol=4 * eps, atol=4 * eps * float(other.abs().max()))
 
 
+@ALL_COMPILED
 @pytest.mark.parametrize("region", REGIONS)
 @pytest.mark.parametrize("derived", [False, True])
 @pytest.mark.sampled(7)
 def test_a_region_leaves_nothing_to_eager(region: Function, derived: bool) -> None:
-    shares = dplc.Shares()
-    compiled = torch.compile(region, backend="dplc", options={"shares": shares})
+    compiled = torch.compile(region, backend="dplc")
     if derived:
         (got, gradient), (want, wanted) = (with_gradient(f, X.clone().requires_grad_()) for f in (compiled, region))
         eps = 1e-6 if region in (recomputed, recomputed_parts) else torch.finfo(torch.bfloat16).eps
@@ -107,17 +107,15 @@ def test_a_region_leaves_nothing_to_eager(region: Function, derived: bool) -> No
             if region is not recomputed_parts:  # whose writes AOTAutograd takes out
                 close(dplc.compile(region, (X,), trace=False)(X), want)
     close(got, want)
-    assert shares.ops and not shares.eager, shares
 
 
+@ALL_COMPILED
 def test_autocast_around_a_call_is_that_of_the_call() -> None:
-    shares = dplc.Shares()
-    compiled = torch.compile(NET, backend="dplc", options={"shares": shares})
+    compiled = torch.compile(NET, backend="dplc")
     with torch.no_grad():
         for enabled in (True, False, True):
             with cast(enabled=enabled):
                 close(compiled(X), NET(X))
-    assert not shares.eager, shares
 
 
 @cast()

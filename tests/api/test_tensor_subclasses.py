@@ -21,22 +21,20 @@ pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 class Quantised(Tensor):
     """A matrix [n, k] of which other tensors say the elements. Operations compute with the elements."""
 
-    PARTS: tuple[str, ...] = ()
-
     @staticmethod
-    def __new__(cls: Any, *parts: Tensor, shape: Any) -> Any:
-        return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32, device=parts[0].device)
+    def __new__(cls: Any, shape: Any, **parts: Tensor) -> Any:
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32)
 
-    def __init__(self, *parts: Tensor, shape: Any) -> None:
-        for name, part in zip(self.PARTS, parts, strict=True):
-            setattr(self, name, part)
+    def __init__(self, shape: Any, **parts: Tensor) -> None:
+        self.parts = parts
+        vars(self).update(parts)
 
     def __tensor_flatten__(self) -> Any:
-        return list(self.PARTS), tuple(self.shape)
+        return list(self.parts), self.shape
 
     @classmethod
     def __tensor_unflatten__(cls, parts: Any, shape: Any, size: Any, stride: Any) -> Any:
-        return cls(*(parts[name] for name in cls.PARTS), shape=shape)
+        return cls(shape, **parts)
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"{type(self).__name__}({tuple(self.shape)})"
@@ -45,21 +43,20 @@ class Quantised(Tensor):
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if function in (ATEN.detach.default, ATEN.clone.default, ATEN.alias.default):
-            parts = (function(getattr(args[0], name)) for name in cls.PARTS)
-            return return_and_correct_aliasing(function, args, kwargs, cls(*parts, shape=args[0].shape))
-        args, kwargs = torch.utils._pytree.tree_map_only(cls, lambda x: x.elements(), (args, kwargs))
+            (given,) = args
+            made = cls(given.shape, **{name: function(part) for name, part in given.parts.items()})
+            return return_and_correct_aliasing(function, args, kwargs, made)
+        args, kwargs = torch.utils._pytree.tree_map_only(cls, cls.elements, (args, kwargs))
         return function(*args, **kwargs)
 
 
 class Int8(Quantised):
     """Bytes [n * k] in one row and a scale for each row of the matrix."""
 
-    PARTS = ("data_", "scale")
-
     @classmethod
     def of(cls, w: Tensor) -> Any:
         scale = w.abs().amax(1, keepdim=True) / 127
-        return cls((w / scale).round().to(torch.int8).reshape(-1), scale, shape=w.shape)
+        return cls(w.shape, data_=(w / scale).round().to(torch.int8).reshape(-1), scale=scale)
 
     def elements(self) -> Tensor:
         return self.data_.reshape(self.shape).float() * self.scale
@@ -68,11 +65,9 @@ class Int8(Quantised):
 class Shifted(Quantised):
     """Another quantised matrix and a shift for each row."""
 
-    PARTS = ("inner", "shift")
-
     @classmethod
     def of(cls, w: Tensor) -> Any:
-        return cls(Int8.of(w), w[:, :1].clone(), shape=w.shape)
+        return cls(w.shape, inner=Int8.of(w), shift=w[:, :1].clone())
 
     def elements(self) -> Tensor:
         return self.inner + self.shift

@@ -2,61 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import warnings
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from dynamo_checks import ALL_COMPILED, assert_same, compare, with_gradient
 from torch import nn
 
 import dplc
 from dplc.codegen.target import target
-from dplc.engine.torch_backend import EagerOps, EagerWarning, GraphPart, backend
+from dplc.engine.torch_backend import EagerOps, EagerWarning, GraphPart
 
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 LINEAR = nn.Linear(8, 8)
 
 
-def test_the_entry_point_is_there() -> None:
-    points = importlib.metadata.entry_points(group="torch_dynamo_backends")
-    assert points["dplc"].load() is backend
-    assert "dplc" in torch.compiler.list_backends(exclude_tags=())
-
-
 @ALL_COMPILED
-def test_two_results_are_compiled_once_and_read_the_weights(compiles: list[Any]) -> None:
-    model, x = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12)), torch.randn(5, 12)
-
-    def function(x: torch.Tensor) -> Any:
-        h = model(x)
-        return x + h, h.mean(-1)
-
-    compiled = torch.compile(function, backend="dplc")
+def test_a_second_call_reads_the_weights_and_compiles_nothing(compiles: list[Any]) -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.GELU()), torch.randn(5, 8)
+    compiled = torch.compile(model, backend="dplc")
     with torch.no_grad():
         for _ in range(2):
-            assert_same(compiled(x), function(x))
-            model[1].weight.mul_(2)
+            assert_same(compiled(x), model(x))
+            model[0].weight.mul_(2)
     assert len(compiles) == 1
-
-
-def test_a_graph_break(compiles: list[Any]) -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(x) + 1
-        torch._dynamo.graph_break()
-        return y.sum(-1)
-
-    compare(function, [(torch.randn(4, 9),)])
-    assert len(compiles) == 2
-
-
-def test_what_draws_numbers_stays_in_training() -> None:
-    """Who trains wants dropout: nobody is told to leave training."""
-    model = nn.Sequential(LINEAR, nn.Dropout(0.5))
-    with pytest.warns(EagerWarning, match="(?s)draws.*from the same seed") as caught:
-        torch.compile(model, backend="dplc")(torch.randn(2, 8)).sum().backward()
-    assert not any("eval()" in str(each.message) for each in caught)
 
 
 def flipped(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -69,6 +40,7 @@ def flipped(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 VIEWS = {
     "in place": lambda x: x.add_(1) * 2,
+    "running statistics": lambda x: F.instance_norm(x[None] * 2, x[:, 0], x[:, 1]),  # no schema says that they change
     "a view": lambda x: x.view(2, -1),
     "a transpose": lambda x: (x.t(), x + 1),
     "views of an argument that changes": flipped,
@@ -82,7 +54,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 def test_what_is_no_function_of_values(name: str) -> None:
     """Changes, shared memory, strides and random numbers are PyTorch's; nothing but what draws runs in eager."""
     found = []
@@ -103,15 +75,10 @@ def sharing(tensors: list[torch.Tensor]) -> list[int]:
     return [places.index(place) for place in places]
 
 
-RAGGED = [torch.ones(2), torch.ones(3)]
 ODD: dict[str, Any] = {
-    "a negated view": torch.full((3,), 1 + 2j).conj().imag,
     "conjugates": torch.full((3,), 1 + 2j).conj(),
-    "zeros without memory": torch._efficientzerotensor((3,)),
     "sparse rows": torch.eye(3).to_sparse_csr(),
-    "a sparse tensor": torch.eye(3).to_sparse(),
-    "a jagged tensor": torch.nested.nested_tensor(RAGGED, layout=torch.jagged),
-    "a nested tensor": torch.nested.nested_tensor(RAGGED),
+    "a jagged tensor": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
     "an inference tensor": torch.inference_mode()(lambda: torch.ones(3))(),
 }
 
@@ -122,17 +89,15 @@ def test_odd_arguments_are_right_or_left_to_eager(name: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", EagerWarning)
         got, want = torch.compile(lambda x: x * 2, backend="dplc")(x), x * 2
-    assert got.layout is want.layout and got.is_nested is want.is_nested
-    dense = [y.values() if want.is_nested else y.to_dense() for y in (got, want)] if name != "a nested tensor" else []
-    assert not dense or torch.equal(*dense)
+    assert got.layout is want.layout
+    assert torch.equal(*(y.values() if y.is_nested else y.to_dense() for y in (got, want)))
     messages = "\n".join(str(each.message) for each in caught)
     assert ("is a jagged tensor, which is not supported" in messages) is (name == "a jagged tensor")
 
 
 def test_options_reach_the_compiler(compiles: list[Any]) -> None:
-    torch.compile(torch.tanh, backend="dplc", options={"target": "sm_90a", "trace": True})(torch.randn(9))
-    (one,) = compiles
-    assert one["made"].compilation.target.arch == "sm_90a" and one["made"].trace is not None
+    torch.compile(torch.tanh, backend="dplc", options={"target": "sm_90a"})(torch.randn(9))
+    assert [each["made"].compilation.target.arch for each in compiles] == ["sm_90a"]
 
 
 def test_old_signatures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,16 +124,6 @@ def test_a_number_of_the_module_changes(derived: bool) -> None:
         if derived:
             gradients = (with_gradient(f, *given)[1] for f in (compiled, softened))
             torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
-
-
-def test_running_statistics_change_in_training() -> None:
-    """Instance norm keeps them where no schema says so."""
-    x = torch.randn(2, 3, 4, 5) + 1
-    ours, eager = (nn.InstanceNorm2d(3, affine=True, track_running_stats=True) for _ in range(2))
-    with torch.no_grad():
-        assert_same(torch.compile(ours, backend="dplc")(x), eager(x))
-    assert_same(ours.running_mean, eager.running_mean)
-    assert ours.running_mean.abs().max() > 0
 
 
 # ---- what is not compiled is cut out, told once and counted
@@ -268,8 +223,6 @@ LAYERS: dict[str, tuple[nn.Module, dict[str, Any]]] = {
     "a mask": (LAYER, {"src_mask": LATER}),
     "both": (LAYER, {"src_mask": LATER, "src_key_padding_mask": torch.where(PADDING, -torch.inf, 0.0)}),
     "gelu, normed first": (NORMED, {}),
-    "several": (nn.TransformerEncoder(LAYER, 2, enable_nested_tensor=False), {}),
-    "places first": (nn.TransformerEncoderLayer(16, 2, 32), {}),
     "attention": (ATTENTION, {"key_padding_mask": PADDING}),
     "attention without weights": (ATTENTION, {"need_weights": False}),
     "attention with all weights": (ATTENTION, {"average_attn_weights": False}),

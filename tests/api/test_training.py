@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from dynamo_checks import ALL_COMPILED
 from torch import nn
 
-import dplc
 from dplc.engine.run.calls import accepted
 from dplc.engine.torch_backend import EagerWarning
 
@@ -59,7 +58,11 @@ def resized() -> tuple[nn.Module, Callable[..., Tensor]]:
 @ALL_COMPILED
 @pytest.mark.parametrize(
     ("made", "eager_ops", "dynamic"),
-    [(language_model, "", None), (windows, "(?s)dplc: 3 of .* ops .*native_dropout", None), (resized, "", True)],
+    [
+        (language_model, "", None),
+        (windows, "(?s)dplc: 3 of .* ops .*native_dropout.*help: nothing to do: .* from the same seed$", None),
+        (resized, "", True),
+    ],
 )
 def test_networks_have_the_losses_gradients_and_statistics_of_eager(made: Any, eager_ops: str, dynamic: Any) -> None:
     ours, loss = made()
@@ -99,10 +102,6 @@ def activations(x: Tensor) -> Tensor:
     )
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-
-
 AT_EDGES = torch.tensor([[[[-1.0, 0.3], [1.0, -1.0], [0.1, 3.0]]]])
 LABELS = torch.tensor([[1, 1, 3], [2, 4, 2]])
 DERIVED: dict[str, tuple[Any, ...]] = {  # a function, and its inputs or their shapes
@@ -111,9 +110,8 @@ DERIVED: dict[str, tuple[Any, ...]] = {  # a function, and its inputs or their s
     "transposed": (lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, groups=2, dilation=3), (2, 4, 7), (4, 3, 2)),
     "norms of rows": (lambda x, w, b: F.layer_norm(x, (5,), w, b) + F.rms_norm(x, (5,), w), (3, 5), (5,), (5,)),
     "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (6, 3, 4)),
-    "attention": (attention, (1, 4, 5, 8), (1, 2, 5, 8), (1, 2, 5, 8)),
     "embedding": (lambda w: F.embedding(LABELS, w, padding_idx=1), (7, 4)),
-    "cross_entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, -100, 3]), torch.tensor([1.0, 2, 3, 4, 5])), (3, 5)),
+    "cross_entropy": (lambda x: F.cross_entropy(x, torch.tensor([1, -100, 3]), torch.arange(5).to(x) + 1), (3, 5)),
     "ctc_loss": (lambda x: F.ctc_loss(x.log_softmax(-1), LABELS, (7, 6), (3, 2), reduction="none"), (7, 2, 5)),
     "gather and cat": (lambda x: torch.cat([x.gather(1, LABELS), x[:, ::2], x.flip(1)], 1), (2, 5)),
     "cumsum and max": (lambda x: x.cumsum(1).amax(0) + x.max(1).values.sum(), (3, 5)),
@@ -131,7 +129,6 @@ DERIVED: dict[str, tuple[Any, ...]] = {  # a function, and its inputs or their s
     "bilinear": (F.bilinear, (3, 5), (3, 4), (2, 5, 4), (2,)),
     "samples of a grid": (lambda x, g: F.grid_sample(x, g, padding_mode="border", align_corners=True), (2, 3, 7, 6), torch.rand(2, 2, 2, 2) * 2.4 - 1.2),
     "samples at the edges": (lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=True), (1, 3, 7, 6), AT_EDGES),
-    "lower triangle": (lambda x: torch.tril(x @ x.t()).masked_fill(torch.eye(3) > 0, 2.0), (3, 5)),
 }  # fmt: skip
 
 
@@ -150,19 +147,14 @@ def test_gradients(name: str) -> None:
         return torch.autograd.grad((result * weight).sum(), wanted)
 
     ours = gradients(torch.compile(function, backend="dplc"), torch.float32)
-    torch.set_default_dtype(torch.float64)
-    try:
-        exact = gradients(function, torch.float64)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert accepted(ours, exact, gradients(function, torch.float32)) and all(x.isfinite().all() for x in ours)
+    exact, eager = (gradients(function, dtype) for dtype in (torch.float64, torch.float32))
+    assert accepted(ours, exact, eager) and all(x.isfinite().all() for x in ours)
 
 
 OPTIMIZERS: list[tuple[Any, dict[str, Any]]] = [
     (torch.optim.SGD, {"momentum": 0.9, "dampening": 0.1, "weight_decay": 0.1}),
     (torch.optim.SGD, {"momentum": 0.9, "nesterov": True, "maximize": True}),
     (torch.optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
-    (torch.optim.AdamW, {}),
     (torch.optim.Adamax, {}),
     (torch.optim.NAdam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
     (torch.optim.RAdam, {}),
@@ -174,6 +166,7 @@ OPTIMIZERS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+@ALL_COMPILED
 @pytest.mark.parametrize(("norm", "foreach"), [(2.0, False), (2.0, True), (1.0, True), (math.inf, True)])
 @pytest.mark.parametrize(("kind", "options"), OPTIMIZERS)
 @pytest.mark.sampled(3)
@@ -189,8 +182,7 @@ def test_a_step_of_an_optimizer_with_clipping_is_compiled_whole(
         optimizers[which].step()
         return size
 
-    shares = dplc.Shares()
-    compiled = torch.compile(step, backend="dplc", options={"shares": shares})
+    compiled = torch.compile(step, backend="dplc")
     for _ in range(2):
         for one, other in zip(*both, strict=True):
             one.grad = torch.randn_like(one)
@@ -198,7 +190,6 @@ def test_a_step_of_an_optimizer_with_clipping_is_compiled_whole(
         torch.testing.assert_close(compiled(0), step(1))
         torch.testing.assert_close(*both, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(*([x.grad for x in each] for each in both), rtol=1e-5, atol=1e-8)
-    assert shares.ops and not shares.eager, shares
 
 
 # ---- gradient modes in and around a function: everything is as AOTAutograd's
@@ -211,11 +202,6 @@ def within(mode: Callable[[], Any]) -> Callable[[Tensor], Any]:
         return y, y + x
 
     return function
-
-
-def decorated(mode: Any) -> Callable[[Tensor], Any]:
-    tripled = mode()(lambda x: x * 3)
-    return lambda x: (tripled(x), x + 1)
 
 
 def left(enabled: bool) -> Callable[[Tensor], Any]:
@@ -261,7 +247,6 @@ MODES: dict[str, Callable[[], Any]] = {
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     **{f"set_grad_enabled({enabled}) stays": left(enabled) for enabled in (False, True)},
     **{f"with {name}": within(mode) for name, mode in MODES.items()},
-    **{f"@{name}": decorated(MODES[name]) for name in ("no_grad", "enable_grad", "inference_mode")},
     **{f.__name__: f for f in (nested, detached, changed_in_place, derivative)},
 }
 
