@@ -1,7 +1,8 @@
-"""`dplc bench` of suites and expressions: tables, records, pages; rules left out; and what measures without a GPU to measure."""
+"""`dplc bench` of suites and expressions: files, tables, records, pages; rules left out; and what measures without a GPU."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -21,34 +22,140 @@ from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.bench import bench as measuring
 from dplc.engine.bench.bench import RUNS, WARM_UP, CompiledCase, assembler, compile_all, describe, measure, rows, timing
-from dplc.engine.bench.cases import ablate, read_suite, subject_of, variants
+from dplc.engine.bench.cases import BenchSubject, Suite, ablate, read_suite, subject_of, variants
 from dplc.engine.bench.records import MISSING, CaseRecord, _result
 from dplc.engine.capture.capture import capture_text
 from dplc.engine.compiler import Compiler, compiler_with
 from dplc.engine.cost.predict import RESOURCES
 from dplc.engine.ruleset import toolchain
-from dplc.ir.diagnostic import UsageError
+from dplc.ir.diagnostic import DplcError
 
 SPLIT = "torch.relu(torch.randn(64, 2048) @ torch.randn(2048, 64))"
 TWICE = "m = nn.Softmax(-1)\nm(torch.randn(8, 64)), m(torch.randn(8, 64)), torch.randn(4, 4).sum()"
 PLAIN = compiler_with(target("h200"))
 
 
-def of_suite(path: Path, name: str) -> CompiledCase:
+def compiled(path: Path, only: str | None = None) -> tuple[list[CaseRecord], list[CompiledCase]]:
+    """The records of a suite, and the cases that compile."""
     suite = read_suite(path)
-    subjects = [subject_of(suite, case) for case in suite.select(name)]
-    _, (one,), _ = compile_all(subjects, lambda: compiler_with(target("sm_90a")), lambda text: None)
-    return one
+    subjects = [subject_of(suite, case) for case in suite.select(only)]
+    return compile_all(subjects, lambda: PLAIN, lambda text: None)[:2]
 
 
 def of_text(text: str) -> CompiledCase:
-    record = CaseRecord(name="", operation="", sizes={}, dtype="")
-    one = CompiledCase(compiler_with(target("sm_90a")).compile(capture_text(text)), record)
+    one = CompiledCase(PLAIN.compile(capture_text(text)), CaseRecord(name="", operation="", sizes={}, dtype=""))
     describe(one)
     return one
 
 
+# ---- suite files: what is read, and what is said about wrong ones
+
+SHAPE = {"name": "a", "operation": "f", "sizes": {"n": 4}}
+GOOD: dict[str, Any] = {"operations": {"f": {"expression": "torch.relu(x)", "inputs": {"x": "n 3"}}}, "cases": [SHAPE]}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "suite.json"
+
+
+def read(path: Path, place: str = "", value: Any = None) -> Suite:
+    """The good suite with one value that differs: that at `cases.0.sizes`."""
+    data = copy.deepcopy(GOOD)
+    inner: Any = data
+    *keys, last = (int(key) if key.isdigit() else key for key in place.split("."))
+    for key in keys:
+        inner = inner[key]
+    if place:
+        inner[last] = value
+    path.write_text(json.dumps(data))
+    return read_suite(path)
+
+
+def first_of(suite: Suite) -> BenchSubject:
+    return subject_of(suite, suite.cases[0])
+
+
+def test_sizes_become_shapes_and_weights_are_as_large_as_their_fan_in_lets_them_be(path: Path) -> None:
+    plain, scaled = first_of(read(path)), first_of(read(path, "operations.f.fan_in", {"x": "n"}))
+    assert plain.shapes == {"x": (4, 3)}
+    assert (plain.inputs()["x"] * 0.5 == scaled.inputs()["x"]).all()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("cases.0.sizes.n", "4", "Expected `int`, got `str` - at `$.cases[0].sizes[...]`"),
+        ("cases.0.colour", "red", "unknown field `colour` - at `$.cases[0]`"),
+        ("cases.0.operation", "g", "case `a`: there is no operation `g`"),
+        ("cases.0.sizes", {}, "case `a` does not say how large `n` is"),
+        ("cases.0.sizes.m", 2, "case `a`: no input of `f` has a dimension `m`"),
+        ("cases.0.sizes.n", 0, "case `a`: `n` is 0"),
+        ("cases.0.dtype", "float8", "Invalid enum value 'float8' - at `$.cases[0].dtype`"),
+        ("cases", [SHAPE, SHAPE], "two cases are named `a`"),
+        ("cases", [], "Expected `array` of length >= 1 - at `$.cases`"),
+        ("operations.f.inputs", {"lambda": "n"}, "an input cannot be named `lambda`"),
+        ("operations.f.inputs", {"x": "n -1"}, "`-1` of input `x` is neither a number nor a name of a size"),
+        ("operations.f.inputs", {}, "operation `f` has no inputs"),
+        ("operations.f.fan_in", {"w": "n"}, "`fan_in` names no input: `w`"),
+        ("operations.f.fan_in", {"x": "m"}, "`m` of `fan_in` is not a dimension of its inputs"),
+        # several mistakes are said at once
+        ("cases.0.sizes", {"m": 0}, "`n` is\nno input of `f` has a dimension `m`\n`m` is 0"),
+        ("operations.f.expression", "torch.rely(x)", "rely\ncase `a`: torch.rely(x)"),
+    ],
+)
+def test_what_is_wrong_is_said(path: Path, place: str, value: Any, said: str) -> None:
+    with pytest.raises(DplcError) as wrong:
+        first_of(read(path, place, value)).capture()
+    message = wrong.value.render()
+    assert all(line in message for line in said.split("\n"))
+    assert "suite.json" in message or "expression" in place
+
+
+def test_what_is_no_suite_or_no_case_is_said(path: Path) -> None:
+    with pytest.raises(DplcError, match="no case of the suite"):
+        read(path).select("nothing")
+    path.write_text("{")
+    with pytest.raises(DplcError, match="holds no suite: Input data was truncated"):
+        read_suite(path)
+
+
+def test_rule_files_of_a_case_are_laid_over_the_rules(dplc: Command, path: Path) -> None:
+    """Their paths are relative to the suite. Other cases do not see them, and compile where one does not."""
+    path.with_name("single.rw").write_text("override number asynchronous_mma = 0\n")
+    plain = {"operation": "f", "sizes": {"n": 2048}, "dtype": "bfloat16"}
+    files = {"a": [], "single": ["single.rw"], "no": ["no.rw"]}
+    cases = [{**plain, "name": name, "rules": rules} for name, rules in files.items()]
+    product = {"f": {"expression": "x @ w", "inputs": {"x": "n n", "w": "n n"}}}
+    path.write_text(json.dumps({"operations": product, "cases": cases}))
+    records, (own, single) = compiled(path)
+    assert "wgmma" in own.compilation.cuda and "wgmma" not in single.compilation.cuda
+    assert f"no such rule file: {path.with_name('no.rw')}" in records[2].error
+    done = dplc("bench suite.json --target h200 --no-run --no-assemble", code=1)
+    done.shows("not compiled", "1 of 3 cases did not compile")
+
+
 # ---- suites
+
+TINY: dict[str, Any] = {
+    "about": "three small cases",
+    "operations": {
+        "linear": {"expression": "F.relu(x @ w)", "inputs": {"x": "1 rows in", "w": "in out"}},
+        "norm": {"expression": "F.rms_norm(x, (x.shape[-1],), w, 1e-6)", "inputs": {"x": "rows in", "w": "in"}},
+    },
+    "cases": [
+        {"name": "linear.small", "operation": "linear", "sizes": {"rows": 32, "in": 64, "out": 48}},
+        {"name": "linear.ragged", "operation": "linear", "sizes": {"rows": 9, "in": 33, "out": 17}},
+        {"name": "norm.small", "operation": "norm", "sizes": {"rows": 16, "in": 256}, "published": {"eager_us": 3.0}},
+    ],
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return path
 
 
 def test_suite_from_end_to_end(dplc: Command, tiny: Path) -> None:
@@ -76,18 +183,8 @@ def test_suite_from_end_to_end(dplc: Command, tiny: Path) -> None:
     assert "| norm.small |" in page and "measured us" not in page
 
 
-def test_what_cannot_be_compiled_does_not_stop_the_others(dplc: Command, tiny: Path) -> None:
-    data = json.loads(tiny.read_text())
-    data["operations"]["broken"] = {"expression": "torch.linalg.svd(x).S", "inputs": {"x": "rows in"}}
-    data["cases"][:2] = [{"name": "broken", "operation": "broken", "sizes": {"rows": 4, "in": 4}}]
-    tiny.write_text(json.dumps(data))
-    dplc("bench tiny.json --no-run --no-assemble", code=1).shows(
-        "not compiled", "norm.small", "1 of 2 cases did not compile"
-    )
-
-
 def test_a_wrong_kernel_is_seen(tiny: Path) -> None:
-    one = of_suite(tiny, "norm")
+    _, (one,) = compiled(tiny, "norm")
     (kernel,) = one.compilation.program.kernels
     broken = replace(kernel, text=kernel.text.replace("rsqrt_approx(", "1.001f * rsqrt_approx("))
     one.compilation.program = replace(one.compilation.program, kernels=(broken,))
@@ -111,22 +208,22 @@ def test_the_assembler_is_asked_and_must_report_on_every_kernel(
     assert "reported nothing on `" in case["error"] and case["kernels"][0]["registers"] is None
 
 
-def run(**changed: Any) -> Any:
-    return SimpleNamespace(**{"ok": True, "relative_error": 3e-7, "extent": "whole", **changed})
+RIGHT = {"ok": True, "relative_error": 3e-7, "extent": "whole"}
 
 
 @pytest.mark.parametrize(
-    ("error", "of", "column"),
+    ("error", "run", "column"),
     [
-        ("", run(), "3e-07"),
-        ("", run(extent="rows"), "3e-07 *"),  # it was looked at in part
-        ("", run(ok=False), "WRONG"),
+        ("", RIGHT, "3e-07"),
+        ("", RIGHT | {"extent": "rows"}, "3e-07 *"),  # it was looked at in part
+        ("", RIGHT | {"ok": False}, "WRONG"),
         ("", None, MISSING),
         ("too many threads", None, "not compiled"),
     ],
 )
-def test_the_column_of_errors(error: str, of: Any, column: str) -> None:
-    assert _result(SimpleNamespace(error=error, run=of)) == column  # type: ignore[arg-type]
+def test_the_column_of_errors(error: str, run: Any, column: str) -> None:
+    case: Any = SimpleNamespace(error=error, run=run and SimpleNamespace(**run))
+    assert _result(case) == column
 
 
 # ---- expressions: one row for each kernel, the whole, what is busy
@@ -192,13 +289,6 @@ def test_launches_of_one_kernel_are_one_row(dplc: Command) -> None:
     assert one["times_limit"] == other["times_limit"] >= 1
 
 
-def test_run_with_a_bench(dplc: Command) -> None:
-    text = "torch.softmax(torch.randn(8, 64), -1)"
-    dplc(f"run --bench --device emulator -c '{text}'").shows("against float64", "predicted us", "end to end")
-    record = dplc(f"run --bench --profile --json -c '{text}'").json
-    assert record["ok"] and record["bench"]["cases"][-1]["name"] == "end to end"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -215,11 +305,10 @@ def test_eager_is_what_the_text_gave(text: str) -> None:
     torch.testing.assert_close(list(function(*given)), list(one.compilation.captured.reference), rtol=None, atol=None)
 
 
-def test_masks_of_an_expression_are_on_the_device_of_its_inputs(tmp_path: Path) -> None:
-    operation = {"expression": "F.cross_entropy(x, torch.arange(x.shape[0])) + x", "inputs": {"x": "n n"}}
-    case = {"name": "masked", "operation": "masked", "sizes": {"n": 8}}
-    (tmp_path / "masked.json").write_text(json.dumps({"operations": {"masked": operation}, "cases": [case]}))
-    one = of_suite(tmp_path / "masked.json", "masked")
+def test_masks_of_an_expression_are_on_the_device_of_its_inputs(path: Path) -> None:
+    expression = "F.cross_entropy(x, torch.arange(x.shape[0])) + x"
+    read(path, "operations.f", {"expression": expression, "inputs": {"x": "n n"}})
+    _, (one,) = compiled(path)
     function, given = one.eager(one.tensors("meta"))
     assert function(*given).device.type == "meta"
 
@@ -253,8 +342,10 @@ def test_runs_that_warm_up_do_not_count() -> None:
 
 def test_the_whole_and_each_kernel_are_timed_where_it_is_right(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "compiled_by_torch", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
     fault = Mock(side_effect=RuntimeError("CUDA error: an illegal memory access was encountered\nmore"))
-    for one in (of_suite(tiny, "norm"), of_text(TWICE)):
+    for one in (*compiled(tiny, "norm")[1], of_text(TWICE)):
         callee = Compiled(one.compilation, "emulator")
         right = callee.run
         for run, said in (
@@ -266,16 +357,10 @@ def test_the_whole_and_each_kernel_are_timed_where_it_is_right(tiny: Path, monke
             kernels: list[Any] = rows(one.record.kernels)
             measure(one, kernels, callee, FakeClock())
             found: Any = one.record.measured
-            assert (found.device, found.wrong, one.record.problem) == ("no GPU", said, said)
+            assert (found.device, found.wrong, one.record.problem) == ("a GPU", said, said)
             assert bool(found.dplc) == bool(found.eager) == (not said)
             times = [case.measured and case.measured.dplc.median_us for case in kernels]
             assert times == [None if said else pytest.approx(3.0 * case.sizes["launches"]) for case in kernels]
-
-
-def test_the_gpu_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
-    assert measuring.device_name() == "a GPU"
 
 
 # ---- --without and --number: predicted times without a rule, or with another number
@@ -295,12 +380,6 @@ def test_each_leaves_out_every_rule_of_the_schedule_and_moves_every_number_both_
     names = {variant.name for variant in variants(["each"], ["each"], toolchain())}
     assert {"tileify", "drop_guard", "mark_unroll", "most_unrolled=16", "most_unrolled=48"} <= names
     assert "inline" not in names
-    for asked, said in (
-        ((["xor_smems"], []), "there is no rule `xor_smems`"),
-        (([], ["most_thread=3"]), "there is no number `most_thread`"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            variants(*asked, toolchain())
 
 
 @pytest.mark.usefixtures("tiny")

@@ -30,6 +30,8 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "compile tiny.json ADD": "`dplc compile` takes one program: `-c` and `MODEL` were given",
     "run empty ADD": "`dplc run` takes one program: `-c` and `DIR` were given",
     "bench a.json b.json --without tileify": "takes one program, and 2 were given",
+    "bench a.json --without xor_smems": "there is no rule `xor_smems`",
+    "bench a.json --number most_thread=3": "there is no number `most_thread`",
     # values
     "compile scaled.ir --ir torch": "the program is given in tensor IR: there is no torch IR of it",
     "run ADD --device emulater": "did you mean `emulator`?",
@@ -48,6 +50,7 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "rules fmt none.rw": "none.rw",
     "compile tiny.json --seq-len 0": "at least one token",
     "run scaled.ir --size s=3": "there is no size `s`",
+    "run scaled.ir --size s=x": "write NAME=7 or NAME=1,7,100",
     # names of rules, ops and what rules are made of
     "rules show tilefy": "did you mean `tileify`?",
     "rules show 099_stage_inputs": "099_stage_inputs\ndid you mean",
@@ -113,6 +116,7 @@ WRONG = {  # the command line is right, and its program or file is not
     "run --device emulator -c torch.ones(9)*1.375": (
         "error: no C++ compiler for the emulator\n  note: `/nonexistent` is not on PATH\n  help: install g++"
     ),
+    "run --device cuda ADD": "error: torch finds no CUDA device here\n  help: run with --device emulator\n",
     "run --out scaled.ir/out.npz --device reference ADD": "error: cannot write scaled.ir/out.npz: ",
     "rewrite missing.ir": "error: cannot read missing.ir: No such file or directory\n",
     "rewrite made.cu": "is CUDA text, which no rule rewrites",
@@ -125,6 +129,8 @@ WRONG = {  # the command line is right, and its program or file is not
     "compile unknown.json": "`qwen22` is not an architecture that transformers knows",
     "compile tiny.json --layers 9": "--layers 9: tiny has 2 layers",
     "compile tiny.json --weights no": "there is no such folder",
+    "compile Qwen/Qwen2.5-7B --layers 99": "note: the configuration of Qwen/Qwen2.5-7B comes with dplc\n--layers 99: Qwen2.5-7B has 28 layers",
+    "run made --device reference --weights no": "there is no such folder",
     "run no": "is not there",
     "run empty": "is not an artefact",
     "generate tiny.json --device emulator --prompt hello": "has no tokenizer beside it",
@@ -159,6 +165,7 @@ def test_mistake_is_one_message(
 ) -> None:
     before = sorted(folder.rglob("*"))
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     if code == 1:
         monkeypatch.setenv("CXX", "/nonexistent")
         monkeypatch.setenv("DPLC_CACHE_DIR", str(tmp_path))

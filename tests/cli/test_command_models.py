@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -64,11 +63,9 @@ def test_weights_of_ones_own(dplc: Command, config: Path, tmp_path: Path) -> Non
     dplc("run made --device reference").shows(f"weights of {tmp_path}")  # it remembers where
 
     del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights | {"model.norm.weight": torch.ones(31)}, tmp_path / "model.safetensors")
-    for line in ("run made", f"compile {config}"):
-        done = dplc(f"{line} --weights .", code=1)
-        assert "the weights have no tensor `model.layers.1.mlp.up_proj.weight`" in done.err
-        assert "weight `model.norm.weight` is [31] in model.safetensors; the model needs [32]" in done.err
+    save_file(weights, tmp_path / "model.safetensors")
+    said = "the weights have no tensor `model.layers.1.mlp.up_proj.weight`"
+    dplc(f"compile {config} --weights .", code=1).shows(said)
 
 
 def test_stages_and_records(dplc: Command, config: Path) -> None:
@@ -77,16 +74,6 @@ def test_stages_and_records(dplc: Command, config: Path) -> None:
     assert out.startswith("## level: loop\n") and "j <= " in out and "f16" in out
     figures = dplc(f"{line} --json").json["figures"]
     assert 5 <= figures["per_block"] <= 10 and figures["seconds"].keys() == {"build", "capture", "compile"}
-
-
-def test_shipped_configuration_compiles_without_a_network(
-    dplc: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("socket.create_connection", Mock(side_effect=OSError("no network")))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    done = dplc("compile Qwen/Qwen2.5-7B --layers 1")  # all 28 have the kernels of one
-    assert done.out.startswith("Qwen2.5-7B: 1 layer, 32 tokens, f32")
-    assert "note: the configuration of Qwen/Qwen2.5-7B comes with dplc" in done.err
 
 
 # ---- dplc generate
@@ -136,7 +123,6 @@ def test_generate_says_for_how_many_there_is_room(dplc: Command, generate: str) 
     done = dplc(f"{generate} --ids 1,2,3 --max-new-tokens 99 --weights .")  # the model's own length is the room
     assert 4 < len(done.out.split()) <= 13 and "there is room for 13 new tokens (--max-length 16)" in done.err
     assert "made up" not in done.err
-    dplc(f"{generate} --ids 1,2,3 --weights no", code=1).shows("there is no such folder")
 
 
 def test_generate_prints_text(dplc: Command, generate: str, tmp_path: Path) -> None:

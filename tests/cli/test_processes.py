@@ -1,4 +1,4 @@
-"""What needs processes of their own: `dplc doctor`, start-up, pipes, Ctrl-C, and bytes that do not depend on the hash seed."""
+"""Commands on a machine: a torch that is broken, start-up, pipes, Ctrl-C, bytes under any hash seed, files that are written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,17 +14,21 @@ import time
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from command_line import Command
 from drawing import some
 from forked import MOST, started
-from small_configs import SMALL
 
-from dplc.engine.cli import doctor
+from dplc.engine.cli import doctor, output
 from dplc.engine.cli.app import main
+from dplc.engine.cli.output import write_file, writing
+from dplc.ir.diagnostic import DplcError
 
 DPLC = str(Path(sys.executable).with_name("dplc"))
 MODULE = sys.executable, "-m", "dplc"
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = str(REPOSITORY / "examples" / "models" / "tinyllama-1.1b.json"), "--layers", "1"
 
 
 def ran(*command: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,13 +52,6 @@ def paths(folder: Path, text: str) -> str:
     return os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
 
 
-def test_doctor_reports_what_is_here(dplc: Command) -> None:
-    dplc("doctor").shows(
-        "python", "torch", "host compiler", "emulator", "CUDA compiler", "GPU", "rules", "cache", "PyCUDA"
-    )
-    assert {finding["state"] for finding in dplc("doctor --json").json} <= {"ok", "missing", "broken"}
-
-
 def test_doctor_survives_a_torch_that_is_not_well(tmp_path: Path) -> None:
     done = ran(*MODULE, "doctor", "--json", code=1, PYTHONPATH=paths(tmp_path, BROKEN))
     found = {one["what"]: one for one in json.loads(done.stdout)}
@@ -68,16 +66,16 @@ def test_other_commands_say_so_plainly(tmp_path: Path, text: str, said: str) -> 
     assert done.stderr.startswith(f"error: {said}") and "internal error" not in done.stderr
 
 
-def test_doctor_names_missing_extras_and_whatever_goes_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_missing_extras_and_whatever_goes_wrong(dplc: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = doctor.importlib.metadata
     monkeypatch.setattr(metadata, "version", mock.Mock(side_effect=metadata.PackageNotFoundError("it")))
     checks = ("_python", "_host_compiler", "_emulator", "_device_compiler", "_gpu", "_rules", "_cache")
     for name in checks:
         monkeypatch.setattr(doctor, name, mock.Mock(side_effect=RuntimeError("something\nelse")))
-    found = {one.what: one for one in doctor.examine()}
+    done = dplc("doctor", code=1)
     for name, _, extra, _ in doctor.OPTIONAL:
-        assert (found[name].state, found[name].remedy) == ("missing", f"pip install 'dplc[{extra}]'")
-    assert [one.detail for one in found.values()].count("RuntimeError: something") == len(checks)
+        done.shows(name, "missing", f"pip install 'dplc[{extra}]'")
+    assert done.out.count(" broken   RuntimeError: something\n") == len(checks)
 
 
 # ---- start-up
@@ -110,7 +108,7 @@ def test_shells_can_complete() -> None:
 
 
 def test_accept_of_a_rule_that_asks_facts_needs_nothing_imported_before(tmp_path: Path) -> None:
-    folder = Path(__file__).resolve().parents[2] / "rules" / "tile" / "rows"
+    folder = REPOSITORY / "rules" / "tile" / "rows"
     file, further = (tmp_path / name for name in ("column_reduce.rw", "column_reduce.examples.rw"))
     further.write_text((folder / further.name).read_text())
     right = (folder / file.name).read_text()
@@ -154,19 +152,12 @@ def test_ctrl_c(tmp_path: Path) -> None:
     assert (process.exitcode, log.read_text()) == (130, "up\ninterrupted\n")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.json"
-    path.write_text(json.dumps({"model_type": "qwen2", **SMALL}))
-    return str(path)
-
-
 @pytest.mark.slow
-def test_an_interrupted_compile_of_a_model_leaves_nothing(config: str, tmp_path: Path) -> None:
+def test_an_interrupted_compile_of_a_model_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     environment = os.environ | {"DPLC_CACHE_DIR": str(tmp_path / "cache")}  # so that assembling takes its time
-    command = [DPLC, "compile", config, "-o", str(folder / "made")]
+    command = [DPLC, "compile", *MODEL, "-o", str(folder / "made")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as run:
         while run.poll() is None and not list(folder.iterdir()):
             time.sleep(0.01)
@@ -218,11 +209,66 @@ def test_a_compile_prints_the_same_under_any_hash_seed() -> None:
 
 
 @pytest.mark.slow
-def test_an_artefact_has_the_same_bytes_under_any_hash_seed(config: str, tmp_path: Path) -> None:
+def test_an_artefact_has_the_same_bytes_under_any_hash_seed(tmp_path: Path) -> None:
     found = []
     for seed in ("0", "4242"):
         folder = tmp_path / seed
-        ran(DPLC, "compile", config, "--no-cubins", "-o", str(folder), PYTHONHASHSEED=seed)
+        ran(DPLC, "compile", *MODEL, "--no-cubins", "-o", str(folder), PYTHONHASHSEED=seed)
         files = [path for path in folder.rglob("*") if path.is_file() and path.name != "figures.json"]
         found.append({path.relative_to(folder): path.read_bytes() for path in files})
     assert len(found[0]) > 15 and found[0] == found[1]
+
+
+# ---- files that commands write: never in the place of somebody's own, never half
+
+OURS = re.compile(rb"by dplc")
+
+
+def test_file_of_the_same_make_is_replaced_through_links(tmp_path: Path) -> None:
+    """The folder is created with the first one."""
+    path, link = tmp_path / "new" / "page", tmp_path / "link"
+    write_file(path, "by dplc 1", OURS)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    write_file(link, "by dplc 2", OURS)
+    assert link.is_symlink() and path.read_text() == "by dplc 2" and path.stat().st_mode & 0o777 == 0o640
+    assert [*path.parent.iterdir()] == [path]
+    write_file(Path("/dev/null"), "anything", OURS)
+
+
+def test_what_cannot_be_replaced_stays(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.html"
+    path.write_text("<html>years</html>")
+    for written, said in (
+        (path, r"thesis.html is there, and dplc did not write it: it is not overwritten"),
+        (path / "inside", "cannot write"),
+        (tmp_path, "cannot write"),
+    ):
+        with pytest.raises(DplcError, match=said):
+            write_file(written, "<html>", OURS)
+    assert path.read_text() == "<html>years</html>"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_nothing_of_a_half_remains(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "page"
+    write_file(path, "by dplc 1", OURS)
+    with pytest.raises((DplcError, KeyboardInterrupt)), writing(path, OURS) as file:
+        file.write(b"half")
+        raise error
+    assert path.read_text() == "by dplc 1" and [*tmp_path.iterdir()] == [path]
+
+
+def test_makes_know_what_dplc_writes() -> None:
+    arrays = io.BytesIO()
+    np.savez(arrays, out0=np.zeros(3))
+    assert output.ARRAYS.search(arrays.getvalue()) and not output.ARRAYS.search(b"PK\x03\x04" + b"x" * 60)
+    assert not output.EXPORT.search(b'{"a": 1}')
+    for make, text in (
+        (output.EXPORT, b'{"dplc_schedules":1}\n'),
+        (output.DEVICE, b"# Measured by `dplc calibrate` on X: "),
+        (output.COUNTEREXAMPLE, b"## level: tile\n# rule split: wrong\n# from its pattern\n"),
+        (output.TABLE, b"# s\n\nMade by `dplc bench x` on 2026 (m). Do not edit: run it again.\n"),
+        (output.PAGE, (REPOSITORY / "engine" / "view" / "page" / "page.html").read_bytes()),
+    ):
+        assert make.search(text)

@@ -20,18 +20,6 @@ MATMUL = "torch.randn(64, 64) @ torch.randn(64, 64)"
 SUM = "torch.randn(4, 4096).sum(-1)"
 
 
-@pytest.mark.parametrize(
-    ("text", "setting", "message"),
-    [
-        ("torch.randn(64, 512).sum(1)", "chunk_matmul_k.BK=32", "not matmul-shaped"),
-        (MATMUL, "chunk_matmul_k.BK=64", 'into one chunk" [1 < BK and BK < highest(K); BK=64, K=64, highest(K)=64]'),
-        (MATMUL, "split_matmul_k.S=2", "`split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_k.rw"),
-    ],
-)
-def test_setting_without_effect_is_a_warning(dplc: Command, text: str, setting: str, message: str) -> None:
-    dplc(f"compile --set {setting} -c '{text}'").shows(f"warning: --set {setting}: ", message)
-
-
 def test_setting_that_is_heard_is_not_mentioned(dplc: Command) -> None:
     done = dplc(f"compile --set chunk_matmul_k.BK=32 --set fuse_epilogue.TILE=1 -c '{MATMUL}'")
     assert done.err == "" and done.out != dplc(f"compile -c '{MATMUL}'").out
@@ -119,16 +107,19 @@ def test_preferred_rule_fires_and_is_right(
 @pytest.mark.parametrize(
     ("line", "said"),
     {
+        "compile --set chunk_matmul_k.BK=32 -c 'torch.randn(64, 512).sum(1)'": "warning: --set chunk_matmul_k.BK=32: \nnot matmul-shaped",
+        f"compile --set chunk_matmul_k.BK=64 -c '{MATMUL}'": 'into one chunk" [1 < BK and BK < highest(K); BK=64, K=64, highest(K)=64]',
         "compile --prefer coarsen_rows -c 'torch.randn(5, 7, 640) + torch.randn(7, 640)'": ("warning: --prefer coarsen_rows: rule `coarsen_rows` fires nowhere\n"
             '"the rows do not divide" [N % R == 0; N=5, R=2'),
         "compile --prefer pad_smem -c 'torch.randn(8) + 1'": "warning: --prefer pad_smem: rule `pad_smem` fires nowhere",
-        f"compile --set split_matmul_k.S=2 -c '{MATMUL}'": 'not preferred: matched, but "the sum is short"',
+        f"compile --set split_matmul_k.S=2 -c '{MATMUL}'": ("`split_matmul_k` fires nowhere in this program: rules/tile/blocks/split_k.rw\n"
+            'not preferred: matched, but "the sum is short"'),
         f"rewrite --trace --only tma_copy --target h200 -c '{MATMUL}'": "not preferred",
         f"rewrite --trace --only tma_copy --target h200 --prefer tma_copy -c '{MATMUL}'": "via=TMA",
         f"rules why fuse_epilogue -c '{RECOMPUTED}'": 'not preferred: matched, but "recomputation exceeds the bound"\nrecompute(v, y, columns)=32',
     }.items(),
 )  # fmt: skip
-def test_what_is_not_preferred_or_not_legal_says_why(dplc: Command, line: str, said: str) -> None:
+def test_what_has_no_effect_says_why(dplc: Command, line: str, said: str) -> None:
     dplc(line).shows(*said.split("\n"))
 
 

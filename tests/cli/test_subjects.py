@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import typer
-from command_line import Command, commands
+from command_line import commands
 
 from dplc.engine.cli import options
 from dplc.engine.cli.app import app
@@ -88,14 +88,6 @@ def is_read_as_another(command: str, kind: str) -> bool:
     return kind in PATHS and not takes(command, kind) and (not others or (kind == "suite" and takes(command, "model")))
 
 
-def test_every_option_has_a_line() -> None:
-    assert TABLE.keys() == COMMANDS.keys()
-    for command, lines in TABLE.items():
-        kinds, needs, without, fields = (set().union(*column) for column in zip(*lines)) if lines else [set()] * 4
-        assert fields - {"text", "compare"} == options_of(command).keys() - set(SUBJECTS), command
-        assert kinds <= KINDS.keys() and needs | without <= options_of(command).keys(), command
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.sampled(15)
 def test_every_option_applies_or_is_an_error(command: str, invoke: Invoke) -> None:
@@ -131,9 +123,3 @@ def check(command: str, kind: str, base: list[str], name: str, invoke: Invoke) -
     if line.needs:
         with pytest.raises(UsageError, match=f"`{name_of(known[name])}` goes with "):
             invoke([*base, *option])
-
-
-def test_a_dump_may_have_any_name_where_only_dumps_are_taken(dplc: Command, tmp_path: Path) -> None:
-    dump = Path(__file__).parents[2] / "examples" / "dumps" / "scaled.ir"
-    (tmp_path / "scaled.txt").write_text(dump.read_text())
-    dplc("rewrite scaled.txt").shows("graph scaled")
