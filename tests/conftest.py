@@ -58,6 +58,12 @@ def dplc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A tuning store that is not there yet."""
+    return tmp_path / "t.sqlite"
+
+
+@pytest.fixture
 def fresh_dynamo() -> Iterator[None]:
     """Nothing that torch.compile remembers of other tests, and the same random numbers."""
     import torch

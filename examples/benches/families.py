@@ -46,14 +46,12 @@ def row(name: str, device: str) -> str:
     """A line of the table."""
     with tempfile.TemporaryDirectory() as folder:
         model = families.saved(name, Path(folder))
-        call = families.call_of(model, Path(folder), device)
-        told = [name, str(call.made.figures.launches), str(call.made.figures.kernels), f"{predicted(call.made):.0f}"]
-        told.append(f"{call.error:.1e}")
+        made, error = families.call_of(model, Path(folder), device)
+        told = [name, str(made.figures.launches), str(made.figures.kernels), f"{predicted(made):.0f}", f"{error:.1e}"]
         if name in families.CAUSAL:
-            text = families.text_of(model, Path(folder), device)
-            same = "the same" if text.got == text.want else "others"
-            launches = text.made.token.figures.launches
-            told += [same, str(launches), f"{predicted(text.made.token):.0f}"]
+            text, got, want = families.text_of(model, Path(folder), device)
+            same = "the same" if got == want else "others"
+            told += [same, str(text.token.figures.launches), f"{predicted(text.token):.0f}"]
         else:
             told += ["-"] * 3
     return "| " + " | ".join(told) + " |"

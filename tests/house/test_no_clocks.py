@@ -16,7 +16,6 @@ CLOCKS = {
 # Waiting for an event with a long time-out, and the peak of memory, which `getrusage` gives.
 ALLOWED = {
     "models/test_compiled_models.py": {"getrusage"},
-    "store/test_tune_killed.py": {"monotonic"},
     "view/view_waiting.py": {"monotonic"},
 }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -123,23 +122,6 @@ def logits_of(
 # ---- From a folder as the hub has it, with config.json and safetensors.
 
 
-@dataclass(frozen=True)
-class Called:
-    """A compiled call, and the largest error of a result over its largest value."""
-
-    made: CompiledModel
-    error: float
-
-
-@dataclass(frozen=True)
-class Text:
-    """Tokens after the prompt: ours and transformers'."""
-
-    made: Generation
-    got: list[int]
-    want: list[int]
-
-
 def saved(name: str, folder: Path) -> Any:
     """Return a model whose files are in the folder: a causal one with weights that make it say several words."""
     model, draw = whole(name), torch.Generator().manual_seed(1)
@@ -151,8 +133,11 @@ def saved(name: str, folder: Path) -> Any:
     return model
 
 
-def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
-    """Return every result of a call, with the weights that the folder has. Fails where a shape is another."""
+def call_of(model: Any, folder: Path, device: str = "sm_80") -> tuple[CompiledModel, float]:
+    """Return a compiled call, and the largest error of a result over its largest value. Fails where a shape is another.
+
+    The weights are those that the folder has.
+    """
     made = compile_model(sources.find(str(folder)), ModelShape(length=LENGTH), compiler_with(target(device)))
     captured = made.compilation.captured
     inputs = drawn((p for p in captured.graph.ins if p.name in captured.inputs), made.source.config, seed=2)
@@ -162,17 +147,19 @@ def call_of(model: Any, folder: Path, device: str = "sm_80") -> Called:
         want = tensors_in(part(**inputs, **plain(part)))
     assert [x.shape for x in got] == [x.shape for x in want]
     pairs = [(x.double(), y.double()) for x, y in zip(got, want, strict=True)]
-    return Called(made, max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs))
+    return made, max(float((x - y).abs().max() / y.abs().max()) for x, y in pairs)
 
 
-def text_of(model: Any, folder: Path, device: str = "sm_80", chunk: int | None = None) -> Text:
-    """Return greedy text after the prompt, which is read in chunks; the cache as far as it is written.
+def text_of(
+    model: Any, folder: Path, device: str = "sm_80", chunk: int | None = None
+) -> tuple[Generation, list[int], list[int]]:
+    """Return what generates greedy text, and the tokens after the prompt: ours and transformers'.
 
-    Raises DplcError for a model that cannot generate here.
+    The prompt is read in chunks; the cache as far as it is written. Raises DplcError for a model that cannot generate here.
     """
     lengths, compiler = all_lengths(MAXIMUM), compiler_with(target(device))
     made = compile_generation(
         sources.find(str(folder)), lengths, MAXIMUM, ModelShape(), compiler, chunk=chunk, step=STEP
     )
     got = list(Generator(made, emulator(), sources.load(folder, made.weights)).tokens(PROMPT, NEW, stops=()))
-    return Text(made, got, greedy(model, PROMPT, NEW))
+    return made, got, greedy(model, PROMPT, NEW)

@@ -1,9 +1,8 @@
-"""Artefacts that tests read and damage, each compiled once; commands in this process."""
+"""Artefacts that tests read and damage, each compiled once."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,16 +46,3 @@ def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         artefact, "read_program", lambda text, name, at: PARSED(text) if at is None else READ(text, name, at)
     )
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command; return its exit code and all that it said."""
-
-    def call(line: str, *arguments: object) -> str:
-        with pytest.raises(SystemExit) as stop:
-            main([*line.split(), *map(str, arguments)])
-        out, said = capsys.readouterr()
-        return f"{stop.value.code} {out}{said}"
-
-    return call

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from architectures import CONFIGS, LENGTH, compiled, source
+from command_line import Command
 from counting import at_most_calls, most_alive
 from drawing import draws
 
@@ -158,16 +159,7 @@ def test_nothing_is_assembled_without_an_assembler(monkeypatch: pytest.MonkeyPat
     assert predicted.call_args.args[2] == (there and wished)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "bench {} --layers 1 --no-run --no-assemble",
-        "generate {} --layers 1 --ids 1,2 --max-new-tokens 1 --device emulator",
-    ],
-)
-def test_a_store_that_decides_is_told(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., str]
-) -> None:
+def test_a_store_that_decides_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dplc: Command) -> None:
     """By a store that knows every kernel (`scheduling.Schedules`)."""
 
     def everything(kernel: Any, scheduler: Any, shaped: Any) -> Any:
@@ -177,5 +169,5 @@ def test_a_store_that_decides_is_told(
     everything.store = SimpleNamespace(has_family=lambda *_: False, select=nothing, valid=nothing)  # type: ignore[attr-defined]
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
     monkeypatch.setattr(programs, "stored_schedules", lambda *_: everything)
-    said = command(line.format(tmp_path))
-    assert said.startswith("0 ") and "note: schedule of `" in said and "from the store, 1 us" in said
+    line = "generate . --layers 1 --ids 1,2 --max-new-tokens 1 --device emulator"
+    dplc(line).shows("note: schedule of `", "from the store, 1 us")

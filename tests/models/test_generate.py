@@ -132,9 +132,7 @@ def test_the_weights_are_placed_once() -> None:
 
 def test_what_cannot_be_generated_is_told() -> None:
     mamba = SimpleNamespace(config=SimpleNamespace(layer_types=["full_attention", "linear_attention"]))
-    full = "has 16 tokens; with a maximum length of 16 there is no room for another"
     for said, call in {
-        full: lambda: generation("llama", Dim("s", 16, 16)),
         "the prompt has no tokens": lambda: check_length(0, MAXIMUM),
         "the prompt has 2 tokens; this was compiled for 5": lambda: generation("llama").pieces(2),
         "layers of the kind `linear_attention` keep no keys and values": lambda: check_attention(mamba, MAXIMUM),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Command
@@ -12,6 +11,7 @@ from entries import OTHER, key, tuned
 
 from dplc.engine.ruleset import toolchain
 from dplc.engine.store.store import Attempt, Decision, Score, SqliteStore, key_of
+from dplc.version import __version__
 from tests.tune.subjects import MACHINE, drawn, kernels, space
 
 NVRTC = {"assembler": "nvrtc 13.5", "l2": "cold"}
@@ -67,27 +67,23 @@ MEASURED = (
 
 
 def test_a_store_is_listed_and_shown(dplc: Command, path: Path) -> None:
-    out = dplc("db stats --db", path).out
-    size = path.stat().st_size
-    assert out == (
+    """As text, and as data: entries are those of an export."""
+    size, stored = path.stat().st_size, ("--db", path)
+    assert dplc("db stats", *stored).out == (
         f"{path}: {size} bytes, version 1\n2 kernels, 3 schedules, 2 attempts\n"
         "  GPU: 1 measured\n  GPU: 1 predicted\n  other GPU: 1 predicted\n"
     )
-    assert dplc("db list --db", path).out == LISTED
-    assert dplc("db list --device OTHER --db", path).out.split() == LISTED.splitlines()[-1].split()
-    assert dplc("db show kernel0 --db", path).out == SHOWN
-
-
-def test_records_of_a_store_are_data(dplc: Command, path: Path) -> None:
-    def record(command: str) -> Any:
-        return dplc(f"db {command} --json --db", path).json
-
-    stats = record("stats")
-    assert stats["devices"] == [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
-    assert (stats["kernels"], stats["entries"], stats["attempts"], stats["file"]) == (2, 3, 2, str(path))
-    assert [(row["device"], row["basis"], row["microseconds"]) for row in record("list")] == FOUND
-    exported = [json.loads(line) for line in dplc("db export --db", path).out.splitlines()]
-    assert record("show kernel0") == exported[1:3]
+    devices = [{"device": name, "basis": basis, "entries": 1} for name, basis, _ in FOUND]
+    counts = {"entries": 3, "attempts": 2, "kernels": 2, "devices": devices}
+    record = {"dplc": __version__, "file": str(path), "bytes": size, "version": 1, **counts}
+    assert dplc("db stats --json", *stored).json == record
+    assert dplc("db list", *stored).out == LISTED
+    listed = dplc("db list --json", *stored).json
+    assert [(row["device"], row["basis"], row["microseconds"]) for row in listed] == FOUND
+    assert dplc("db list --device OTHER", *stored).out.split() == LISTED.splitlines()[-1].split()
+    assert dplc("db show kernel0", *stored).out == SHOWN
+    exported = map(json.loads, dplc("db export", *stored).out.splitlines())
+    assert dplc("db show kernel0 --json", *stored).json == [*exported][1:3]
 
 
 def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Command, path: Path) -> None:
@@ -95,14 +91,15 @@ def test_a_kernel_that_is_not_there_is_a_usage_error(dplc: Command, path: Path) 
     assert "no kernel of the store begins with `ernel0`" in err and "did you mean `kernel0`" in err
 
 
-def test_exports_are_imported_once(dplc: Command, path: Path, tmp_path: Path) -> None:
+def test_exports_are_imported_once(dplc: Command, path: Path, broken: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "share.jsonl", tmp_path / "other.sqlite"
     dplc("db export", file, "--db", path)
-    assert dplc("db export --db", path).out == file.read_text()
     for added in (3, 0):
         assert f"{added} of 3 schedules are new or better" in dplc("db import", file, "--db", other).out
-    assert dplc("db export --db", other).out == file.read_text()
+    for store in (path, other):
+        assert dplc("db export --db", store).out == file.read_text()
     assert dplc("db export --attempts --db", path).out == MEASURED
+    dplc("db import", file, "--db", broken, code=1).shows("the file is damaged")
 
 
 def test_entries_of_other_rules_are_pruned(dplc: Command, tmp_path: Path) -> None:
@@ -121,19 +118,14 @@ def test_entries_of_other_rules_are_pruned(dplc: Command, tmp_path: Path) -> Non
     assert len(dplc("db list --db", file).out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["stats", "list", "show k", "export", "prune", "import"])
+@pytest.mark.parametrize("command", ["stats", "list", "show k", "export", "prune"])
 def test_a_store_that_is_absent_or_broken_is_an_error(
-    dplc: Command, path: Path, broken: Path, tmp_path: Path, command: str
+    dplc: Command, broken: Path, tmp_path: Path, command: str
 ) -> None:
-    if command == "import":
-        dplc("db export", tmp_path / "share.jsonl", "--db", path)
-        command = f"import {tmp_path / 'share.jsonl'}"
-    else:
-        err = dplc(f"db {command} --db", tmp_path / "absent.sqlite", code=1).err
-        assert "there is no tuning store" in err
     before = broken.read_bytes()
-    out, err = dplc(f"db {command} --db", broken, code=1)
-    assert "the file is damaged" in err and len(err.splitlines()) == 1 and not out
+    for store, said in ((tmp_path / "absent", "there is no tuning store"), (broken, "the file is damaged")):
+        out, err = dplc(f"db {command} --db", store, code=1)
+        assert said in err and err.count("error: ") == 1 and not out
     assert broken.read_bytes() == before
 
 
@@ -158,10 +150,6 @@ def test_compile_and_run_replay_and_say_so(dplc: Command, tmp_path: Path) -> Non
     assert dplc("compile", *stored, "--json").json["schedules"] == [record]
     found = dplc("run --device emulator --json", *stored).json
     assert found["ok"] and found["schedules"] == [record]
-    err = dplc("compile", *stored, "--set", "mark_unroll.U=2", code=2).err
-    assert "--db" in err and "--set" in err
-    err = dplc("compile", *ASKED, "--db", tmp_path / "absent", code=2).err
-    assert "there is no such file" in err
 
 
 @pytest.mark.parametrize("command", ["compile", "tune --tries 2 --top 1"])

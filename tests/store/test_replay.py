@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dplc.engine.bench.cases import read_suite, subject_of
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.kernels.sharing import key
-from dplc.engine.rewrite.trace import Remark, Trace
+from dplc.engine.rewrite.trace import Trace
 from dplc.engine.ruleset import Toolchain, toolchain
 from dplc.engine.schedule.scheduling import Scheduler, StoredSchedules, replay, stored_schedules
 from dplc.engine.schedule.space import Space
@@ -96,22 +96,10 @@ def test_the_default_order_of_the_84_shapes_is_replayed() -> None:
     assert len(found) > 50
 
 
-@pytest.mark.parametrize(
-    ("text", "source"),
-    [(PRODUCT, "store"), (product(128, columns=77), "nearest"), (product(128, columns=160), "nearest")],
-)
-def test_a_replayed_program_is_right(path: Path, text: str, source: str) -> None:
-    remember(path, PRODUCT)
-    made = compiled(text, path)
-    assert [origin.source for origin in made.origins] == [source] and right(text, made)
-
-
-def test_the_trace_has_the_origin_and_the_firings_of_a_replay(path: Path) -> None:
+def test_the_trace_has_the_firings_of_a_replay(path: Path) -> None:
     remember(path, PRODUCT)
     stored, default = Trace(), Trace()
     compiled(PRODUCT, path, trace=stored), compiled(PRODUCT, trace=default)
-    (remark,) = (event for event in stored.events if isinstance(event, Remark))
-    assert "from the store, predicted for NVIDIA H200: 10 us, default order 20 us, predicted" in remark.text
     lines, expected = ([one.line().split("which=")[0] for one in trace.firings] for trace in (stored, default))
     assert lines == expected and "blockify_launch" in {firing.rule for firing in stored.firings}
 
@@ -126,12 +114,10 @@ def test_a_lookup_takes_less_than_a_thousand_calls(path: Path) -> None:
 
 
 def test_tools_order_entries_and_leave_none_out(path: Path) -> None:
-    """Another version of dplc, or of the model, made the schedule: it is replayed, and it is right."""
+    """Another version of dplc, or of the model, made the schedule: it is replayed."""
     remember(path, PRODUCT, next(drawn(space(PRODUCT))).schedule, {"tools": "dplc 0.0.1; model 0"}, seconds=1e-6)
-    made = compiled(PRODUCT, path)
-    (origin,) = made.origins
+    (origin,) = compiled(PRODUCT, path).origins
     assert origin.source == "store" and "with other tools (dplc 0.0.1; model 0)" in origin.text
-    assert right(PRODUCT, made)
     remember(path, PRODUCT)
     (origin,) = compiled(PRODUCT, path).origins
     assert origin.source == "store" and "other tools" not in origin.text
@@ -144,12 +130,15 @@ def test_the_nearest_sizes_are_tried(path: Path) -> None:
     for rows in (64, 256):
         remember(path, product(rows))
     for text, source, said in (
-        (product(192), "nearest", "256x96x80"),
+        (PRODUCT, "store", "from the store"),
+        (product(128, columns=77), "nearest", "64x96x80"),
+        (product(192, columns=160), "nearest", "256x96x80"),
         (product(4096), "default", "nor at sizes near"),
         (PRODUCT.replace("relu", "tanh"), "default", "never tuned"),
     ):
-        (origin,) = compiled(text, path).origins
-        assert origin.source == source and said in origin.text
+        made = compiled(text, path)
+        (origin,) = made.origins
+        assert origin.source == source and said in origin.text and right(text, made)
 
 
 def test_a_bad_schedule_is_not_taken_to_other_sizes(path: Path) -> None:

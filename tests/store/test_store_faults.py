@@ -1,7 +1,8 @@
-"""What may happen to a store: killed writers, several at once, a full disk, damage, other versions. Nothing is lost."""
+"""What may happen to a store: killed writers and searches, several at once, a full disk, damage, other versions. Nothing is lost."""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sqlite3
@@ -13,14 +14,24 @@ from typing import Any
 
 import pytest
 from entries import OTHER, key, tuned
-from forked import started
+from forked import MOST, started
 
-from dplc.engine.store.store import VERSION, Attempt, Score, SqliteStore
+from dplc.engine.cli.app import main
+from dplc.engine.store.store import UNFINISHED, VERSION, Attempt, Entry, Score, SqliteStore
 
 
 def opened(path: Path, patience: float = 0.2) -> tuple[SqliteStore, list[str]]:
     lines: list[str] = []
     return SqliteStore(path, None, lines.append, patience), lines
+
+
+def whole(path: Path) -> list[Entry]:
+    """What is in a store that nothing is wrong with."""
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    store, lines = opened(path)
+    found = store.select()
+    assert not lines
+    return found
 
 
 def write(path: Path, first: int, last: int) -> None:
@@ -44,11 +55,42 @@ def test_writers_take_turns_and_lose_nothing_if_they_are_killed(tmp_path: Path) 
     for one in writers:
         one.join()
     assert [one.exitcode for one in writers] == [0, -signal.SIGKILL, -signal.SIGKILL], logs[0].read_text()
-    store, lines = opened(path)
     printed = {name for log in logs for name in log.read_text().split()}
-    assert {entry.key.kernel for entry in store.select()} >= printed and len(printed) > 150
-    assert store.put(key(7_000_000), tuned()) and not lines
-    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert {entry.key.kernel for entry in whole(path)} >= printed and len(printed) > 150
+    write(path, 7_000_000, 7_000_001)
+
+
+def tune(path: Path) -> None:
+    """A search without an end."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # as in a process of a shell
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    line = f"tune --target sm_90a --top 1 --tries 1000000 --db {path} -c"
+    main([*line.split(), "torch.relu(torch.randn(64, 32) @ torch.randn(32, 48))"])
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
+def test_a_search_that_a_signal_ends_keeps_what_it_found(path: Path, number: signal.Signals) -> None:
+    log, killed = path.with_name("printed"), number == signal.SIGKILL
+    process = started(log, tune, path)
+    with SqliteStore(path) as store:
+        while not store.select() or store.counts()["attempts"] < 60:
+            assert process.is_alive()
+            time.sleep(0.05)
+    os.kill(process.pid or 0, number)
+    process.join(MOST)
+    out = log.read_text()
+    assert process.exitcode == (-number if killed else 130), out
+    assert killed or ("interrupted" in out and "checked: emulator, whole; kept" in out), out
+    (entry,) = whole(path)
+    found = entry.tuned
+    assert found.checked == "emulator, whole" and (UNFINISHED in found.details) == killed
+    assert killed or found.seconds < found.default_seconds
 
 
 def test_a_full_disk(path: Path) -> None:
@@ -83,10 +125,6 @@ def test_a_disk_that_is_full_when_the_store_is_made(tmp_path: Path, monkeypatch:
     assert "the disk is full" in line and not store.put(key(), tuned())
 
 
-def not_a_database(path: Path) -> None:
-    path.write_bytes(b"this is not a database " * 500)
-
-
 def cut_off(path: Path) -> None:
     write(path, 0, 40)
     data = path.read_bytes()
@@ -104,14 +142,6 @@ def of_something_else(path: Path) -> None:
         other.execute("CREATE TABLE songs (title TEXT)")
 
 
-def newer(path: Path) -> None:
-    changed(path, f"PRAGMA user_version = {VERSION + 1}")
-
-
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
 def below_a_file(path: Path) -> None:
     path.parent.rmdir()
     path.parent.write_text("")
@@ -127,12 +157,12 @@ def changed(path: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (not_a_database, "damaged"),
+        (lambda path: path.write_bytes(b"this is not a database " * 500), "damaged"),
         (cut_off, "damaged"),
         (not_utf8, "damaged"),
         (of_something_else, "something else"),
-        (newer, f"version {VERSION + 1}"),
-        (a_folder, "unable to open"),
+        (lambda path: changed(path, f"PRAGMA user_version = {VERSION + 1}"), f"version {VERSION + 1}"),
+        (Path.mkdir, "unable to open"),
         (below_a_file, "File exists"),
     ],
 )
@@ -156,7 +186,6 @@ def test_a_store_that_cannot_be_read_is_left_alone(tmp_path: Path, make: Callabl
         ("""json_set(entry, '$.tuned.schedule', json('[{"step": 3}]'))""", "Expected `str`, got `int`"),
         ("""replace(entry, '{}', '{"x":' || replace(hex(zeroblob(50000)), '0', '['))""", "recursion"),
         ("x'ff'", "JSON is malformed"),
-        ("7", "Expected `object`"),
         ("json_set(entry, '$.tuned.default_seconds', -1.0)", "> 0.0"),
         ("json_set(entry, '$.used_rules', 7)", "Expected `object`"),
         ("json_set(entry, '$.key.extents', 'x')", "Expected `array`"),
