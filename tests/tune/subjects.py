@@ -78,4 +78,4 @@ def search(
 ) -> SearchRun:
     """A search of the schedules of a kernel or a program, at its end."""
     decisions = alone(space) if isinstance(space, Space) else space
-    return SearchRun(decisions, evaluator, SearchOptions(name, seed, budget, check=False), **more).run()
+    return SearchRun(decisions, evaluator, SearchOptions(name, seed, budget, check=False, **more)).run()
