@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..diagnostic import DplcError, did_you_mean
-from ..dtypes import DTYPES as COMPUTED
 from ..expr import Var
 from ..program import TensorType
-from ..schemas import DTYPES, PARTS, Overload, accepts, names, overloads, resolve
+from ..schemas import DTYPES, Overload, accepts, names, overloads, resolve
 from ..torch import TorchGraph, TorchOp
 from . import syntax as s
 from .print_statements import print_value
@@ -111,11 +110,8 @@ def read_torch_graph(unit: s.Unit) -> TorchGraph:
 def _check_references(op: TorchOp, known: dict[str, Any], stmt: s.Syntax) -> None:
     for _, value in op.args:
         for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, Var) and item.name not in known and item.name not in _NAMED:
+            if isinstance(item, Var) and item.name not in known and item.name not in DTYPES:
                 raise DplcError(f"`{item.name}` is not defined above", stmt.span, (), did_you_mean(item.name, known))
-
-
-_NAMED = frozenset((*COMPUTED, *PARTS))  # dtypes that an op may name
 
 
 def _read_op(stmt: s.Syntax) -> TorchOp:

@@ -15,6 +15,7 @@ from dplc.engine.capture.capture import bits, capture, capture_text, fold
 from dplc.engine.language.rule import policy_with
 from dplc.ir.diagnostic import DplcError
 from dplc.ir.text.tensor import print_graph
+from dplc.ir.text.programs import print_program, read_program
 
 
 def causal(scores: Any) -> Any:
@@ -46,6 +47,7 @@ def test_what_depends_on_no_input_is_one_constant(function: Any, x: Any, left: s
 
 def test_an_unsupported_dtype_may_fold_away_but_not_stay() -> None:
     captured = capture(lambda x: x + torch.ones(3, dtype=torch.uint16).float(), (data(3),))
+    assert read_program(print_program((captured.graph,), "torch"))[1] == (captured.graph,)
     assert ops(fold(captured)) == ["Add"]
     with pytest.raises(DplcError, match="u16"):
         capture(lambda x: x.to(torch.uint16) + torch.ones(3, dtype=torch.uint16), (data(3),))
