@@ -76,6 +76,7 @@ def test_doctor_names_missing_extras_and_whatever_goes_wrong(dplc: Command, monk
     for name, _, extra, _ in doctor.OPTIONAL:
         done.shows(name, "missing", f"pip install 'dplc[{extra}]'")
     assert done.out.count(" broken   RuntimeError: something\n") == len(checks)
+    assert "else" not in done.out
 
 
 # ---- start-up
