@@ -30,4 +30,4 @@ def compare(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], **op
 def with_gradient(function: Callable[..., Any], x: torch.Tensor, *rest: Any) -> tuple[list[Any], torch.Tensor]:
     """Return the results of a function and the gradient of the sum of their squares."""
     found = torch.utils._pytree.tree_leaves(function(x, *rest))
-    return found, torch.autograd.grad(sum(y.square().sum() for y in found), x)[0]
+    return found, x.requires_grad and torch.autograd.grad(sum(y.square().sum() for y in found), x)[0]
