@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dplc.engine.capture.capture import bits, capture, capture_text, fold
 from dplc.engine.language.rule import policy_with
 from dplc.ir.diagnostic import DplcError
-from dplc.ir.text.tensor import print_graph
 from dplc.ir.text.programs import print_program, read_program
+from dplc.ir.text.tensor import print_graph
 
 
 def causal(scores: Any) -> Any:

@@ -124,7 +124,7 @@ WRONG = {  # the command line is right, and its program or file is not
     "rewrite empty.ir": "holds no kernel",
     **{f"{command} {LONG}": f"cannot read {LONG}: File name too long" for command in ("compile", "check --subject")},
     # models
-    "compile gone/config.json": "there is no model `gone/config.json`",
+    "compile gone/config.json": "there is no model `gone/config.json`: neither a file, nor a folder, nor an id of the hub",
     "compile empty": "has no config.json",
     "compile unknown.json": "`qwen22` is not an architecture that transformers knows",
     "compile tiny.json --layers 9": "--layers 9: tiny has 2 layers",

@@ -88,6 +88,14 @@ def is_read_as_another(command: str, kind: str) -> bool:
     return kind in PATHS and not takes(command, kind) and (not others or (kind == "suite" and takes(command, "model")))
 
 
+def test_every_option_has_a_line() -> None:
+    assert TABLE.keys() == COMMANDS.keys()
+    for command, lines in TABLE.items():
+        kinds, needs, without, fields = (set().union(*column) for column in zip(*lines)) if lines else [set()] * 4
+        assert fields - {"text", "compare"} == options_of(command).keys() - set(SUBJECTS), command
+        assert kinds <= KINDS.keys() and needs | without <= options_of(command).keys(), command
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.sampled(15)
 def test_every_option_applies_or_is_an_error(command: str, invoke: Invoke) -> None:

@@ -121,6 +121,8 @@ def test_rows_and_weights_are_those_of_the_text(artefacts: dict[str, Path]) -> N
         x = torch.randn(length, 16)
         want = torch.nn.functional.linear(x.double().relu(), module.weight.double(), module.bias.double())
         assert accepted([loaded(x)], [want], [module(x.relu())])
+    with pytest.raises(DplcError, match=r"`s` is 65 \(dimension 0 of `x`\); compiled for 1\.\.64"):
+        loaded(torch.randn(65, 16))
 
 
 def test_inputs_are_drawn_where_those_of_the_text_were(dplc: Command) -> None:
@@ -138,9 +140,13 @@ def test_inputs_are_drawn_where_those_of_the_text_were(dplc: Command) -> None:
         ("sized", "run {} --size s=1,17 --size b=2", 0, "b=2, s=1:\n: ok\nb=2, s=17:\n: ok"),
         ("sized", "run {} --ids 1,2,3", 0, "float32[1, 3, 50]"),
         ("sized", "run {} --size b=2 --size s=3 --ids 1,2,3,4,5,6", 0, "float32[2, 3, 50]"),
+        ("sized", "run {} --size t=1", 2, "error: there is no size `t`"),
+        ("text", "run {} --size s=1,7,16,17,64", 0, "\n".join(f"[{n}, 24]\n: ok" for n in (1, 7, 16, 17, 64))),
+        ("text", "run {} --size s=65", 1, "error: `s` is 65, which is not in 1..64"),
         ("text", "run {} --ids 1,2", 2, "takes x"),
         ("text", "bench {}", 1, "is of a text"),
         ("text", "compile -c nn.Linear(4,4).weight*2 -o {}", 1, "error: the text has no inputs"),
+        ("text", "compile -c torch.randn(4) -o {} --rows 2", 2, "error: --rows goes with one range"),
     ],
 )
 def test_commands_say_what_a_folder_is_for(

@@ -22,7 +22,7 @@ BOMB = b'{"format": 3, "config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 DEEP = b"kernel x(a: f32[" + b"(" * 9000 + b"1" + b")" * 9000 + b"]) -> b: f32[1]:\n    pass\n"
 PASSES = b"kernel x(a: f32[1]) -> b: f32[1]:\n    pass\n"
 CODE = 'rules: a\nextern "C" int system(const char*);'
-# By the kind of the artefact and the file: a value in it, what it becomes, and what is said. Without a
+# By the kind of the artefact and the file: a value in it, what it becomes (`..` for nothing), and what is said. Without a
 # value it is the whole file.
 DAMAGES: dict[tuple[str, str], list[tuple[str, Any, str]]] = {
     ("text", "plan.json"): [
@@ -43,7 +43,10 @@ DAMAGES: dict[tuple[str, str], list[tuple[str, Any, str]]] = {
     ("model", "plan.json"): [
         ("", None, "does not list plan.json"),
         ("", b"{", "does not fit its schema"),
+        ("", BOMB, "does not fit its schema"),
+        ("", os.mkfifo, "does not list plan.json"),
         ("", lambda path: path.symlink_to(f"{path}.moved"), "does not list plan.json"),
+        ("launches", ..., "does not fit its schema"),
         ("launches 0 kernel", "gone", "contradicts itself"),
         ("launches 0 buffers", lambda names: names[::-1], "contradicts itself"),
         ("kernels ../x", "", "at `key` in `$.kernels`"),
@@ -66,12 +69,14 @@ DAMAGES: dict[tuple[str, str], list[tuple[str, Any, str]]] = {
         ("", None, "No such file or directory"),
         ("", b"\xff\xfe", "is not UTF-8: invalid start byte at byte 0"),
         ("", os.mkfifo, "is not a plain file"),
+        ("", Path.mkdir, "is not a plain file"),
     ],
     ("model", "ir/kernel.ir"): [
         ("", PASSES, "is not one Launch"),
         ("", b"(", "unexpected `(`"),
         ("", DEEP, "nest too deep"),
     ],
+    ("model", "ir/torch.ir"): [("", DEEP, "nest too deep")],
     ("model", "figures.json"): [("", None, "does not list figures.json")],
     ("model", "constants.safetensors"): [("", b"", "/constants.safetensors")],
     ("sized", "plan.json"): [
@@ -85,6 +90,9 @@ DAMAGES: dict[tuple[str, str], list[tuple[str, Any, str]]] = {
         ("length", "b", "[2, 32] is not 2 x 2 tokens"),
         ("length", "__import__('os')", "does not fit its schema"),
         ("inputs 0 shape", ["s*2", "b"], "contradicts itself"),
+        ("inputs 0 shape", ["b", "s**9"], "`s**9` is not an extent"),
+        ("inputs 0 shape", ["b", "s // (s - s)"], "`s // (s - s)` is not an extent"),
+        ("inputs 0 shape", ["b", "s(1)"], "`s(1)` is not an extent"),
         ("results 0 shape", ["b", 32, 50], "`results`: f32"),
         ("temporaries 0 shape", ["s*s*s"], "contradicts itself"),
         ("constants 0 shape", ["s"], "contradicts itself"),
@@ -123,7 +131,10 @@ def damage(path: Path, place: str, value: Any) -> None:
     for key in outer:
         found = found[next(iter(found)) if key == "*" else key]
     last = next(iter(found)) if last == "*" else last
-    found[last] = value(found[last]) if callable(value) else value
+    if value is ...:
+        del found[last]
+    else:
+        found[last] = value(found[last]) if callable(value) else value
     path.write_text(json.dumps(plan))
 
 

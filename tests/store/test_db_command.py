@@ -150,6 +150,7 @@ def test_compile_and_run_replay_and_say_so(dplc: Command, tmp_path: Path) -> Non
     assert dplc("compile", *stored, "--json").json["schedules"] == [record]
     found = dplc("run --device emulator --json", *stored).json
     assert found["ok"] and found["schedules"] == [record]
+    dplc("compile", *stored, "--set", "mark_unroll.U=2", code=2).shows("`--db` does not go with `--set`")
 
 
 @pytest.mark.parametrize("command", ["compile", "tune --tries 2 --top 1"])
