@@ -47,14 +47,14 @@ def row(name: str, device: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         model = families.saved(name, Path(folder))
         made, error = families.call_of(model, Path(folder), device)
-        told = [name, str(made.figures.launches), str(made.figures.kernels), f"{predicted(made):.0f}", f"{error:.1e}"]
+        cells = [name, str(made.figures.launches), str(made.figures.kernels), f"{predicted(made):.0f}", f"{error:.1e}"]
         if name in families.CAUSAL:
             text, got, want = families.text_of(model, Path(folder), device)
             same = "the same" if got == want else "others"
-            told += [same, str(text.token.figures.launches), f"{predicted(text.token):.0f}"]
+            cells += [same, str(text.token.figures.launches), f"{predicted(text.token):.0f}"]
         else:
-            told += ["-"] * 3
-    return "| " + " | ".join(told) + " |"
+            cells += ["-"] * 3
+    return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said(path: Path, place: str, value: Any, said: str) ->
     assert "suite.json" in message or "expression" in place
 
 
-def test_what_is_no_suite_or_no_case_is_said(path: Path) -> None:
+def test_a_file_without_a_suite_and_an_unknown_case_are_errors(path: Path) -> None:
     with pytest.raises(DplcError, match="no case of the suite"):
         read(path).select("nothing")
     path.write_text("{")

@@ -1,4 +1,4 @@
-"""The model: counts beside those of a person and of the emulator, predictions that move as hardware does, and least times.
+"""The cost model: counts compared with those of a person and of the emulator, predictions, and least times.
 
 Predictions only: nothing is measured.
 """
@@ -267,11 +267,8 @@ OWN = "LoadFrom(a, f32, Address(x, offset=thread))"
     [
         (OWN, 8, 0),
         (f"{OWN}\n        {OWN.replace('(a', '(b')}", 16, 8),  # again
-        (
-            f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=(thread + 32) % 64))",
-            16,
-            8,
-        ),  # what another warp asked for
+        # what another warp asked for
+        (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=(thread + 32) % 64))", 16, 8),
         (f"{OWN}\n        LoadFrom(b, f32, Address(x, offset=thread + 32))", 16, 4),  # half of it
         ("LoadFrom(a, f32, Address(x))", 2, 1),  # two warps, one element
         (f"Loop(n, 0, 3):\n            {OWN}", 24, 0),  # other turns may come much later
@@ -339,7 +336,7 @@ def ring(bounds: str, depth: int, before: str = "") -> Any:
 
 
 def test_rings_turn_over_their_slots() -> None:
-    """The ring counts that turns least, with the copies before its loop; what is no ring or has no number does not."""
+    """The ring that turns least counts, with the copies before its loop. Without a second slot or a known length, none does."""
     six, five, three = ring("0..12", 2), ring("2..12", 2), ring("0..12", 4)
     assert [turns(rings) for rings in ((six,), (five,), (six, three))] == [6, 5, 3]
     assert turns((ring("0..11", 2, BEFORE),)) == 6

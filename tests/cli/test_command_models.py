@@ -63,9 +63,11 @@ def test_weights_of_ones_own(dplc: Command, config: Path, tmp_path: Path) -> Non
     dplc("run made --device reference").shows(f"weights of {tmp_path}")  # it remembers where
 
     del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, tmp_path / "model.safetensors")
-    said = "the weights have no tensor `model.layers.1.mlp.up_proj.weight`"
-    dplc(f"compile {config} --weights .", code=1).shows(said)
+    save_file(weights | {"model.norm.weight": torch.ones(31)}, tmp_path / "model.safetensors")
+    for line in ("run made", f"compile {config}"):
+        done = dplc(f"{line} --weights .", code=1)
+        assert "the weights have no tensor `model.layers.1.mlp.up_proj.weight`" in done.err
+        assert "weight `model.norm.weight` is [31] in model.safetensors; the model needs [32]" in done.err
 
 
 def test_stages_and_records(dplc: Command, config: Path) -> None:

@@ -26,7 +26,7 @@ def opened(path: Path, patience: float = 0.2) -> tuple[SqliteStore, list[str]]:
 
 
 def whole(path: Path) -> list[Entry]:
-    """What is in a store that nothing is wrong with."""
+    """Return the entries of a store. Fails where its file is damaged, or where opening it prints a line."""
     assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
     store, lines = opened(path)
     found = store.select()
