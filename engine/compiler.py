@@ -32,7 +32,7 @@ from .kernels.tracing import trace_algebra, trace_fusion, trace_lowering
 from .language.rule import RuleSet, built_in_files, policy, read_rules
 from .language.rule_files import collections_paused
 from .rewrite.statements.compiled import Program as Kernels
-from .rewrite.statements.driver import Settings, Shaped, Unheard, check_settings, unheard
+from .rewrite.statements.driver import Settings, Shaped, Unheard, unheard
 from .rewrite.terms.rewriter import TermEvidence, TermRules, rewrite_graph
 from .rewrite.torch_rules.lower import lower
 from .rewrite.torch_rules.pattern import Bound
@@ -251,7 +251,6 @@ class Compiler(Scheduler):
     @collections_paused()
     def compile(self, captured: Capture, watch: Stopwatch | None = None) -> Compilation:
         """Compile a captured program. watch: may have timed the capture. Raises DplcError if rules or target cannot."""
-        check_settings(self.tools.settings, self.tools.rules)
         watch = watch or Stopwatch()
         return self.compile_values(self.values(captured, watch), watch)
 
@@ -298,8 +297,11 @@ class Compiler(Scheduler):
         """Lower Torch IR to values and to kernels of Loop IR, cut as the rules decide."""
         return self.fused(self.values(captured))
 
-    def compile_values(self, values: Values, watch: Stopwatch) -> Compilation:
+    @export_lock()
+    @collections_paused()
+    def compile_values(self, values: Values, watch: Stopwatch | None = None) -> Compilation:
         """Compile values: `explore` decides how they are fused, else the rules do."""
+        watch = watch or Stopwatch()
         prepared: tuple[Prepared, ...] = ()
         with watch.stage("fusion"):
             chosen = self.explore(values) if self.explore is not None else None

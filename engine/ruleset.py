@@ -22,7 +22,7 @@ from .language.evaluate import Expressions
 from .language.pipeline import Pipelines, pipelines
 from .language.rule import APPROX, PREFER, Rule, RuleSet, load, read_rules, under, wrong_kind
 from .language.rule_files import rule_paths, rule_source
-from .rewrite.statements.driver import LEVELS, Engine, Settings
+from .rewrite.statements.driver import LEVELS, Engine, Settings, check_settings
 from .rewrite.terms.rewriter import TermRules, mentions_mat
 
 
@@ -43,8 +43,12 @@ class Toolchain:
         return under(target, self.rules.on(target).numbers)
 
     def at(self, target: Target) -> Toolchain:
-        """Return the toolchain with the declarations of the rules for this target alone; itself without any."""
+        """Return the toolchain with the declarations of the rules for this target alone; itself without any.
+
+        Raises UsageError for a setting outside of a domain that is the same for all programs.
+        """
         rules = self.rules.on(target)
+        check_settings(self.settings, rules)
         if rules is self.rules:
             return self
         return self._of_devices.setdefault(rules.digest, Toolchain(rules, self.settings, self.exact))

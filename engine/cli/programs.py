@@ -42,7 +42,7 @@ from ..capture.signature import Capture, Tensors
 from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
-from ..rewrite.statements.driver import check_settings, tell_unheard
+from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import Trace
 from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
@@ -363,9 +363,8 @@ def compile_dump(dump: Dump, options: Compiler, seed: int | None = None) -> Comp
         elements = sum(math.prod(kind.shape) for kind in (*plan.inputs, *plan.outputs, *plan.temporaries))  # type: ignore[arg-type]
         check_room(elements * REFERENCE_BYTES, f"the arrays of {plan.name}")
         dump = replace(dump, tensors=draw(plan.inputs, seed))
-    check_settings(options.tools.settings, options.tools.rules)
     if dump.level == "torch":
-        made = options.compile(dump)
+        made = options.compile_values(options.values(dump, watch), watch)
     elif dump.level == "tensor":
         settled: Any = push_renamings(plan.kernels[0])  # type: ignore[arg-type]
         values = Values(dump, options, settled, options.simplified(settled, {}), {}, plan.results)

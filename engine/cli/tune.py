@@ -301,9 +301,9 @@ def _named(job: Job) -> str:
 def fuse(flags: Flags) -> None:
     """Run `dplc fuse`."""
     compiler = compiler_for(flags, flags.device)
-    captured = captured_text(flags, values=flags.run)
+    values = compiler.values(captured_text(flags, values=flags.run))
     number = flags.candidate or 1
-    made = exploration(compiler.values(captured), ExplorationOptions(top=max(flags.top, number)))
+    made = exploration(values, ExplorationOptions(top=max(flags.top, number)))
     with bars("exploring"):
         found = made.candidates() if flags.explore else [made.by_rules()]
     for note in made.notes if flags.explore else ():
@@ -314,7 +314,7 @@ def fuse(flags: Flags) -> None:
         chosen = found[number - 1]
         if chosen.problem:
             raise DplcError(f"candidate {number} cannot be lowered: {chosen.problem}")
-        compilation = replace(compiler, explore=lambda _: chosen).compile(captured)
+        compilation = replace(compiler, explore=lambda _: chosen).compile_values(values)
         if flags.ir is not None:
             print_text(compilation.ir(flags.ir), flags.ir)
         if flags.run:

@@ -349,8 +349,9 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
     from ..tune.search import decided, mutated  # not before: other users of this file need no search
     from ..tune.tuning import winners
 
-    compiler, captured = with_rules(compiler, one.subject.case.rules), one.subject.capture()
-    _, plan = compiler.cut(captured)
+    compiler = with_rules(compiler, one.subject.case.rules)
+    values = compiler.values(one.subject.capture())
+    _, plan = compiler.fused(values)
     space = ProgramSpace(compiler.tools, [FusionVariant("", lambda: plan.kernels)], compiler.target)
     candidate, dice = space.default(), random.Random(0)
     most = SLOWEST * one.compilation.predicted_seconds
@@ -359,7 +360,7 @@ def _candidates(one: _Made, compiler: Compiler) -> Iterator[_Made]:
         changed = decided(space, mutated(candidate, dice), 0)
         schedules = winners({key(part.loops[0]): part.schedule for part, _ in changed.parts})
         try:
-            made = replace(compiler, schedules=schedules).compile(captured)
+            made = replace(compiler, schedules=schedules).compile_values(values)
         except DplcError:
             continue
         seconds = made.predicted_seconds

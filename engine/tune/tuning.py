@@ -269,7 +269,7 @@ def composed(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> Com
     """Compile a fusion variant with the best schedules."""
     chosen = fusing.candidate(way) if way else None
     compiler = replace(fusing.compiler.untraced, schedules=winners(schedules), explore=lambda _: chosen)
-    return compiler.compile(fusing.values.captured)
+    return compiler.compile_values(fusing.values)
 
 
 def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -> tuple[str, str]:

@@ -82,6 +82,7 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "compile ADD --set cooperative_reduce.T=100": "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}",
     "compile MATMUL --set chunk_matmul_k.BK=33": "chunk_matmul_k.rw:\nBK=33 is not in its domain {2, 4, 8, 16, 32, 64, 128}",
     "run scaled.ir --set cooperative_reduce.T=0": "the value is not in the domain of `T`",
+    "tune ADD --set cooperative_reduce.T=3": "the value is not in the domain of `T`",
     # options that change nothing
     "compile ADD --size s=3": "it applies to a dump (FILE.ir)",
     "compile ADD --db none.db --no-db": "`--db` does not go with `--no-db`",
