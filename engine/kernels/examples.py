@@ -83,14 +83,11 @@ class ExampleOutcome(NamedTuple):
 
 
 def run_examples(
-    engine: Engine,
-    rules: Iterable[Rule] | None = None,
-    target: Target | None = None,
-    only: str | None = None,
+    engine: Engine, rules: Iterable[Rule] | None = None, only: str | None = None
 ) -> tuple[int, list[Failure]]:
     """Return (how many examples ran, those that failed), in file order. only: the title of those that run."""
     ran = [
-        run_example(engine, rule, example, target or target_named(rule.device.text if rule.device else None))
+        run_example(engine, rule, example, target_named(rule.device.text if rule.device else None))
         for rule in (engine.rules.rules.values() if rules is None else rules)
         for example in rule.examples
         if only in (None, example.title)

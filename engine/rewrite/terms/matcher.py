@@ -125,8 +125,8 @@ class TermRuleWriter(Matcher):
                 self.bind(value, place, "name" if name == "fn" else "value")
         self.several(waiting)
 
-    def error(self, what: str, term: c.ValueTerm | c.Syntax, hint: str | None = None) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: {what}", term.span, (), hint)
+    def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
+        return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
 
     def several(self, waiting: list[tuple[Any, str]]) -> None:
         """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
