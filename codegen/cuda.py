@@ -340,7 +340,7 @@ class Printer:
         same = all(self.dtype(value) == stmt.dtype for value in kept)
         held = "f32" if stmt.dtype in SMALL_FLOATS and not same else stmt.dtype
         name += f"<{DTYPES[stmt.dtype].c_type}>" if shared and held != stmt.dtype else ""
-        run = self.run_of(kept)
+        run = self.run_of(kept) if self.dtype(kept[0]) == held else None
         if run is not None:
             return f"{name}({address}, {run});"
         values = [self.value(value, held)[0] for value in kept]

@@ -88,6 +88,13 @@ def test_one_operation_is_rounded_once_as_torch_rounds_it(dtype: torch.dtype) ->
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+def test_vectors_of_integers_are_rounded_where_they_are_stored(dtype: torch.dtype) -> None:
+    for x in torch.arange(8, dtype=torch.int8), torch.arange(8, dtype=torch.int32):
+        rows = compile(lambda x: x.to(dtype).repeat(4, 1), [x], device="emulator")(x)
+        assert torch.equal(rows, x.to(dtype).repeat(4, 1))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_a_cast_that_the_user_wrote_rounds(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = torch.cat(
