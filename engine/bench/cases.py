@@ -269,9 +269,7 @@ def variants(without: Sequence[str], numbers: Sequence[str], tools: Toolchain) -
     passes = (step.rules for level in ("loop", "tile", "kernel") for step in tools.pipelines[level])
     every = list(dict.fromkeys(rule.name for each in (*passes, rules.canonical) for rule in each))
     for text in every if EACH in without else without:
-        names = tuple(map(rules.plain, text.split(",")))
-        for name in set(names) - rules.rules.keys():
-            raise UsageError(f"--without {text}: there is no rule `{name}`", hint=did_you_mean(name, every))
+        names = tuple(rules.rule(rules.plain(name)).name for name in text.split(","))
         made.append(Variant(text, "".join(f"without {name}\n" for name in names), names))
     if EACH in numbers:  # every number, reduced and increased by half
         numbers = [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on purpose: torch need not warn about each
 
-from ...ir.diagnostic import DplcError, UsageError, did_you_mean
+from ...ir.diagnostic import DplcError, UsageError
 from ..language.check import require, rules_in_force
 from ..language.rule import Rule, RuleSet
 from ..verify.mutants import survey
@@ -87,7 +87,7 @@ def choose(rules: RuleSet, chosen: Sequence[Rule], flags: Flags) -> list[Rule]:
     for name in map(rules.plain, flags.rule):
         called = {rule.name for rule in rules.rules.values() if name in (rule.name, rule.family, rule.file)}
         if not called:
-            raise UsageError(f"there is no rule `{name}`", hint=did_you_mean(name, rules.rules))
+            raise rules.missing(name)
         named |= called
     return [
         rule

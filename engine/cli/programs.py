@@ -43,7 +43,7 @@ from ..compiler import Compilation, Compiler, Stopwatch, Values, compiler_with
 from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import tell_unheard
-from ..rewrite.trace import Trace
+from ..rewrite.trace import EACH, Trace
 from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
@@ -85,7 +85,9 @@ def _told(compile: Callable[[], Compilation]) -> Compilation:
 
 
 def compile_options(flags: Flags, device: str | None = None) -> Compiler:
-    """Return the compiler that the flags of a command describe. Raises UsageError if the store of `--db` is missing.
+    """Return the compiler that the flags of a command describe.
+
+    Raises UsageError if the store of `--db` is missing, or for an unknown rule of `--why-not`.
 
     The store decides the fusion if it has an entry for the program, else `--explore`, else the rules.
     """
@@ -93,7 +95,11 @@ def compile_options(flags: Flags, device: str | None = None) -> Compiler:
     if flags.db is not None and not flags.db.is_file():
         raise UsageError(f"--db {flags.db}: there is no such file", hint="`dplc tune --db` makes one")
     schedules = stored_schedules(compiler.tools, flags.db, not flags.no_db)
-    trace = Trace(asked=frozenset(flags.why_not)) if flags.verbose or flags.why_not else None
+    rules = compiler.tools.rules
+    asked = frozenset(map(rules.plain, flags.why_not))
+    for name in asked - {EACH}:
+        rules.rule(name)
+    trace = Trace(asked=asked) if flags.verbose or asked else None
     compiler = replace(compiler, trace=trace, schedules=schedules)
     if schedules is None and not flags.explore:
         return compiler

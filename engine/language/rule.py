@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ...codegen.target import Target, devices, load_device
-from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
+from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import walk, words_in
@@ -290,14 +290,14 @@ class RuleSet:
         return tuple(rule for rule in self.rules.values() if rule.level in levels)
 
     def rule(self, name: str) -> Rule:
-        """Return the rule of this name; DplcError with the closest name otherwise."""
+        """Return the rule of this name; UsageError with the closest name otherwise."""
         if name not in self.rules:
             raise self.missing(name)
         return self.rules[name]
 
-    def missing(self, name: str) -> DplcError:
+    def missing(self, name: str) -> UsageError:
         """Return the error for an unknown rule name."""
-        return DplcError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
+        return UsageError(f"there is no rule `{name}`", hint=did_you_mean(name, self.rules))
 
 
 def _digest(text: str) -> str:

@@ -71,6 +71,7 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "rewrite tile.ir --only matmul": "it is on torch",
     "rewrite tile.ir --only fuse_epilogue": "it decides what is stored",
     "rewrite ADD --rules less.rw --only tileify": "--only tileify: `without tileify` takes it out (less.rw:2)",
+    "compile ADD --why-not fuse_prolog": "there is no rule `fuse_prolog`\ndid you mean `fuse_prologue`?",
     "rewrite --trace ADD --about fuse_prolog": "--about fuse_prolog: there is no such rule or pass",
     "rules why tileify ADD --rules less.rw": "`without tileify` takes it out (less.rw:2)",
     "compile ADD --prefer tma_cpoy": "--prefer tma_cpoy: there is no rule `tma_cpoy`\ntma_copy",
