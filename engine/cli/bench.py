@@ -133,6 +133,8 @@ def bench_model(flags: Flags, steps: BenchSteps) -> None:
 
     measuring = measure if steps.run and has_gpu() else None
     for program in _programs(flags):
+        if flags.weights:
+            sources.check(flags.weights, program.weights)
         with bars() as tell:
             record = benching.bench(program, compiler_for(flags).tools, steps.command, steps.assemble, measuring, tell)
         show_bench(record, kernel_layout(flags.profile, benching.summary), flags)

@@ -398,6 +398,8 @@ def of_grid(
 ) -> Iterator[TuningProgram]:
     """Yield a `-c` text at every point of a grid: `M=1,8,64` binds M in it. Raises UsageError for a bad grid."""
     for point in points(grid):
+        for name in point.keys() - set(re.findall(r"\w+", text)):
+            raise UsageError(f"--grid {name}: the text does not name it")
         bound = "".join(f"{name} = {value}\n" for name, value in point.items())
         name = ",".join(f"{name}={value}" for name, value in point.items())
         yield program_of(name or "it", capture(bound + text), compiler, top)

@@ -83,6 +83,7 @@ USAGE = {  # of each command line, what must be said; scaled.ir is a dump of Ten
     "compile ADD --set cooperative_reduce.T=100": "the domain is {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}",
     "compile MATMUL --set chunk_matmul_k.BK=33": "chunk_matmul_k.rw:\nBK=33 is not in its domain {2, 4, 8, 16, 32, 64, 128}",
     "run scaled.ir --set cooperative_reduce.T=0": "the value is not in the domain of `T`",
+    "tune ADD --grid Q=1": "--grid Q: the text does not name it",
     "tune ADD --set cooperative_reduce.T=3": "the value is not in the domain of `T`",
     # options that change nothing
     "compile ADD --size s=3": "it applies to a dump (FILE.ir)",
@@ -133,6 +134,7 @@ WRONG = {  # the command line is right, and its program or file is not
     "compile tiny.json --weights no": "there is no such folder",
     "compile Qwen/Qwen2.5-7B --layers 99": "note: the configuration of Qwen/Qwen2.5-7B comes with dplc\n--layers 99: Qwen2.5-7B has 28 layers",
     "run made --device reference --weights no": "there is no such folder",
+    "bench made --weights no": "there is no such folder",
     "run no": "is not there",
     "run empty": "is not an artefact",
     "generate tiny.json --device emulator --prompt hello": "has no tokenizer beside it",
