@@ -244,23 +244,37 @@ def capture_call(
     from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
     that are known at a call, as in `dplc.compile`.
     """
+    what = "this model computes with a tensor of its own call and with weights that are not loaded yet"
+    hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
+    device, own = next(model.parameters()).device, dict[int, Any]()
+
+    def placed(tensor: Any) -> Any:
+        """Return a buffer on the device of the parameters, and note whose it is."""
+        there = tensor.to(device)
+        own[id(there)] = tensor
+        return there
+
+    model._apply(placed)
     try:
         captured = capture(function, (), arguments, dynamic)
     except DplcError as error:
         if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
             raise
-        what = "this model computes with a buffer that its configuration gives beside weights that are not loaded yet"
-        hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
         raise DplcError(what, error.span, (error.what,), hint) from None
+    finally:
+        model._apply(lambda tensor: own[id(tensor)])
     files, kinds, weights = weights_of(model), dict(captured.kinds), dict[str, WeightRequest]()
+    tensors: Tensors = {name: own.get(id(tensor), tensor) for name, tensor in captured.tensors.items()}
     for param in captured.graph.ins:
         if kinds[param.name] != "input":
-            found = files.get(id(captured.tensors[param.name]))
+            found = files.get(id(tensors[param.name]))
             if found is None:
                 kinds[param.name] = "constant"
+                if tensors[param.name].is_meta:
+                    raise DplcError(what, hint=hint)
             else:
                 weights[param.name] = found
-    return CapturedModel(replace(captured, kinds=kinds, folds=False), weights)
+    return CapturedModel(replace(captured, tensors=tensors, kinds=kinds, folds=False), weights)
 
 
 # ---- The peak of memory next to weights, inputs and outputs: by dplc's plan, and a lower bound for eager.

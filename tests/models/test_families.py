@@ -44,16 +44,16 @@ FEW = {  # and how many tokens of a prompt are read at a time; None for all, 0 w
     "bert": None, "vit": None, "whisper": None,
     "gemma3_text": 2, "mixtral": None, "mistral": 2,  # windows in some layers; experts, each with files of its own
     "falcon": 0, "gpt_neox": 0, "gemma2": 0,  # indexed by lists; weights that are renamed; attention by hand
+    "gptj": None, "gpt_neo": None,  # buffers on no device of their own; a constant of the call, on that of the weights
 }  # fmt: skip
 # Those that do not generate yet, and why.
 REFUSED = {
-    "gpt_neo": "buffer that its configuration gives beside weights",
-    "xglm": "buffer that its configuration gives beside weights",
+    "gpt_neo": "a tensor of its own call and with weights that are not loaded",
     "biogpt": "a Python value depends on the values of a tensor",
     "mamba": "layers of the kind `linear_attention` keep no keys and values",
     "mamba2": "is wrong",
 }
-NO_LOGITS = ("gpt_neo", "xglm", "mamba2")  # of these
+NO_LOGITS = ("gpt_neo", "mamba2")  # of these
 UNKNOWN = ("wav2vec2", "resnet", "segformer")  # waves; images of any size
 
 
