@@ -244,7 +244,7 @@ def capture_call(
     from the configuration: they are constants, and fold. Weights stay as their files have them. dynamic: dimensions
     that are known at a call, as in `dplc.compile`.
     """
-    what = "this model computes with a tensor of its own call and with weights that are not loaded yet"
+    what = "the forward pass of this model creates a tensor and combines it with weights that are not loaded yet"
     hint = "load the model and compile that: dplc.compile(model, (input_ids,))"
     device, own = next(model.parameters()).device, dict[int, Any]()
 

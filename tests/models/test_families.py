@@ -44,11 +44,11 @@ FEW = {  # and how many tokens of a prompt are read at a time; None for all, 0 w
     "bert": None, "vit": None, "whisper": None,
     "gemma3_text": 2, "mixtral": None, "mistral": 2,  # windows in some layers; experts, each with files of its own
     "falcon": 0, "gpt_neox": 0, "gemma2": 0,  # indexed by lists; weights that are renamed; attention by hand
-    "gptj": None, "gpt_neo": None,  # buffers on no device of their own; a constant of the call, on that of the weights
+    "gptj": None, "gpt_neo": None,  # buffers that are used where the weights are; a tensor that the forward pass creates
 }  # fmt: skip
 # Those that do not generate yet, and why.
 REFUSED = {
-    "gpt_neo": "a tensor of its own call and with weights that are not loaded",
+    "gpt_neo": "forward pass of this model creates a tensor",
     "biogpt": "a Python value depends on the values of a tensor",
     "mamba": "layers of the kind `linear_attention` keep no keys and values",
     "mamba2": "is wrong",
