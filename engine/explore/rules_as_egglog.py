@@ -24,7 +24,7 @@ from ..kernels.fusion_pass import FusionRules, kind_of
 from ..language import core as s
 from ..language.evaluate import facts_of
 from ..language.rule import Rule
-from ..language.typed_slots import calls
+from ..language.typed_slots import calls, without_lets
 from ..rewrite.terms.rewriter import mentions_mat
 
 MOST_OPERANDS = 3
@@ -306,7 +306,7 @@ class RuleText:
 
     def condition(self, node: s.Syntax) -> None:
         """Query for what a condition says."""
-        match s.bare(node):
+        match s.bare(self.named(node)):
             case s.Operation(op="!=", a=s.NameOf(text=name), b=s.NameOf(text="none")) if name in self.roles:
                 pass  # the fact answers, or the rule does not match
             case s.Operation(op="and", a=a, b=b):
@@ -347,7 +347,9 @@ class RuleText:
         raise self.unknown(node)
 
     def named(self, node: s.Syntax) -> Any:
-        """Return the text that the name of a `let` or of a parameter is bound to, other syntax as it is."""
+        """Return what the name of a `let` or of a parameter is bound to; other syntax without its own `let`s."""
+        if isinstance(node, s.LetExpression):
+            return without_lets(node)
         return self.lets.get(node.text, node) if isinstance(node, s.NameOf) else node
 
     def unknown(self, node: s.Syntax) -> DplcError:

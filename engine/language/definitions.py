@@ -10,18 +10,20 @@ one with `override number most_unrolled = 16`. How Python reads them: policy.py.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.names import unused
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import rebuilt, words_in
 from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
 from .sorts import READABLE
-from .typed_slots import calls, is_variable, names, substituted
+from .typed_slots import calls, is_variable, names, names_in, substituted
 
 Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
@@ -227,30 +229,41 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
 
     Raises DplcError for a fact that means nothing.
     """
-    name, span, bound = declared.name, declared.span, [parameter.name for parameter in declared.parameters]
+    name, span, bound = declared.name, declared.span, list[str]()
     if not NAME.fullmatch(name):
         raise DplcError(f"`{name}` is not a name of a fact: two words or more in lower case, joined by `_`", span)
     if any(known == name for _, known in FACTS):
         raise DplcError(f"there is a fact `{name}` already", span, (), "choose another name")
-    for place, parameter in enumerate(declared.parameters):
-        if parameter.name in bound[:place]:
-            raise DplcError(f"fact `{name}` has two parameters `{parameter.name}`", parameter.span)
+    value = declared.value
+    lets = value.lets if isinstance(value, s.LetExpression) else ()
+    binders: tuple[s.Parameter | s.LetClause, ...] = (*declared.parameters, *lets)
+    for binder in binders:
+        if binder.name in bound:
+            raise DplcError(f"fact `{name}` binds `{binder.name}` twice", binder.span, (), "choose another name")
+        bound.append(binder.name)
     for sort, at in [*((p.sort or "any", p.span) for p in declared.parameters), (declared.result, span)]:
         if sort.strip("[]") not in READABLE:
             notes = (f"sorts are {', '.join(READABLE)}, and lists of them in brackets",)
             raise DplcError(f"fact `{name}`: unknown sort `{sort}`", at, notes, did_you_mean(sort, READABLE))
-    for asked in calls(declared.value):
+    for asked in calls(value):
         if asked.fn in late:
             who, hint = f"`{asked.fn}`, which stands below it", "put the one that is asked first"
             if asked.fn == name:
                 who, hint = "itself", "it has to be an expression of what it is given"
             raise DplcError(f"fact `{name}` asks {who}", asked.span, (), hint)
-    value = expanded(declared.value, facts, literals)
-    for read in names(declared.value):
-        if is_variable(read.text) and read.text not in ("target", *bound, *literals):
-            near = did_you_mean(read.text, [*bound, *facts, *literals])
-            raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read.span, (), near)
-    return replace(declared, value=value)
+    known = {"target", *(parameter.name for parameter in declared.parameters), *literals}
+    for read in names(value):
+        if read.text in known or not is_variable(read.text):
+            continue
+        if read.text in bound:
+            what = f"fact `{name}` reads `{read.text}` before its `let`"
+            raise DplcError(what, read.span, (), "put it after the line that it reads")
+        near = did_you_mean(read.text, [*bound, *facts, *literals])
+        raise DplcError(f"fact `{name}`: unbound variable `{read.text}`", read.span, (), near)
+    idle = next((let for let in lets if let.name not in names_in(value)), None)
+    if idle:
+        raise DplcError(f"fact `{name}` never reads `{idle.name}`", idle.span, (), "take the line out")
+    return replace(declared, value=expanded(value, facts, literals))
 
 
 def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
@@ -271,12 +284,30 @@ def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
     return written(value)
 
 
+_COMPUTED = frozenset(("int", "num", "bool", "record", "axis"))  # sorts whose values are computed before a call
+
+
 def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
+    """Return the value of a fact with arguments in place of parameters.
+
+    An argument that the fact reads several times is computed once, as a `let`.
+    """
     wanted = len(fact.parameters)
     if len(asked.items) != wanted:
         note = f"it is `{signature(fact)}`"
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
         raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
-    given = {p.name: item for p, item in zip(fact.parameters, asked.items, strict=True)}
-    made: s.Syntax = substituted(fact.value, given, words=False)
-    return replace(made, span=asked.span)
+    reads, taken = Counter(read.text for read in names(fact.value)), names_in(asked.items)
+    given, lets = dict[str, s.Syntax](), list[s.LetClause]()
+    for parameter, item in zip(fact.parameters, asked.items, strict=True):
+        name, sort = parameter.name, (parameter.sort or "any").strip("[]")
+        if reads[name] > 1 and sort in _COMPUTED and not isinstance(item, s.NameOf | s.Number):
+            lets.append(s.LetClause(item.span, unused(name, taken), item))
+            item = s.NameOf(item.span, lets[-1].name)
+        given[name] = item
+    value: s.Syntax = substituted(fact.value, given, words=False)
+    if not lets:
+        return replace(value, span=asked.span)
+    if isinstance(value, s.LetExpression):
+        lets, value = [*lets, *value.lets], value.value
+    return s.LetExpression(asked.span, tuple(lets), value)

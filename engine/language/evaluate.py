@@ -171,7 +171,7 @@ CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": 
 RESERVED = frozenset[str]().union(*CLOSED.values())
 
 
-_COMPUTED = s.Apply | s.Choice | s.Group | s.Member | s.Operation
+_COMPUTED = s.Apply | s.Choice | s.Group | s.LetExpression | s.Member | s.Operation
 LARGEST = 2**127
 LONGEST = 1 << 20
 _ABSENT = object()
@@ -225,9 +225,13 @@ class Expressions:
 
     def _is_of_target(self, value: s.Syntax) -> bool:
         """Return whether the value depends on the target alone: on no other variable and no site."""
+        own = {"target"}
         for node in s.walk(value):
-            if isinstance(node, s.NameOf):
-                known = node.text == "target"
+            if isinstance(node, s.LetClause):
+                own.add(node.name)
+                known = True
+            elif isinstance(node, s.NameOf):
+                known = node.text in own
             elif isinstance(node, s.Apply):
                 known = node.fn in self.facts and not self.facts[node.fn].sited
             else:
@@ -346,6 +350,25 @@ class Expressions:
     def _choice(self, node: s.Choice) -> Closure:
         a, condition, b = self.compile(node.a), self.compile(node.condition), self.compile(node.b)
         return lambda env: a(env) if condition(env) else b(env)
+
+    def _letexpression(self, node: s.LetExpression) -> Closure:
+        """Compile named values and the expression that reads them."""
+        outside = len(self.variables)
+        lets = []
+        for let in node.lets:
+            lets.append((let.name, self.compile(let.value)))
+            if outside:  # within a comprehension they depend on its variable
+                self.variables.append(let.name)
+        value = self.compile(node.value)
+        del self.variables[outside:]
+
+        def calculate(env: Environment) -> Any:
+            inner = dict(env)
+            for name, closure in lets:
+                inner[name] = closure(inner)
+            return value(inner)
+
+        return calculate
 
     # ---- collections
     def _group(self, node: s.Group) -> Closure:

@@ -122,6 +122,15 @@ def _edits(edits: Iterable[eq.Edit]) -> list[str]:
     return [f'{INDENT}"{edit.before}" => ' + ", ".join(f'"{text}"' for text in edit.after) for edit in edits]
 
 
+def _fact(node: s.FactOf) -> list[str]:
+    """Return the line of a fact, or its lines if it names parts of its value."""
+    head = f"fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
+    if not isinstance(node.value, s.LetExpression):
+        return [_head(node, f"{head} = {expression(node.value)}")]
+    lets = (f"{INDENT}let {let.name} = {expression(let.value)}" for let in node.value.lets)
+    return [f"{_head(node, head)}:", *lets, INDENT + expression(node.value.value)]
+
+
 _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.Rule: _declared,
     eq.GuardGroup: lambda node: [
@@ -131,13 +140,7 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body)],
     s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
     s.NumberOf: lambda node: [_because(_head(node, f"number {node.name} = {expression(node.value)}"), node.reason)],
-    s.FactOf: lambda node: [
-        _head(
-            node,
-            f"fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
-            f" = {expression(node.value)}",
-        )
-    ],
+    s.FactOf: _fact,
     s.Without: lambda node: [_because(_entry(node), node.reason)],
     s.Pipeline: lambda node: [
         f"pipeline {node.name}",

@@ -216,6 +216,11 @@ class Inference(Complaining):
             case s.Comprehension():
                 _, have = self._each(node, "a comprehension")
                 return LIST if have.many else have.listed
+            case s.LetExpression():
+                inner = self
+                for let in node.lets:
+                    inner = replace(inner, scope={**inner.scope, let.name: inner.sort(let.value)})
+                return inner.sort(node.value)
             case s.Chosen(costs=costs):
                 chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):

@@ -84,7 +84,7 @@ def expression(node: s.Syntax, strength: int = _TERNARY) -> str:
     match node:
         case s.Operation():
             own = _STRENGTH.get(node.op, _COMPARE)
-        case s.Choice() | s.Chosen():
+        case s.Choice() | s.Chosen() | s.LetExpression():
             own = _TERNARY
         case s.Prefix() | s.Number():
             own = _NOT if text.startswith("not ") else _UNARY if text.startswith("-") else _POST
@@ -120,11 +120,12 @@ def _text(node: s.Syntax) -> str:
         case s.Comprehension():
             return f"{node.bracket}{expression(node.element)} for {_each(node)}{_CLOSE[node.bracket]}"
         case s.Chosen():
-            sense = "maximising" if node.most else "minimising"
-            return f"choose {_each(node.costs)} {sense} {expression(node.costs.element)}"
+            return f"choose {_each(node.costs)} {'max' if node.most else 'min'}imising {expression(node.costs.element)}"
+        case s.LetExpression():
+            return f"let {items(node.lets)} in {expression(node.value)}"
         case s.Between():
             return f"{expression(node.a, SUM)}..{expression(node.b, SUM)}"
-        case s.Keyword():
+        case s.Keyword() | s.LetClause():
             return f"{node.name}={expression(node.value)}"
         case s.Run():
             return f"{expression(node.base, _POST)}..{_role(node.role)}"

@@ -12,6 +12,7 @@ from typing import Any
 from ...ir import loop
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
+from ...ir.names import unused
 from ...ir.node import Node
 from ...ir.program import Kernel, Param
 from ...ir.text.read_statements import CLOSED, READERS, VALUE_CLASSES, Shape, axis_shape, named, op_shape, owners
@@ -69,6 +70,12 @@ def names(node: Any) -> Iterator[s.NameOf]:
             continue
         elif isinstance(node, s.Comprehension):
             stack += [((node.element, node.condition), hidden | {node.variable}), (node.domain, hidden)]
+        elif isinstance(node, s.LetExpression):
+            parts = []
+            for let in node.lets:
+                parts.append((let.value, hidden))
+                hidden = hidden | {let.name}
+            stack += [(node.value, hidden), *reversed(parts)]
         elif isinstance(node, s.Syntax):
             seen.add((id(node), hidden))
             stack.extend([(part, hidden) for part in reversed(children(node))])
@@ -84,7 +91,7 @@ _OF_TEXTS = {s.Member, s.Keyword, s.Guard}  # their texts are names of fields, a
 
 
 def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, here: bool = False) -> Any:
-    """Replace names by other syntax. A comprehension does not capture a name of the inserted syntax.
+    """Replace names by other syntax. A comprehension or a `let` does not capture a name of the inserted syntax.
 
     words: replace also names that are plain text, such as those of loops, axes, roles and functions. here: for a family
     of rules: replace also the names of fields, and give the inserted syntax the span of the name.
@@ -102,6 +109,13 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
             made[id(node)] = changed(node, kind)
         return made[id(node)]
 
+    def renamed(bound: tuple[str, ...], scope: Any) -> tuple[list[str], dict[str, s.Syntax]]:
+        """Return the names that `scope` binds, new ones where inserted syntax reads them, and what to replace."""
+        inner, read = {name: value for name, value in known.items() if name not in bound}, names_in(scope)
+        taken = names_in(tuple(value for name, value in inner.items() if name in read))
+        fresh = [unused(name, taken | read) if name in taken else name for name in bound]
+        return fresh, inner | {a: s.NameOf(node.span, b) for a, b in zip(bound, fresh) if a != b}
+
     def changed(node: Any, kind: Any) -> Any:
         if kind is s.NameOf:
             given = known.get(node.text)
@@ -109,17 +123,26 @@ def substituted(node: Any, known: Mapping[str, s.Syntax], words: bool = True, he
         if kind in _OF_TEXTS and not here:
             return rebuilt(node, lambda part: part if part.__class__ is str else change(part))
         if kind is s.Comprehension:
-            variable, read = node.variable, names_in((node.element, node.condition))
-            inner = {name: value for name, value in known.items() if name != variable}
-            taken = names_in(tuple(value for name, value in inner.items() if name in read))
-            while variable in taken:
-                variable += "_"
-                inner[node.variable] = s.NameOf(node.span, variable)
+            (variable,), inner = renamed((node.variable,), (node.element, node.condition))
             element, condition = substituted((node.element, node.condition), inner, words, here)
             return s.Comprehension(node.span, node.bracket, element, variable, change(node.domain), condition)
+        if kind is s.LetExpression:
+            bound, inner = renamed(tuple(let.name for let in node.lets), node)
+            values = substituted((*(let.value for let in node.lets), node.value), inner, words, here)
+            lets = (s.LetClause(*let) for let in zip((let.span for let in node.lets), bound, values))
+            return s.LetExpression(node.span, tuple(lets), values[-1])
         return rebuilt(node, change)
 
     return change(node)
+
+
+def without_lets(node: s.LetExpression) -> s.Syntax:
+    """Return the value of a `let` expression with the named values in place of their names."""
+    known: dict[str, s.Syntax] = {}
+    for let in node.lets:
+        known[let.name] = substituted(let.value, known, words=False)
+    value: s.Syntax = substituted(node.value, known, words=False)
+    return value
 
 
 def plain(node: Any) -> Any:

@@ -422,7 +422,14 @@ class _Build(Transformer[Any, Any]):
         return ("device", self.named(c[0]))
 
     def fact(self, meta: Any, c: list[Any]) -> s.FactOf:
-        return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-3]), c[-2], _device(c))
+        value, device = c[-1]
+        return s.FactOf(*self.head(c), _of(c, s.Parameter), str(c[-2]), value, device)
+
+    def fact_line(self, meta: Any, c: list[Any]) -> tuple[s.Syntax, s.NameOf | None]:
+        *lets, value = _of(c, s.Syntax)
+        return (s.LetExpression(self.span(meta), tuple(lets), value) if lets else value), _device(c)
+
+    fact_block = fact_line
 
     def list_sort(self, meta: Any, c: list[Any]) -> str:
         return f"[{c[0]}]"

@@ -138,6 +138,14 @@ class Chosen(Syntax):
 
 
 @syntax_node
+class LetExpression(Syntax):
+    """Expression that reads named values: each is computed once, in order, and may read those before it."""
+
+    lets: tuple[LetClause, ...]
+    value: Syntax
+
+
+@syntax_node
 class Between(Syntax):
     """Half-open range `a..b`."""
 
@@ -448,6 +456,8 @@ class NumberOf(Syntax):
 @syntax_node
 class FactOf(Syntax):
     """`fact split_tiles(axes: [axis]) -> int = expression`: expanded where a rule uses it.
+
+    value: an expression, or a `LetExpression` for a fact of several lines.
 
     device: the only device for which it holds.
     """

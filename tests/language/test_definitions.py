@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dplc.engine.explore.rules_as_egglog import export
 from dplc.engine.language.check import check
 from dplc.engine.language.rule import RuleSet, read_rules
+from dplc.engine.rewrite.statements.pattern import RuleExpressions
 from dplc.engine.store.store import digests_of
 from dplc.ir.diagnostic import DplcError, Source
 
@@ -24,6 +27,15 @@ rewrite
 """
 ASKING = RULE.replace("[n for n in divisors(K) if n <= 8]", "parts_up_to(K, 8)")
 FACT = "## Its divisors.\nfact parts_up_to(size: int, most: int) -> [int] = [n for n in divisors(size) if n <= most]\n"
+
+
+NAMED = """\
+## Its middle divisor.
+fact middle_part(size: int, most: int) -> int:
+    let fitting = [n for n in divisors(size) if n <= most]
+    let largest = max(fitting)
+    largest if largest*largest <= size else min(fitting)
+"""
 
 
 def rules(*texts: str) -> RuleSet:
@@ -49,9 +61,33 @@ def test_facts_ask_facts_above_them_and_read_numbers() -> None:
 def test_the_variable_of_a_fact_catches_no_name_of_an_argument() -> None:
     asked = ASKING.replace("let fitting", "let n = 8\nlet fitting").replace("parts_up_to(K, 8)", "parts_up_to(K, n)")
     plain = RULE.replace("let fitting", "let n = 8\nlet fitting").replace(
-        "[n for n in divisors(K) if n <= 8]", "[n_ for n_ in divisors(K) if n_ <= n]"
+        "[n for n in divisors(K) if n <= 8]", "[n1 for n1 in divisors(K) if n1 <= n]"
     )
     assert meaning(FACT + asked) == meaning(plain)
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "divided"),
+    [
+        ("middle_part(64, 8)", 8, [64]),
+        ("middle_part(2*largest, largest)", 1, [14]),
+        ("[middle_part(n, fitting) for n in [6, 64]]", (1, 4), [6, 64]),
+        ("middle_part(min([n for n in divisors(largest) if n > 1]), 8)", 1, [7, 7]),
+    ],
+)
+def test_named_parts_of_a_fact_are_computed_once(asked: str, value: object, divided: list[int]) -> None:
+    """The rule has variables of the names that the fact gives its parts."""
+    expressions, found = RuleExpressions("tile"), list[int]()
+    divisors = expressions.facts["divisors"]
+
+    def noted(n: int) -> object:
+        found.append(n)
+        return divisors.ask(n)
+
+    expressions.facts = {**expressions.facts, "divisors": replace(divisors, ask=noted)}
+    (let, *_) = rules(NAMED, ASKING.replace("parts_up_to(K, 8)", asked)).rules["unroll"].clauses
+    assert expressions.compile(let.value)({"K": 64, "largest": 7, "fitting": 4}) == value
+    assert found == divided
 
 
 @pytest.mark.parametrize(
@@ -59,7 +95,7 @@ def test_the_variable_of_a_fact_catches_no_name_of_an_argument() -> None:
     [
         (FACT + FACT, "0.rw:4:6", "declared twice", "another name"),
         (FACT.replace("parts_up_to", "parts"), "0.rw:2:6", "two words or more", ""),
-        (FACT.replace("most: int", "size: int"), "0.rw:2:", "two parameters `size`", ""),
+        (FACT.replace("most: int", "size: int"), "0.rw:2:", "binds `size` twice", "another name"),
         (FACT.replace("size: int", "size: integer"), "0.rw:2:", "unknown sort `integer`", "`int"),
         (FACT.replace("<= most", "<= mosst"), "0.rw:2:", "unbound variable `mosst`", "`most`"),
         (FACT.replace("<= most", "<= K"), "0.rw:2:", "unbound variable `K`", ""),
@@ -70,6 +106,14 @@ def test_the_variable_of_a_fact_catches_no_name_of_an_argument() -> None:
             "size: int",
         ),
         (FACT.replace(" = [", " [") + ASKING, "0.rw:2:", "unexpected", "="),
+        (NAMED.replace("let fitting", "let most"), "0.rw:3:", "binds `most` twice", "another name"),
+        (
+            NAMED.replace("largest if", "size if").replace("largest*largest", "size"),
+            "0.rw:4:",
+            "never reads",
+            "take the",
+        ),
+        (NAMED.replace("divisors(size)", "divisors(largest)"), "0.rw:3:", "before its `let`", "after the line"),
     ],
 )
 def test_what_a_fact_may_not_say(text: str, place: str, what: str, hint: str) -> None:
@@ -97,5 +141,6 @@ rewrite
     y = multiply(t, c)
 """
     plain = text.split("\n", 1)[1].replace("free_of(ks, c)", "disjoint(ks, axes(c))")
-    written = [export(rules(each).at("tensor")) for each in (text, plain)]
-    assert written[0] == written[1] and written[0].text["hoist"]
+    named = text.replace(" = disjoint(over, axes(value))", ":\n    let ks = axes(value)\n    disjoint(over, ks)")
+    written = [export(rules(each).at("tensor")) for each in (text, named, plain)]
+    assert written[0] == written[1] == written[2] and written[0].text["hoist"]

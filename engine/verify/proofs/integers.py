@@ -20,6 +20,7 @@ from ...language import core as s
 from ...language.evaluate import facts_of
 from ...language.rule import Rule
 from ...language.spelling import expression
+from ...language.typed_slots import without_lets
 
 Scope = Mapping[str, Any]  # names of loops and axes
 SIZES = (1, 2, 4, 8)
@@ -131,6 +132,8 @@ class Integers:
                 return ARITHMETIC[op](self.number(a, scope), self.number(b, scope))
             case s.Choice(condition=condition, a=a, b=b):
                 return either(self.truth(condition, scope), self.number(a, scope), self.number(b, scope))
+            case s.LetExpression() as named:
+                return self.number(without_lets(named), scope)
             case s.Apply(fn=name) as query if name in self.facts and self.facts[name].result in ("int", "any", "num"):
                 return self.unknown(expression(query))  # one for each query
             case s.Member() | s.Subscript() as part:
@@ -143,6 +146,8 @@ class Integers:
         match s.bare(node):
             case s.NameOf(text=name):
                 return self._condition(name, scope)
+            case s.LetExpression() as named:
+                return self.truth(without_lets(named), scope)
             case s.Prefix(op="not", a=a):
                 return negated(self.truth(a, scope))
             case s.Operation(op="and" | "or" as op, a=a, b=b):
