@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ from .typed_slots import plain
 
 REASONS = 48  # the column of `else`, where all guards of a rule are shorter
 FURTHEST = 72  # it moves on for longer ones, up to here
-WIDTH = 140  # a reason of a guard that does not fit is on the line below
+ANYWHERE = ("and", "or", "=>")  # words that may begin a line
+IN_BRACKETS = (*ANYWHERE, "if", "else", "for")
+WIDTH = 140  # of a line; a reason that does not fit is on the line below
 
 
 def format_rule(rule: Rule) -> str:
@@ -72,23 +75,27 @@ def _parameter(node: s.Parameter) -> str:
     return f"{node.name}{sort}{after(' in ', node.domain)}{after(' = ', node.default)}"
 
 
-def _clauses(clauses: Sequence[s.Syntax]) -> list[str]:
+def _clauses(clauses: Sequence[s.Syntax], width: int = WIDTH) -> list[str]:
     """Return the lines of clauses, and of examples: the reasons of guards begin at one column."""
     guards = {one: f"{one.kind} {expression(one.condition)}" for one in clauses if isinstance(one, s.Guard)}
     column = max([REASONS, *(len(asked) for asked in guards.values() if len(asked) <= FURTHEST)])
     lines: list[str] = []
     for clause in clauses:
         if isinstance(clause, s.Guard):
-            asked, reason = guards[clause], f'else "{clause.reason}"'
-            line = f"{asked:{column}} {reason}"
-            lines.append(line if len(line) <= WIDTH else f"{asked}\n{INDENT}{reason}")
+            lines.append(_with_reason(guards[clause], column, f'else "{clause.reason}"', width))
         else:
             lines += lines_of(clause)
     return lines
 
 
 def _because(text: str, reason: str | None) -> str:
-    return text if reason is None else f'{text:{REASONS}} because "{reason}"'
+    return text if reason is None else _with_reason(text, REASONS, f'because "{reason}"')
+
+
+def _with_reason(text: str, column: int, reason: str, width: int = WIDTH) -> str:
+    """Return a text with its reason at a column, or on the line below."""
+    line = f"{text:{column}} {reason}"
+    return line if len(line) <= width else f"{text}\n{INDENT}{reason}"
 
 
 def _entry(entry: Any) -> str:
@@ -126,7 +133,8 @@ def _fact(node: s.FactOf) -> list[str]:
     """Return the line of a fact, or its lines if it names parts of its value."""
     head = f"fact {node.name}({', '.join(map(_parameter, node.parameters))}) -> {node.result}"
     if not isinstance(node.value, s.LetExpression):
-        return [_head(node, f"{head} = {expression(node.value)}")]
+        line = _head(node, f"{head} = {expression(node.value)}")
+        return [line if len(line) <= WIDTH else _head(node, f"{head} =\n{INDENT}{expression(node.value)}")]
     lets = (f"{INDENT}let {let.name} = {expression(let.value)}" for let in node.value.lets)
     return [f"{_head(node, head)}:", *lets, INDENT + expression(node.value.value)]
 
@@ -135,7 +143,7 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     s.Rule: _declared,
     eq.GuardGroup: lambda node: [
         f"guards {node.name}({items(node.parameters)}):",
-        *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body)),
+        *(INDENT + line.replace("\n", f"\n{INDENT}") for line in _clauses(node.body, WIDTH - len(INDENT))),
     ],
     eq.StatementForm: lambda node: [f"form {node.name}({items(node.parameters)}):", *block(node.body)],
     s.ExamplesOf: lambda node: [f"examples {node.rule}", *_clauses(node.examples)],
@@ -169,13 +177,12 @@ class LogicalLine:
     """Logical line as the parser reads it.
 
     before: the comments above it with their indentation, and an empty text for blank lines; beside: the comment at its
-    end; lines: the number of physical lines.
+    end.
     """
 
     text: str
     before: list[str]
     beside: str = ""
-    lines: int = 1
 
 
 def formatted(source: Source) -> str:
@@ -216,32 +223,36 @@ def _put(out: list[str], line: LogicalLine, text: str) -> None:
     if line.text.startswith("##"):
         said = line.text[2:].rstrip()
         text = "##" + (said if said.startswith((" ", "#")) or not said else f" {said}")
-    out += _wrapped(text) if line.lines > 1 else text.split("\n")
+    out += _wrapped(text)
     if line.beside:
         out[-1] += f"  {line.beside}"
 
 
 def _wrapped(text: str) -> list[str]:
-    """Keep the line breaks of the author, and break a line that is too long after commas in brackets."""
+    """Return the lines of a text; those that are too long are broken after commas and before words."""
     out = []
     for line in text.split("\n"):
         lead = _lead(line) + 2 * INDENT
-        while len(line) > WIDTH and (place := _break(line, lead)):
-            out.append(line[:place])
+        while len(line) > WIDTH and (place := _break(line, len(lead))) and not line.lstrip().startswith("##"):
+            out.append(line[:place].rstrip())
             line = lead + line[place:].lstrip()
         out.append(line)
     return out
 
 
-def _break(line: str, lead: str) -> int:
-    """Return the last position in a line, within the width, that follows a comma in brackets; 0 if there is none."""
-    opened, place = line.startswith(lead), 0  # a line that continues is in brackets
-    depth = 0
+def _break(line: str, lead: int) -> int:
+    """Return the position within the width where a line is broken, 0 if there is none.
+
+    Positions in fewer brackets are better, then later ones; one in the first half of the line is the last resort.
+    """
+    depth, found = 0, [(False, 0, 0)]
     for token in TOKEN.finditer(line):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
-        if token.lastgroup == "comma" and (depth > 0 or opened) and len(lead) < token.end() <= WIDTH:
-            place = token.end()
-    return place
+        place = token.end() if token.lastgroup == "comma" else token.start()
+        within = token.lastgroup == "comma" or token[0] in (ANYWHERE if depth == 0 else IN_BRACKETS)
+        if within and lead < place <= WIDTH:
+            found.append((2 * place > WIDTH, -depth, place))
+    return max(found)[2]
 
 
 # The lines and comments of the author.
@@ -251,7 +262,7 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
     """Return the logical lines of a text with their comments, and the comments after the last line."""
     found: list[LogicalLine] = []
     remarks: list[str] = []
-    depth = 0
+    depth, goes_on = 0, False
     for line in text.splitlines():
         tokens = [] if line.strip().startswith("##") else list(TOKEN.finditer(line))  # documentation is code
         end = next((token.start() for token in tokens if token.lastgroup == "comment"), len(line))
@@ -262,12 +273,12 @@ def logical_lines(text: str) -> tuple[list[LogicalLine], list[str]]:
                 remarks.append(remark)
             continue
         if code:
-            if depth == 0 and not (found and code.startswith(("because", "else"))):
+            if depth == 0 and not (found and (goes_on or re.match(r"(because|else|and|or)\b|=>", code))):
                 found.append(LogicalLine(code, remarks))
             else:
-                found[-1].lines += depth > 0
                 found[-1].before += filter(None, remarks)
             remarks = []
+        goes_on = (code.endswith((",", "=")) and not code.startswith("##")) or (goes_on and not code)
         kinds = [token.lastgroup for token in tokens]
         depth += kinds.count("open") - kinds.count("close")
         if comment and code and depth == 0:

@@ -53,8 +53,9 @@ NESTING = 40  # brackets in brackets, blocks in blocks
 OPERATORS = 200  # in one line, brackets that span lines included
 
 TOKEN = re.compile(
-    r'(?P<comment>#.*)|(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n[ \t]*(?=[^\s#]))|(?P<comma>,)'
-    r"|(?P<operator>\.(?!\.)|//|[-+*%^<>]|==|!=|\b(?:and|or|not|if|in)\b)"
+    r'(?P<comment>#.*)|(?P<text>"[^"\n]*")|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)'
+    r"|(?P<line>\n[ \t]*(?!(?:and|or)\b|=>)(?=[^\s#]))"  # a line that begins with these words continues the one above
+    r"|(?P<operator>\.(?!\.)|//|=>|[-+*%^<>]|==|!=|\b(?:and|or|not|if|in|else|for)\b)"
 )
 
 

@@ -27,7 +27,7 @@ _READABLE = {
     "_NL": "the end of the line", "_INDENT": "an indented block", "_DEDENT": "the end of the block", "NAME": "a name",
     "INT": "a number", "FLOAT": "a number", "STRING": 'a "text"', "COLON": "`:`", "RPAR": "`)`", "RSQB": "`]`",
     "EQUAL": "`=`", "LPAR": "`(`", "ARROW": "`->`", "BECAUSE": '`because "reason"`', "ON": "`on LEVEL`",
-    "$END": "the end of the file", "expression": "an expression", "COMMA": "`,`", "LSQB": "`[`", "LBRACE": "`{`",
+    "$END": "the end of the file", "expression": "an expression", "_COMMA": "`,`", "LSQB": "`[`", "LBRACE": "`{`",
     "RBRACE": "`}`", "PLUS": "`+`", "MINUS": "`-`", "STAR": "`*`", "DIVIDE": "`//`", "XOR": "`^`",
     "COMPARE": "a comparison", "DOT": "`.`", "__ANON_0": "`..`",
 }  # fmt: skip
@@ -546,7 +546,7 @@ class _Build(Transformer[Any, Any]):
         return s.Chosen(self.join(s.NameOf(self.place(start), ""), cost), weighed, str(sense) == "maximising")
 
     def binary(self, meta: Any, c: list[Any]) -> s.Operation:
-        return s.Operation(self.span(meta), str(c[1]), c[0], c[2])
+        return s.Operation(self.span(meta), str(c[1]).split()[-1], c[0], c[2])
 
     def negative(self, meta: Any, c: list[Any]) -> s.Syntax:
         if isinstance(c[1], s.Number):
