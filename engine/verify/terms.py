@@ -28,7 +28,7 @@ from ..language.rule import Rule, RuleSet, legal
 from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import Toolchain
 from .drawing import TermInstance
-from .meaning import array, in_domain, real_places, whole_sums
+from .meaning import array, finite_masks, in_domain, whole_sums
 from .neighbours import perturbed_term
 from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
 from .sized import Checker, faults
@@ -191,7 +191,7 @@ def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: in
         wanted = tensor.run(graph, data)
         if in_domain(graph, data):
             every = [True] * len(wanted)
-            yield flavour, data, wanted, real_places(graph, data) if "approx" in rule.attributes else every
+            yield flavour, data, wanted, finite_masks(graph, data) if "approx" in rule.attributes else every
 
 
 def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Reference], exact: bool = True) -> str | None:
