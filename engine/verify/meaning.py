@@ -53,7 +53,7 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
     return all(((count == 0) | (count >= 1)).all() for count in counts)
 
 
-def whole_sums(graph: TensorGraph, data: Any) -> bool:
+def has_integer_summands(graph: TensorGraph, data: Any) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     values = tensor.values(graph, data)
     summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))
