@@ -83,7 +83,7 @@ class Toolchain:
 
     @functools.cached_property
     def equations(self) -> tuple[Rule, ...]:
-        """The algebra that exploration may use: what is `@unstable` too, for there it is not applied everywhere."""
+        """The algebra that exploration may use: what is `@off` too, for there it is not applied everywhere."""
         return tuple(self._equations("tensor", "fusion"))
 
     @functools.cached_property

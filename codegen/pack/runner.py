@@ -250,7 +250,7 @@ FIRST = 3  # suites of a pack that are measured, next to torch.compile too, befo
 SANITIZED = 10  # cases of the first suite that compute-sanitizer looks at
 START_LIMIT = 120.0  # seconds until a worker has imported torch, at most
 LIMIT = {"measure": 40.0, "compile": 120.0, **dict.fromkeys(TOOLS, 60.0)}  # seconds of a case, at most
-FOUND = 86  # exit code of compute-sanitizer that found something
+SANITIZER_ERROR_CODE = 86  # exit code of compute-sanitizer that found something
 CLOCK_SECONDS = 10.0  # clocks are read again after this time
 
 
@@ -386,7 +386,7 @@ def sanitize(group: PackGroup, results: ResultsFile, clock: Deadline, limit: flo
             results.left += len(group.items) - place
             return
         alone = worker_command(results.pack, "alone", str(item.case.number))
-        found = sanitized([program, "--tool", item.do, "--error-exitcode", str(FOUND), *alone], most)
+        found = sanitized([program, "--tool", item.do, "--error-exitcode", str(SANITIZER_ERROR_CODE), *alone], most)
         if found["status"] != "ok":
             results.faults.append(f"{item.case.name} ({item.do}): {found['status']}: {found['detail']}")
         results.note(item, found, {})
@@ -408,7 +408,7 @@ def sanitized(command: list[str], limit: float) -> dict[str, str]:
         return {"status": "unusable", "detail": "Device not supported"}
     if code == 0:
         return {"status": "ok", "detail": lines[-1][:200] if lines else ""}
-    return {"status": "wrong" if code == FOUND else "failed", "detail": " | ".join(lines[:8])[:1000]}
+    return {"status": "wrong" if code == SANITIZER_ERROR_CODE else "failed", "detail": " | ".join(lines[:8])[:1000]}
 
 
 def tell(item: PackItem, found: dict[str, Any], clock: Deadline) -> None:

@@ -88,8 +88,8 @@ def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
         starts = f"`{name}` matches nowhere: it starts from `{TorchRule(rule).key}`"
         return "\n".join((f"{starts}, and here stand", *ops)) if ops else starts
     named = (rule,) if rule is not None else rules_named(tools, name)
-    if named and all("unstable" in one.attributes for one in named):
-        return f"`{name}` is @unstable: no compile asks it but one with --explore"
+    if named and all("off" in one.attributes for one in named):
+        return f"`{name}` is @off: no compile asks it but one with --explore"
     if rule is not None and "canonical" in rule.attributes:
         return f"`{name}` is asked after every firing of a rule on {rule.level}, and fired after none"
     return f"`{name}` neither fired nor was refused: another rule of its pass fired"

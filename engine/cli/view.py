@@ -55,7 +55,7 @@ def record_of(flags: Flags) -> dict[str, Any]:
 # ---- the live page: imports are light until the browser has requested it, for PyTorch takes long
 
 
-FIRST_LOOK = 0.5  # seconds more that the browser has to request the page before torch's import takes the processor
+REQUEST_GRACE = 0.5  # seconds more that the browser has to request the page before torch's import takes the processor
 LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
 
 
@@ -78,7 +78,7 @@ def serve_page(flags: Flags) -> None:
         threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
     _read_ahead()
     if flags.browse:
-        server.seen.wait(FIRST_LOOK)
+        server.seen.wait(REQUEST_GRACE)
     with contextlib.suppress(KeyboardInterrupt):
         _follow(flags, server)
 

@@ -172,7 +172,7 @@ def _moves(flat: Any, axis: Var) -> bool:
 
 
 @statement_fact
-def across(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
+def strided_inputs(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
     """Return the inputs that are contiguous along one of some axes but strided between lanes.
 
     A stride of the vector that a lane reads does not count.

@@ -166,11 +166,11 @@ def first_along(over: AxisList) -> Any:
 @tensor_fact
 def one_over(c: Term, over: AxisList) -> bool:
     """Return whether a number is one over the number of elements along axes: a sum times it is a mean."""
-    return c.__class__ is Const and is_one_over(c.value, places(over))
+    return c.__class__ is Const and is_one_over(c.value, element_count(over))
 
 
 @tensor_fact
-def places(over: AxisList) -> int:
+def element_count(over: AxisList) -> int:
     """Return the number of elements along axes, each axis counted once."""
     return math.prod(int(axis.extent) for axis in dict.fromkeys(over))
 

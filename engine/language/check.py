@@ -408,7 +408,7 @@ class Checks(CheckedRule):
     def attributes(self) -> Complaints:
         """Report attributes that contradict each other."""
         rule = self.rule
-        for a, others in (("local", ("canonical", "repeat")), ("canonical", ("repeat", "approx", "unstable"))):
+        for a, others in (("local", ("canonical", "repeat")), ("canonical", ("repeat", "approx", "off"))):
             for b in others:
                 if {a, b} <= rule.attributes:
                     yield Complaint(f"@{a} and @{b} exclude each other", rule)
@@ -547,7 +547,7 @@ def _pattern_key(rule: Rule) -> str:
     variables = dict.fromkeys(text for text in texts if text.isidentifier() and is_variable(text) and text not in ops)
     numbered = substituted(rule.match, {text: s.NameOf(rule.span, f"{n}") for n, text in enumerate(variables)})
     file = rule.file if rule.level not in ("torch", "tensor") else ""
-    return str((file, rule.level, sorted(rule.attributes & {"local", "canonical", "unstable"}), plain(numbered)))
+    return str((file, rule.level, sorted(rule.attributes & {"local", "canonical", "off"}), plain(numbered)))
 
 
 @functools.lru_cache(maxsize=4)
@@ -568,7 +568,7 @@ def _unguarded(rules: RuleSet) -> dict[str, Rule]:
         asks = rule.parameters or not all(isinstance(clause, s.LetClause) for clause in rule.clauses)
         if key in first:
             found[name] = first[key]
-        elif not asks and rule.attributes.isdisjoint(("local", "unstable")):
+        elif not asks and rule.attributes.isdisjoint(("local", "off")):
             first[key] = rule
     return found
 

@@ -61,7 +61,7 @@ ATTRIBUTES = {
     "canonical": "to a fixpoint after every firing of any rule",
     "approx": "reorders floating point: `--exact` leaves it out",
     "local": "fires only through `with rule NAME(args)`",
-    "unstable": "off unless it is named",
+    "off": "off unless it is named",
 }
 APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal

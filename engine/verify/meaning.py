@@ -1,7 +1,7 @@
 """Whether two programs compute the same: values and stores, under several orders of their threads.
 
 `run` gives the meaning of a program of Loop, Tile or Kernel IR, `compare` holds another program against it.
-`real_places` says which elements of a program of Tensor IR an equation between real numbers speaks about.
+`finite_masks` says which elements of a program of Tensor IR an equation between real numbers speaks about.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .whole_programs import TooLarge
 COUNT = "n0"
 
 
-def real_places(graph: TensorGraph, data: Any) -> list[Any]:
+def finite_masks(graph: TensorGraph, data: Any) -> list[Any]:
     """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
 
     An equation between real numbers says nothing of an element that divides by zero on its way; of all others it does.
@@ -53,7 +53,7 @@ def in_domain(graph: TensorGraph, data: Any) -> bool:
     return all(((count == 0) | (count >= 1)).all() for count in counts)
 
 
-def whole_sums(graph: TensorGraph, data: Any) -> bool:
+def has_integer_summands(graph: TensorGraph, data: Any) -> bool:
     """Return whether all summands of a program are whole, so that the order of its sums changes nothing."""
     values = tensor.values(graph, data)
     summed = (values[y].data for x in values if isinstance(x, Reduce | Fold) for y in operands(x))

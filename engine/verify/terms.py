@@ -28,7 +28,7 @@ from ..language.rule import Rule, RuleSet, legal
 from ..rewrite.terms.rewriter import mentions_mat
 from ..ruleset import Toolchain
 from .drawing import TermInstance
-from .meaning import array, in_domain, real_places, whole_sums
+from .meaning import array, finite_masks, has_integer_summands, in_domain
 from .neighbours import perturbed_term
 from .outcome import ERRORS, REAL, REORDERED, Dice, Outcome, Subject, Wrong, said, unlike
 from .sized import Checker, faults
@@ -191,7 +191,7 @@ def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: in
         wanted = tensor.run(graph, data)
         if in_domain(graph, data):
             every = [True] * len(wanted)
-            yield flavour, data, wanted, real_places(graph, data) if "approx" in rule.attributes else every
+            yield flavour, data, wanted, finite_masks(graph, data) if "approx" in rule.attributes else every
 
 
 def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Reference], exact: bool = True) -> str | None:
@@ -205,7 +205,7 @@ def differs(rule: Rule, graph: TensorGraph, became: Any, known: Iterable[Referen
             got = _memory(became, data, graph) if fused else tensor.run(became, data)
         except ERRORS as error:
             return f"its result has no meaning: {said(error)}"
-        whole = exact and flavour == "whole" and not fused and not approx and whole_sums(graph, data)
+        whole = exact and flavour == "whole" and not fused and not approx and has_integer_summands(graph, data)
         tolerance = 0.0 if whole else REAL if approx or fused else REORDERED
         for out, want, have, where in zip(graph.outs, wanted, got, places, strict=True):
             if want.shape != have.shape or want.dtype.kind != have.dtype.kind:

@@ -196,7 +196,7 @@ CHANGES_NOTHING = "mine: matched, but \nit changes nothing: what it gives is wha
         f"rules why online_attention -c '{SOFTMAX}'": "--- a:online skipped at main.softmax: rules/tensor/online.rw:",
         f"compile --why-not each -c '{SOFTMAX}'": "expected `Reduce(add, n, multiply(p, v))`",  # nothing else of its file was there
         f"rules why double_negation -c '{SOFTMAX}'": "--- a:exact skipped at main: rules/tensor/exact.rw:",  # at no value of it
-        f"rules why reassociate -c '{SOFTMAX}'": "`reassociate` is @unstable",
+        f"rules why reassociate -c '{SOFTMAX}'": "`reassociate` is @off",
         "rules why sink_guard -c 'torch.randn(100, 100) @ torch.randn(100, 77)'": "t:005_blockify_launch \n; then sink_guard",
         f"rules why sink_guard -c '{EXPONENTIALS}'": "`sink_guard` is asked after every firing of a rule on tile, and fired after none",
         f"rules why linear -c '{LAYER}'": "linear: bias: linear_bias is not none",

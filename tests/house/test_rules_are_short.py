@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from dplc.engine.language.format import logical_lines
+
 MOST, MOST_OF_SIXTEEN = 40, 25
 FOLDER = Path(__file__).resolve().parents[2] / "rules" / "tile"
 SIXTEEN = (  # in the order of their passes: a file, or FILE:RULE
@@ -30,7 +32,8 @@ class Declared(NamedTuple):
 
     @property
     def lines(self) -> int:
-        return self.text.count("\n") + 1
+        """How many lines it has, each counted once where the layout breaks it."""
+        return len(logical_lines(self.text)[0])
 
 
 def declared_in(path: Path) -> Iterator[Declared]:

@@ -141,14 +141,37 @@ def test_any_layout_becomes_the_one(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert plain(format.parse(Source("other.rw", neat))) == plain(parse(Source("b.rw", text)))
 
 
-def test_what_is_broken_over_lines_stays_so() -> None:
-    names = ", ".join(f"name{n}" for n in range(40))
-    text = f"rule r on tile\nmatch\n    pass\nlet a = f(\n  {names})\nrewrite\n    pass\n"
+AND = " and ".join(f"condition{n}" for n in range(40))
+NAMES = ", ".join(f"name{n}" for n in range(40))
+ROWS = ", ".join(f"(Exp, name{n})" for n in range(40))
+PARAMETERS = ", ".join(f"P{n}: int in {{1, 2}} = 1" for n in range(9))
+TEXTS = ", ".join(f'"y = {n}"' for n in range(40))
+REASON = f'"{"long " * 20}"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"rule r on tile\nmatch\n    pass\nlet a = f(\n  {NAMES})\nrewrite\n    pass\n",
+        f"rule r on tile\nmatch\n    pass\nrequire {AND} else {REASON}\nrewrite\n    pass\n",
+        f"rule r(a, b) for {ROWS} on torch\nmatch\n    pass\nrewrite\n    pass\n",
+        f"rule r({PARAMETERS}) on tile\nmatch\n    pass\nrewrite\n    pass\n",
+        f"fact is_long({NAMES.replace(',', ': int,')}: int) -> bool = {AND} for h200\n",
+        f"fact is_long(n: int) -> bool:\n    let all = [{AND} for n in ks]\n    f({AND})\n",
+        f"number most_long = ({NAMES}) because {REASON}\n",
+        f'examples r\nexample "a" as "b"\n    "x" => {TEXTS}\ngives no "z"\n',
+    ],
+)
+def test_a_long_line_is_broken_within_the_width(text: str) -> None:
     neat = formatted(Source("a.rw", text))
-    assert max(map(len, neat.splitlines())) <= 140
-    assert neat.count("\n") > text.count("\n") - 1
+    assert max(map(len, neat.splitlines())) <= format.WIDTH
+    assert neat.count("\n") > text.count("\n")
     assert formatted(Source("b.rw", neat)) == neat
-    assert plain(parse(Source("a", neat))) == plain(parse(Source("a", text)))
+
+
+def test_lines_of_our_rule_files_fit_the_width() -> None:
+    long = {path.name: max(map(len, path.read_text().splitlines())) for path in OURS if path.read_text()}
+    assert {name: width for name, width in long.items() if width > format.WIDTH} == {}
 
 
 def test_a_file_that_does_not_parse_is_refused_with_a_caret() -> None:

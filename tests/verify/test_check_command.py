@@ -152,10 +152,10 @@ gives no "the factor varies"
 
 def test_guards_are_dropped_one_by_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.rw"
-    file.write_text(NEEDLESS.format(more='require places(axes(x)) > 0 else "a number"\n'))
+    file.write_text(NEEDLESS.format(more='require element_count(axes(x)) > 0 else "a number"\n'))
     code, out, _ = call(capsys, str(file), "--guards", "--examples", "25")
     assert code == 0
-    assert "survives: without `require places(axes(x)) > 0`" in out
+    assert "survives: without `require element_count(axes(x)) > 0`" in out
     assert "survives: without `where disjoint" not in out
     assert re.search(r"\d of 3 mutants caught: \d wrong", out)
 

@@ -149,13 +149,13 @@ class TermSite:
 
 
 class TermRules:
-    """Compiled rules on tensor. `enabled` names @unstable rules to use.
+    """Compiled rules on tensor. `enabled` names @off rules to use.
 
     table: by whether refusals are noted, the attempts, compiled at the first call.
     """
 
     def __init__(self, rules: Iterable[Rule], enabled: Collection[str] = (), parameters: dict[str, Any] | None = None):
-        self.rules = [rule for rule in rules if "unstable" not in rule.attributes or rule.name in enabled]
+        self.rules = [rule for rule in rules if "off" not in rule.attributes or rule.name in enabled]
         self.parameters = parameters or {}
         self.table = functools.cache(
             lambda evidence: Table([compiled_term_rule(rule, self.parameters, evidence) for rule in self.rules])
