@@ -30,7 +30,7 @@ from ..rewrite.terms.rewriter import mentions_mat
 MOST_OPERANDS = 3
 # What a guard asks: what that gives (a term or a map may be missing), its text in the e-graph, and what it takes.
 FACTS: dict[str, tuple[str, ...]] = {
-    "extent": ("number", "(extent {})", "axes"), "places": ("number", "(extent {})", "axes"),
+    "extent": ("number", "(extent {})", "axes"), "element_count": ("number", "(extent {})", "axes"),
     "literal": ("number", "(literal {})", "term"), "dtype": ("dtype", "(dtype {})", "term"),
     "axes": ("axes", "(axes {})", "term"), "common": ("axes", "(& {} {})", "axes", "axes"),
     "source_axes": ("axes", "(source {})", "map"), "image_axes": ("axes", "(image {})", "map"),
