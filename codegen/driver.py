@@ -133,7 +133,7 @@ class Driver:
         call("cuModuleUnload", loaded.module)
 
     def launch(self, loaded: Loaded, values: Sequence[int | bytes], stream: int) -> None:
-        """Enqueue a kernel. values: as `tensor_maps.arguments` gives them: addresses, tensor maps, then sizes."""
+        """Enqueue a kernel. values: as `arguments` returns them: addresses, tensor maps, then sizes."""
         kernel = loaded.kernel
         cells = [_cell(value, place < len(kernel.params)) for place, value in enumerate(values)]
         pointers = (ctypes.c_void_p * len(cells))(*(address for _, address in cells))

@@ -136,7 +136,7 @@ def capture(
 
     function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
     arguments, nested as needed; tensors in it are inputs, everything else is fixed. dynamic: the dimensions that are
-    known at a call (`sizes.declared`). Raises DplcError if it cannot be compiled.
+    known at a call (`dynamic_shapes.declared`). Raises DplcError if it cannot be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")

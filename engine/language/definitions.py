@@ -1,10 +1,10 @@
-"""The numbers that choices depend on, each with a name and a reason: `rules/policy.rw`.
+"""The numbers and facts that choices depend on, each with a name: `rules/policy.rw`.
 
     number most_unrolled = 32    because "copies of an unrolled body; more miss the instruction cache"
 
 Rules refer to a number by its name. When a rule set is built, the value replaces the name, so that every reader of the
 rules reads numbers, and the digest of a rule is that of the rule with the number written out. A user's file replaces
-one with `override number most_unrolled = 16`. How Python reads them: policy.py.
+one with `override number most_unrolled = 16`. Python reads numbers with `rule.policy(target)`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rule files as text and as syntax: paths, bounds, families, examples next to them, and the cache of parsed rules.
 
 Python's garbage collector pauses while dplc compiles: most objects of a compile live until its end, and a collection
-costs a quarter of a cold start. An exploration collects young objects kernel by kernel (`explore/lowered.py`).
+costs a quarter of a cold start. An exploration collects young objects kernel by kernel (`explore/explore.py`).
 """
 
 from __future__ import annotations

@@ -245,15 +245,7 @@ class Lowered:
     bounds: tuple[Bound, ...]
 
 
-# Slices of a concatenated list: a reader of one slice reads the whole at its offset.
-#
-# A rule that computes all tensors of a list at once has a line `Stacked(j, xs[os..]) = y[os..]`.
-
-
 PLAIN = (Input, Remap, Const, Index)  # read where they lie: no slice is cheaper
-
-
-# The error for a torch op that no rule lowers: its name, the location, the reason of every candidate, the next step.
 
 
 TOLD_TEXT = 200  # characters of a program that a message repeats
@@ -267,9 +259,6 @@ def _how_to_write(op: str, place: Span | None) -> str | None:
     stem, text = name.strip("_"), place.source.text.strip() if place is not None else ""
     program = f" -c {shlex.quote(text)}" if text and "\n" not in text and len(text) < TOLD_TEXT else ""
     return f"begin its rule: dplc rules new {stem} --op {name}{program} -o {stem}.rw"
-
-
-# Names of values for people: unique, deterministic, never the name of an axis.
 
 
 # What a value is called that no rule gave a name: by its function, by its class, and then as its function.
