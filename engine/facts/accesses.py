@@ -38,6 +38,7 @@ from ...ir.sizes import at_hint, hinted
 from ...ir.tile import SharedTile, Stage
 from ..language.evaluate import AxisList, ExpressionList, NameList, ValueList, statement_fact
 from ..language.rule import policy
+from ..rewrite.statements.site import Site
 from .structure import axis_names, multiplies_values
 
 TILE = "module loop tile"
@@ -48,7 +49,7 @@ def accesses(body: Block) -> tuple[Load | Store, ...]:
     return (*found.loads, *found.stores)
 
 
-def address_of(site: Any, stmt: Any) -> Any:
+def address_of(site: Site, stmt: Any) -> Any:
     """Return the flat address of an access."""
     return address(site.kernel, stmt.buf, stmt.idx)
 
@@ -69,7 +70,7 @@ class Step(NamedTuple):
 Steps = dict[str, list[Step]]  # by the name
 
 
-def _steps(site: Any, body: Block) -> Steps:
+def _steps(site: Site, body: Block) -> Steps:
     """Return the steps of a block, remembered per kernel because every rule queries them for every axis of a Tile."""
     known = _steps_of_blocks(site.kernel)
     if body not in known:
@@ -107,14 +108,14 @@ def _vector_item(place: Stage | Param, inputs: dict[str, Param]) -> int:
 
 
 @statement_fact
-def vectors(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+def vectors(site: Site, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """Return the accesses that are `width` aligned neighbours along an axis, and so one instruction."""
     fitting = [step for step in _steps(site, body).get(axis.name, ()) if width * step.item in VECTOR_BYTES]
     return tuple(step.stmt for step in fitting if is_vector(step.address, axis.name, width))
 
 
 @statement_fact
-def widest(site: Any, body: Block, along: NameList) -> int:
+def widest(site: Site, body: Block, along: NameList) -> int:
     """Return the elements of the widest vector that each access along one of some names can be.
 
     The result is 4 without any such access.
@@ -129,7 +130,7 @@ def widest(site: Any, body: Block, along: NameList) -> int:
 
 
 @statement_fact
-def runs_along(site: Any, body: Block, axis: Var) -> bool:
+def runs_along(site: Site, body: Block, axis: Var) -> bool:
     """Return whether a store or a repeated load goes to the next element as the axis goes on, two at a time."""
     return any(
         (step.repeated or isinstance(step.stmt, Store)) and is_vector(step.address, axis.name, 2)
@@ -138,20 +139,20 @@ def runs_along(site: Any, body: Block, axis: Var) -> bool:
 
 
 @statement_fact
-def loads_along(site: Any, body: Block, axis: Var) -> bool:
+def loads_along(site: Site, body: Block, axis: Var) -> bool:
     """Return whether a load that a loop repeats goes to the next element as the axis goes on, two at a time."""
     steps = _steps(site, body).get(axis.name, ())
     return any(step.repeated and is_vector(step.address, axis.name, 2) for step in steps)
 
 
 @statement_fact
-def running(site: Any, body: Block, axis: Var) -> tuple[Node, ...]:
+def running(site: Site, body: Block, axis: Var) -> tuple[Node, ...]:
     """Return the accesses that go to the next element as an axis goes on."""
     return tuple(step.stmt for step in _steps(site, body).get(axis.name, ()))
 
 
 @statement_fact
-def apart(site: Any, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
+def apart(site: Site, body: Block, axis: Var, width: int) -> tuple[Node, ...]:
     """Return the accesses that advance with an axis but are not vectors along it.
 
     For `width` elements of a thread, as many instructions access the same sectors.
@@ -172,12 +173,12 @@ def _moves(flat: Any, axis: Var) -> bool:
 
 
 @statement_fact
-def strided_inputs(site: Any, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
+def strided_inputs(site: Site, body: Block, along: NameList, lane: Var) -> tuple[Var, ...]:
     """Return the inputs that are contiguous along one of some axes but strided between lanes.
 
     A stride of the vector that a lane reads does not count.
     """
-    vectors = _register_extents(site.tile.axes)
+    vectors = _register_extents(site.tile_axes)
     inputs = {param.name for param in site.kernel.ins}
 
     def jumps(load: Load) -> bool:
@@ -265,9 +266,9 @@ def extents(axes: AxisList) -> tuple[int, ...]:
 
 
 @statement_fact
-def axes_in_scope(site: Any) -> tuple[Axis, ...]:
+def axes_in_scope(site: Site) -> tuple[Axis, ...]:
     """Return the axes of the site's Tile."""
-    return site.tile.axes if site.tile else ()
+    return site.tile_axes
 
 
 @statement_fact
@@ -283,7 +284,7 @@ def blocks(axes: AxisList) -> int:
 
 
 @statement_fact
-def registers(site: Any, axes: AxisList, body: Block) -> int:
+def registers(site: Site, axes: AxisList, body: Block) -> int:
     """Estimate the registers of a thread.
 
     Every accumulator and loaded fragment counts once per register value. Fetched values that are not yet put count
@@ -312,7 +313,7 @@ def registers(site: Any, axes: AxisList, body: Block) -> int:
 
 
 @statement_fact
-def copies(site: Any, body: Block) -> int:
+def copies(site: Site, body: Block) -> int:
     """Count how often a thread repeats the accumulation of a run.
 
     It repeats once for every value of the register axes that the accumulated value varies with.
@@ -332,7 +333,7 @@ def _product(extents: dict[str, Any], names: Container[str]) -> Any:
 
 
 @statement_fact
-def trips(site: Any, body: Block) -> int:
+def trips(site: Site, body: Block) -> int:
     """Count the executions of the innermost statement of a run, assuming that its loops are nested."""
     unknown: int = policy(site.target).unknown_iterations
     return math.prod(n if (n := at_hint(loop.stop)).__class__ is int else unknown for loop in summary(body).loops)
@@ -380,7 +381,7 @@ def _divided_by(value: Any, axis: Var) -> int:
 
 
 @statement_fact
-def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
+def row_coalesced(site: Site, body: Block, team: NameList) -> bool:
     """Return whether neighbouring threads of a team mostly read neighbouring elements, weighted by size."""
     good = bad = 0
     for stmt in accesses(body):
@@ -394,12 +395,12 @@ def row_coalesced(site: Any, body: Block, team: NameList) -> bool:
 
 
 @statement_fact
-def one_run(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+def one_run(site: Site, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Return whether i and j appear in addresses only, and there only as `c*(i*extent + j)`."""
     return as_one(site, body, accesses(body), i, j, extent)
 
 
-def as_one(site: Any, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
+def as_one(site: Site, body: Block, looked_at: Iterable[Any], i: Var, j: Var, extent: int) -> bool:
     """Return whether i and j appear in addresses only, and in those of `looked_at` only as `c*(i*extent + j)`."""
     known = {i.name, j.name}
     for stmt in looked_at:
@@ -431,7 +432,7 @@ class BlockShape(NamedTuple):
 
 
 @statement_fact
-def squarest(site: Any, area: int, rows: int, columns: int) -> BlockShape:
+def squarest(site: Site, area: int, rows: int, columns: int) -> BlockShape:
     """Return the most nearly square tile of at most an area: `.rows`, `.columns`, `.area`.
 
     Neither side exceeds the available extent. Neither exceeds `tile_side` if the area is at most its square.
@@ -457,7 +458,7 @@ def _squarest(area: int, rows: int, columns: int, least_side: int, odd: int) -> 
 
 
 @statement_fact
-def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
+def useful(site: Site, area: int, rows: int, columns: int, batch: int, beside: int) -> int:
     """Return the useful share of the device's work, in thousandths, if blocks compute tiles of an area.
 
     The last parameter is the number of tiles that each multiprocessor computes at a time.
@@ -474,7 +475,7 @@ def useful(site: Any, area: int, rows: int, columns: int, batch: int, beside: in
 
 
 @statement_fact
-def windowed(site: Any, body: Block) -> bool:
+def windowed(site: Site, body: Block) -> bool:
     """Return whether an axis of the Tile and a loop of a reduction together form an index of a load in a run."""
     axes = axis_names(site)
     places = [e for load in summary(body).loads for e in load.idx]
@@ -482,7 +483,7 @@ def windowed(site: Any, body: Block) -> bool:
 
 
 @statement_fact
-def run_of_an_operand(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+def run_of_an_operand(site: Site, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Return whether some load of a run mentions i and j as `i*extent + j` only."""
     loads = [load for load in summary(body).loads if {i.name, j.name} <= free_names(load.idx)]
     return any(as_one(site, (), (load,), i, j, extent) for load in loads)
@@ -496,7 +497,7 @@ def along_the_same(body: Block, i: Var, j: Var) -> bool:
 
 
 @statement_fact
-def periods(site: Any, body: Block, k: Var) -> tuple[int, ...]:
+def periods(site: Site, body: Block, k: Var) -> tuple[int, ...]:
     """Return the numbers whose multiples can be factored out of the digits of k in indices, the largest first.
 
     The largest can be factored out of all digits, the next out of all but the slowest. For `k // 3 // 3, k // 3 % 3,
@@ -520,7 +521,7 @@ def _periods(e: Any, name: str) -> Iterator[int]:
 
 
 @statement_fact
-def reuse(site: Any, body: Block, axis: Var) -> int:
+def reuse(site: Site, body: Block, axis: Var) -> int:
     """Count the elements that the loops of a run load again for every element of an axis.
 
     Only loads that do not vary with the axis count.
@@ -536,18 +537,18 @@ def reuse(site: Any, body: Block, axis: Var) -> int:
 
 
 @statement_fact
-def indexed_as_one(site: Any, body: Block, i: Var, j: Var, extent: int) -> bool:
+def indexed_as_one(site: Site, body: Block, i: Var, j: Var, extent: int) -> bool:
     """Return whether i and j appear in addresses only, and in those of loads only as `c*(i*extent + j)`."""
     return as_one(site, body, summary(body).loads, i, j, extent)
 
 
 @statement_fact
-def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
+def widest_pair(site: Site, i: Var, j: Var, body: Block) -> bool:
     """Return whether no two other axes that a product can be tiled along have more outputs, up to a whole tile.
 
     Of pairs with as many, that with more axes along which memory runs on.
     """
-    axes = {axis.name: axis for axis in site.tile.axes}
+    axes = {axis.name: axis for axis in site.tile_axes}
     side = policy(site.target).tile_side
     running = free_names(tuple(access.idx[-1] for access in accesses(body) if access.idx))
 
@@ -558,7 +559,7 @@ def widest_pair(site: Any, i: Var, j: Var, body: Block) -> bool:
     mine = rank((axes[i.name], axes[j.name]))
     return all(
         rank(pair) <= mine
-        for pair in combinations(site.tile.axes, 2)
+        for pair in combinations(site.tile_axes, 2)
         if matmul_loops(body, frozenset(axis.name for axis in pair), multiplies_values(site))
     )
 

@@ -45,6 +45,7 @@ from ...ir.tile import Combine, Mma, Stage, Sync
 from ...ir.verify.loop import not_positive
 from ..language.evaluate import Expression, StatementList, ValueList, fact, module_fact, statement_fact, tile_fact
 from ..language.rule import policy
+from ..rewrite.statements.site import Site
 from .shared_memory import kept_inside, thread_number
 from .structure import axis_names, conjuncts
 
@@ -72,7 +73,7 @@ class AtomRecord(NamedTuple):
 
 
 @tile_fact
-def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
+def atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
     """Return the atoms that can do every product of a run.
 
     Products are sums of products of two operands, at most widened, from shared tiles.
@@ -81,7 +82,7 @@ def atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 
 @tile_fact
-def asynchronous_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
+def asynchronous_atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
     """Return the atoms of four warps that can do every product of a run, those with the most columns first.
 
     Products of single warps count, where the run has no others: of elements that may run across a shared tile's rows.
@@ -95,7 +96,7 @@ def asynchronous_atoms(site: Any, body: Block) -> tuple[AtomRecord, ...]:
 
 
 @tile_fact
-def asynchronous_atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
+def asynchronous_atoms_for(site: Site, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """Return the atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
     return _asynchronous_records(_multiplying(site, left, right))
 
@@ -105,21 +106,21 @@ def _asynchronous_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
 
 
 @tile_fact
-def swizzled_boxes(site: Any, copies: StatementList) -> bool:
+def swizzled_boxes(site: Site, copies: StatementList) -> bool:
     """Return whether TMA can copy all of some Stages whose rows are each a whole span of a swizzle."""
     known, kernel = params(site.kernel), site.kernel
     return all(is_swizzled_box(s, known[s.src].shape, item_bytes(kernel, s)) for s in copies)
 
 
 @tile_fact
-def read_once(site: Any, copies: StatementList) -> bool:
+def read_once(site: Site, copies: StatementList) -> bool:
     """Return whether the kernel has one load of each of the shared tiles of some Stages."""
     loads = [load.buf for load in summary(site.kernel.body).loads]
     return all(loads.count(stage.dst) == 1 for stage in copies)
 
 
 @tile_fact
-def asynchronous_mma_copies(site: Any, body: Block) -> tuple[Stage, ...]:
+def asynchronous_mma_copies(site: Site, body: Block) -> tuple[Stage, ...]:
     """Return the copies of the one loop over chunks in a run, where it holds them and one product of theirs; else none.
 
     TMA can make them, in rows that are whole spans of its swizzle.
@@ -143,7 +144,7 @@ def _serial_loops(body: Block) -> list[For]:
 
 
 @tile_fact
-def bytes_alike(site: Any, body: Block, axis: Var) -> int:
+def bytes_alike(site: Site, body: Block, axis: Var) -> int:
     """Return the bytes of a slot of each shared tile that TMA fills alike for all blocks along an axis."""
     known = {s.dst: s for s in summary(body).stages if s.via == "TMA"}
     own = {s.dst for s in summary(body).stages if axis.name in free_names((s.origin, s.slot, s.when))}
@@ -158,13 +159,13 @@ def chunks(body: Block) -> int:
 
 
 @tile_fact
-def for_atoms(site: Any, body: Block) -> bool:
+def for_atoms(site: Site, body: Block) -> bool:
     """Return whether there is an atom that can do so, once the operands are in shared tiles."""
     return bool(_atoms_of(site, body, anywhere=True))
 
 
 @module_fact
-def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
+def atoms_multiply(site: Site, body: Block, params: ValueList) -> bool:
     """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
     read = {load.buf for load in nodes(body, Load)}
     dtypes = {param.dtype for param in params if param.name in read}
@@ -172,12 +173,12 @@ def atoms_multiply(site: Any, body: Block, params: ValueList) -> bool:
 
 
 @tile_fact
-def for_asynchronous_atoms(site: Any, body: Block) -> bool:
+def for_asynchronous_atoms(site: Site, body: Block) -> bool:
     """Return whether there is one of four warps, too."""
     return bool(_atoms_of(site, body, asynchronous=True, anywhere=True))
 
 
-def _atoms_of(site: Any, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
+def _atoms_of(site: Site, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
     """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles.
 
     Some of the asynchronous ones need all that the run loads in rows along which it sums.
@@ -203,12 +204,12 @@ def _atoms_of(site: Any, body: Block, asynchronous: bool = False, anywhere: bool
 
 
 @tile_fact
-def atoms_for(site: Any, left: Var, right: Var) -> tuple[AtomRecord, ...]:
+def atoms_for(site: Site, left: Var, right: Var) -> tuple[AtomRecord, ...]:
     """Return the atoms that multiply two values, by their dtypes."""
     return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.asynchronous)
 
 
-def _multiplying(site: Any, left: Var, right: Var) -> Iterator[Atom]:
+def _multiplying(site: Site, left: Var, right: Var) -> Iterator[Atom]:
     """Yield the atoms for the dtypes of two values."""
     known = value_dtypes(site.kernel)
     return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
@@ -227,13 +228,13 @@ def on_tensor_cores(body: Block) -> bool:
 
 
 @fact("cast_to(name) -> fn", "tile")
-def cast_to(site: Any, value: Var) -> Var:
+def cast_to(site: Site, value: Var) -> Var:
     """Return the function that rounds to the dtype of a value."""
     return Var(value_dtypes(site.kernel)[value.name])
 
 
 @tile_fact
-def widened(site: Any, body: Block, value: Var, source: Var) -> bool:
+def widened(site: Site, body: Block, value: Var, source: Var) -> bool:
     """Return whether a value is the source, at most in a dtype that holds all of it: the run does nothing else."""
     known = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     return len(known) == len(body) and _narrowed(value, known, value_dtypes(site.kernel)) == source
@@ -259,7 +260,7 @@ def _along(loop: For) -> bool:
     return all(loop.var in free_names(load.idx[-1]) for load in nodes(loop, Load))
 
 
-def _multiplies(site: Any, atom: Atom, dtypes: set[str]) -> bool:
+def _multiplies(site: Site, atom: Atom, dtypes: set[str]) -> bool:
     """Return whether an atom multiplies operands of one or two dtypes on this target.
 
     f32 operands lose bits, so they need the policy `tf32_products`.
@@ -324,7 +325,7 @@ class Operand(NamedTuple):
 
 
 @tile_fact
-def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ...]:
+def operands(site: Site, body: Block, copies: StatementList) -> tuple[Operand, ...]:
     """Return the operands in shared tiles that some Stages fill.
 
     Each is the part of a loop's body that more than one thread does to the cells of the shared tile.
@@ -334,9 +335,9 @@ def operands(site: Any, body: Block, copies: StatementList) -> tuple[Operand, ..
     return tuple(_operands(site, body, dict.fromkeys(stage.dst for stage in copies)))
 
 
-def _operands(site: Any, body: Block, shared_tiles: Iterable[str]) -> Iterator[Operand]:
-    threads = [axis for axis in site.tile.axes if axis.role == "THREAD"]
-    inside = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"}
+def _operands(site: Site, body: Block, shared_tiles: Iterable[str]) -> Iterator[Operand]:
+    threads = [axis for axis in site.tile_axes if axis.role == "THREAD"]
+    inside = {axis.name for axis in site.tile_axes if axis.role != "BLOCK"}
     # also through statements before the loop: a scale of the column is not part of the row, nor is its guard; a sum
     # that was folded under a guard of the column is not a row's: a thread past the last column lacks it
     variations = Variations(site.kernel.body, guarded=True)
@@ -376,7 +377,7 @@ def _needed(block: tuple[Any, ...], wanted: set[str]) -> Block:
 
 
 @tile_fact
-def holds(site: Any, operand: Operand) -> bool:
+def holds(site: Site, operand: Operand) -> bool:
     """Return whether an operand's shared tile has the dtype of the values computed from it, so nothing is rounded."""
     source = params(site.kernel)[stages(site.kernel)[operand.buf.name].src]
     known = value_dtypes(site.kernel)
@@ -384,14 +385,14 @@ def holds(site: Any, operand: Operand) -> bool:
 
 
 @tile_fact
-def own_cells(site: Any, operand: Operand, k: Var) -> bool:
+def own_cells(site: Site, operand: Operand, k: Var) -> bool:
     """Return whether different indices of an operand are different cells.
 
     The terms of its address must not reach into one another.
     """
     known = ranges_of(site.kernel)
     terms, _ = linear(address(site.kernel, operand.buf.name, operand.idx))
-    inside = {k.name, *(axis.name for axis in site.tile.axes if axis.role != "BLOCK")}
+    inside = {k.name, *(axis.name for axis in site.tile_axes if axis.role != "BLOCK")}
     for name in free_names(tuple(operand.idx)) & inside:  # `i // 2` of two rows is the same one for both
         if Var(name) not in terms and interval(Var(name), known)[1] > 0:
             return False
@@ -408,7 +409,7 @@ def own_cells(site: Any, operand: Operand, k: Var) -> bool:
 
 
 @statement_fact
-def masked(site: Any, value: Var, condition: Expression) -> bool:
+def masked(site: Site, value: Var, condition: Expression) -> bool:
     """Return whether a value `where(a, y, -inf)` is -inf if a condition fails: a and a guard of the site imply it."""
     chosen = _hidden(site, value)
     if chosen is None:
@@ -423,7 +424,7 @@ def masked(site: Any, value: Var, condition: Expression) -> bool:
 
 
 @statement_fact
-def only_products(site: Any, value: Var) -> bool:
+def only_products(site: Site, value: Var) -> bool:
     """Return whether a value is a sum of products of tensor cores, or -inf where a mask hides it.
 
     Nothing else is added to the sum.
@@ -434,13 +435,13 @@ def only_products(site: Any, value: Var) -> bool:
 
 
 @statement_fact
-def hides_only(site: Any, value: Var, other: Var) -> bool:
+def hides_only(site: Site, value: Var, other: Var) -> bool:
     """Return whether a value is another one, or is -inf where a mask hides the other one."""
     chosen = _hidden(site, value)
     return value == other or (chosen is not None and chosen.args[1] == other)
 
 
-def _hidden(site: Any, value: Var) -> Call | None:
+def _hidden(site: Site, value: Var) -> Call | None:
     """Return the one definition `where(a, y, -inf)` of a value."""
     match [stmt.val for stmt in nodes(site.kernel.body, Let) if stmt.dst == value.name]:
         case [Call(fn="where", args=(_, _, other)) as chosen] if other == -math.inf:
@@ -449,7 +450,7 @@ def _hidden(site: Any, value: Var) -> Call | None:
 
 
 @statement_fact
-def stays_apart(site: Any, acc: Var, condition: Expression) -> bool:
+def stays_apart(site: Site, acc: Var, condition: Expression) -> bool:
     """Return whether elements of an accumulator for which a condition fails reach only elements that fail it too.
 
     No other row is combined or multiplied with them, no index or guard depends on them, and no store lacks the guard.

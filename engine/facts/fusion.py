@@ -6,8 +6,8 @@ All facts describe the resulting kernel. The site, not the terms, records the co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ...ir.atoms import ATOMS
 from ...ir.dtypes import DTYPES, HALVES
@@ -37,7 +37,40 @@ from ...ir.tensor import (
 from ..cost import limits as cost
 from ..language.evaluate import Value, tensor_fact
 from ..language.rule import policy
+from ..rewrite.terms.rewriter import TermSite
 from .structure import upper_bound
+from .tensor import FusionSite, OperationSite, ProgramSite
+
+
+class KernelOf(Protocol):
+    """A kernel of a program: the value that it stores."""
+
+    value: Term
+
+
+class PairSite(ProgramSite, Protocol):
+    """Two kernels that may become one."""
+
+    entries: Sequence[KernelOf]  # all kernels, in the order of their launches
+
+    def place(self, value: Term, /) -> int:
+        """Return the index of the kernel of a value."""
+
+    def leaves(self, value: Term) -> frozenset[Any]:
+        """Return the values that the kernel of a value reads from memory."""
+
+    def folds(self, value: Term) -> list[Any]:
+        """Return the reductions of the kernel of a value."""
+
+    def reduction(self, value: Term) -> Any:
+        """Return the reduction that stands for all of a kernel, None where there is no such."""
+
+    def extents(self, value: Term) -> Any:
+        """Return the extents of a kernel's loops, None for one that does not store them in a plain layout."""
+
+    def same_place(self, one: Term, other: Term) -> bool:
+        """Return whether one kernel reads the result of another only where it stores its own."""
+
 
 # ---- Operands of products that no shared tile can hold: what computing them in every warp costs.
 #
@@ -46,7 +79,7 @@ from .structure import upper_bound
 # L2.
 
 
-def uses_of(site: Any, v: Any) -> Iterator[tuple[Any, Any, int]]:
+def uses_of(site: FusionSite, v: Any) -> Iterator[tuple[Any, Any, int]]:
     """Return the products that v is an operand of, also through a view or a padded window.
 
     Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
@@ -63,18 +96,18 @@ def uses_of(site: Any, v: Any) -> Iterator[tuple[Any, Any, int]]:
     )
 
 
-def _parts(site: Any, v: Any) -> tuple[list[Any], list[Any]]:
+def _parts(site: FusionSite, v: Any) -> tuple[list[Any], list[Any]]:
     """Return the operations that make a value from what is in memory, and what they read there."""
     return cost.parts(v, site.kept)
 
 
-def _tiles(site: Any, mask: int, side: int) -> int:
+def _tiles(site: FusionSite, mask: int, side: int) -> int:
     """Count the tiles along the axes of a mask."""
     return cost.blocks_across((at_hint(axis.extent) for axis in site.flow.axes_in(mask)), side)
 
 
 @tensor_fact
-def scattered(site: Any, v: Value) -> bool:
+def scattered(site: FusionSite, v: Value) -> bool:
     """Return whether an element of v is computed from several elements of one value in memory.
 
     In that case no shared tile holds the elements that a block needs.
@@ -84,14 +117,14 @@ def scattered(site: Any, v: Value) -> bool:
 
 
 @tensor_fact
-def by_every_warp(site: Any, v: Value) -> float:
+def by_every_warp(site: FusionSite, v: Value) -> float:
     """Return the seconds of a product's warps for the elements of its operand v that each of them computes."""
     made, read = _parts(site, v)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
     return max((_asked(site, *use) * loads for use in uses_of(site, v)), default=0.0)
 
 
-def _asked(site: Any, product: Any, total: Any, seen: int) -> float:
+def _asked(site: FusionSite, product: Any, total: Any, seen: int) -> float:
     """Return the seconds of L2 traffic for one element of an operand at every index of a product.
 
     Each access reads a sector. Fewer blocks than multiprocessors reach only their share of the bandwidth.
@@ -102,7 +135,7 @@ def _asked(site: Any, product: Any, total: Any, seen: int) -> float:
     repeated = _tiles(site, result & ~seen, policy(target).fragment_side)
     blocks = flow.elements(batch) * _tiles(site, result & ~batch, policy(target).tile_side)
     asked = flow.elements(seen) * repeated * SECTOR
-    return asked / (target.l2_bytes_per_second * min(1.0, blocks / target.multiprocessors))  # type: ignore[no-any-return]
+    return asked / (target.l2_bytes_per_second * min(1.0, blocks / target.multiprocessors))
 
 
 @tensor_fact
@@ -112,59 +145,59 @@ def reduction(v: Term) -> bool:
 
 
 @tensor_fact
-def evaluations(site: Any, v: Term) -> int:
+def evaluations(site: OperationSite, v: Term) -> int:
     """Return the largest number of elements computed for an element of v at looked-up indices."""
-    return site.evaluations[v]  # type: ignore[no-any-return]
+    return site.evaluations[v]
 
 
 @tensor_fact
-def places_read(site: Any, v: Term) -> int:
+def places_read(site: OperationSite, v: Term) -> int:
     """Count the elements of v and of its operands that consumers of v need.
 
     An element counts once, and once more for each further index at which views read the same value.
     """
-    return site.places.count[v]  # type: ignore[no-any-return]
+    return site.places.count[v]
 
 
 @tensor_fact
-def elements(site: Any, v: Term) -> int:
+def elements(site: FusionSite, v: Term) -> int:
     """Count the elements of a value."""
-    return site.flow.size(v)  # type: ignore[no-any-return]
+    return site.flow.size(v)
 
 
 @tensor_fact
-def readers(site: Any, v: Term) -> int:
+def readers(site: FusionSite, v: Term) -> int:
     """Count the operations that read a value."""
     return len(site.flow.readers[v])
 
 
 @tensor_fact
-def recompute(site: Any, v: Value, y: Value, tile: int) -> int:
+def recompute(site: OperationSite, v: Value, y: Value, tile: int) -> int:
     """Count how often y's kernel would compute v: once for every tile of the grid axes that v lacks."""
     return _tiles(site, site.space & ~site.seen[v] & ~site.folded, tile)
 
 
 @tensor_fact
-def sweeps(site: Any, y: Value, v: Value) -> bool:
+def sweeps(site: OperationSite, y: Value, v: Value) -> bool:
     """Return whether y folds an axis that v varies along."""
-    return reduction(y) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0  # type: ignore[no-any-return]
+    return reduction(y) and site.flow.mask_of_axes(y.over) & site.seen[v] != 0
 
 
 @tensor_fact
-def widens(site: Any, y: Value, v: Value) -> bool:
+def widens(site: OperationSite, y: Value, v: Value) -> bool:
     """Return whether v is read again along an axis of y: as a factor of a contraction is."""
     return bool(site.space & ~site.flow.mask_of_axes(y.over) & ~site.seen[v])
 
 
 @tensor_fact
-def in_tiles(site: Any, v: Value) -> bool:
+def in_tiles(site: OperationSite, v: Value) -> bool:
     """Return whether y's kernel computes v in tiles: a contraction along whose axes the kernel folds nothing else."""
     mask = site.flow.mask
     return not site.seen[v] & site.folded and contracts(mask[v], *(mask[factor] for factor in factors(v)))
 
 
 @tensor_fact
-def only_for(site: Any, v: Value, y: Value) -> bool:
+def only_for(site: TermSite, v: Value, y: Value) -> bool:
     """Return whether v flows to y alone, through values that have one reader each."""
     readers = _flow(site, y).readers
     while v is not y:
@@ -175,7 +208,7 @@ def only_for(site: Any, v: Value, y: Value) -> bool:
 
 
 @tensor_fact
-def folded_together(site: Any, v: Value, y: Value) -> bool:
+def folded_together(site: FusionSite, v: Value, y: Value) -> bool:
     """Return whether all that v flows into is tuple reductions that share their loop with y."""
     readers = site.flow.readers
 
@@ -190,25 +223,25 @@ def folded_together(site: Any, v: Value, y: Value) -> bool:
 
 
 @tensor_fact
-def rows(site: Any, v: Value) -> int:
+def rows(site: OperationSite, v: Value) -> int:
     """Count the independent elements of v that the kernel would hold: its blocks, if v is reduced cooperatively."""
-    return site.flow.elements(site.seen[v])  # type: ignore[no-any-return]
+    return site.flow.elements(site.seen[v])
 
 
 @tensor_fact
-def row(site: Any, v: Value, y: Value) -> int:
+def row(site: OperationSite, v: Value, y: Value) -> int:
     """Count the elements of y for one of v, along axes that the kernel reduces."""
-    return site.flow.elements(site.space & ~site.seen[v] & site.folded)  # type: ignore[no-any-return]
+    return site.flow.elements(site.space & ~site.seen[v] & site.folded)
 
 
 @tensor_fact
-def repeats(site: Any, y: Value, v: Value) -> bool:
+def repeats(site: OperationSite, y: Value, v: Value) -> bool:
     """Return whether y's index map would compute an element of v repeatedly, or an element known only at run time."""
     before = site.open[y.x].get(v)
     if before is None:  # v is an index, not what is read
         return True
     gathered = site.flow.mask_of_axes(axis for axis, e in y.map if contains(e, Term))
-    return gathered & before != 0 or site.flow.elements(site.seen[v]) > site.flow.elements(before)  # type: ignore[no-any-return]
+    return gathered & before != 0 or site.flow.elements(site.seen[v]) > site.flow.elements(before)
 
 
 @tensor_fact
@@ -218,7 +251,7 @@ def fixed(y: Value) -> bool:
 
 
 @tensor_fact
-def moved(site: Any, y: Value) -> bool:
+def moved(site: OperationSite, y: Value) -> bool:
     """Return whether y's index map replaces an axis that something folded below it varies with."""
     flow = site.flow
     replaced = flow.mask_of_axes(axis for axis, _ in y.map)
@@ -226,63 +259,63 @@ def moved(site: Any, y: Value) -> bool:
 
 
 @tensor_fact
-def widest(site: Any, y: Value) -> int:
+def widest(site: OperationSite, y: Value) -> int:
     """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
     reach = policy(site.target).diamond_operations
-    return max(site.flow.size(site.top), *(_read(site, operand, reach) for operand in operands(y)))  # type: ignore[no-any-return]
+    return max(site.flow.size(site.top), *(_read(site, operand, reach) for operand in operands(y)))
 
 
-def _read(site: Any, term: Any, reach: int) -> int:
+def _read(site: FusionSite, term: Any, reach: int) -> int:
     """Return the elements of the largest stored value that an elementwise value reads."""
     kind, size = term.__class__, site.flow.size(term)
     if kind is Input or term in site.kept:
-        return size  # type: ignore[no-any-return]
+        return size
     if kind is Remap:
-        return min(size, _read(site, term.x, reach))  # type: ignore[no-any-return]
+        return min(size, _read(site, term.x, reach))
     if reach and kind in (Elementwise, Case):
         return max((_read(site, operand, reach - 1) for operand in operands(term)), default=0)
     return 0
 
 
 @tensor_fact
-def kernels(site: Any, v: Value) -> int:
+def kernels(site: OperationSite, v: Value) -> int:
     """Count the kernels that would compute a value."""
     return int(site.owners[v]).bit_count()
 
 
 @tensor_fact
-def operations(site: Any, v: Value) -> int:
+def operations(site: FusionSite, v: Value) -> int:
     """Count the operations that compute a value from memory, each once."""
     return len(_parts(site, v)[0])
 
 
 @tensor_fact
-def holds_reduction(site: Any, v: Value) -> bool:
+def holds_reduction(site: OperationSite, v: Value) -> bool:
     """Return whether computing a value means folding something that is not stored."""
     return bool(site.open[v])
 
 
 @tensor_fact
-def folds_once(site: Any, v: Value, w: Value) -> bool:
+def folds_once(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether all reductions of two kernels are over the same axes, and each has one."""
     one, other = site.reduction(v), site.reduction(w)
     return None not in (one, other) and one.over == other.over
 
 
 @tensor_fact
-def same_loops(site: Any, v: Value, w: Value) -> bool:
+def same_loops(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether two kernels store values of the same extents, in plain layouts."""
     return site.extents(v) is not None and site.extents(v) == site.extents(w)
 
 
 @tensor_fact
-def common_operand(site: Any, v: Value, w: Value) -> bool:
+def common_operand(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether the reductions of two kernels reduce the same buffer at the same indices."""
     over = set(site.reduction(v).over)
     return any(not over.isdisjoint(axes(read)) for read in _reads(site, v) & _reads(site, w))
 
 
-def _reads(site: Any, value: Any) -> set[Any]:
+def _reads(site: PairSite, value: Any) -> set[Any]:
     """Return the values that a kernel reads from memory, and the index maps that it reads them through."""
     leaves = site.leaves(value)
     reached = postorder((value,), lambda term: () if term in leaves and term is not value else operands(term))
@@ -290,32 +323,32 @@ def _reads(site: Any, value: Any) -> set[Any]:
 
 
 @tensor_fact
-def independent(site: Any, v: Value, w: Value) -> bool:
+def independent(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether w reads neither v nor anything stored between the two."""
     leaves = site.leaves(w)
     return all(entry.value not in leaves for entry in site.entries[site.place(v) : site.place(w)])
 
 
 @tensor_fact
-def same_place(site: Any, v: Value, w: Value) -> bool:
+def same_place(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether w reads v only at the index of its own element, and needs no other stored value that needs v."""
-    return site.same_place(v, w)  # type: ignore[no-any-return]
+    return site.same_place(v, w)
 
 
 @tensor_fact
-def folded(site: Any, v: Value) -> int:
+def folded(site: PairSite, v: Value) -> int:
     """Return the largest number of elements that the reductions of a kernel reduce to one; 1 without reductions."""
     return max((_places(term.over) for term in site.folds(v)), default=1)
 
 
 @tensor_fact
-def distance(site: Any, v: Value, w: Value) -> int:
+def distance(site: PairSite, v: Value, w: Value) -> int:
     """Return the distance in launches between two stored values; 1 for neighbours."""
-    return site.place(w) - site.place(v)  # type: ignore[no-any-return]
+    return site.place(w) - site.place(v)
 
 
 @tensor_fact
-def beside(site: Any, v: Value, y: Value) -> bool:
+def beside(site: FusionSite, v: Value, y: Value) -> bool:
     """Return whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
@@ -330,30 +363,30 @@ def beside(site: Any, v: Value, y: Value) -> bool:
 
 
 @tensor_fact
-def again(site: Any, v: Value, y: Value, tile: int) -> float:
+def again(site: OperationSite, v: Value, y: Value, tile: int) -> float:
     """Return the seconds to compute v in every block of y's kernel, from what is in shared memory."""
     blocks = cost.blocks(site.flow, site.space & ~site.folded, site.seen[v], tile, site.target)
     return blocks * _in_block(site, v, v.x if v.__class__ is Reduce else v)
 
 
-def _in_block(site: Any, v: Any, space: Any) -> float:
+def _in_block(site: FusionSite, v: Any, space: Any) -> float:
     """Return the seconds to compute v once, reading each of its elements from shared memory."""
     made, read = _parts(site, v)
     return _issue_seconds(site, made, len(read) * site.flow.size(space))
 
 
-def _issue_seconds(site: Any, made: list[Any], more: float, times: float = 1) -> float:
+def _issue_seconds(site: ProgramSite, made: list[Any], more: float, times: float = 1) -> float:
     """Return the seconds of a full device to issue some operations and more slots, a number of times."""
     return cost.issue_seconds(times * (cost.slots_of(site.flow, made, site.target) + more), site.target)
 
 
-def _traffic_seconds(site: Any, values: list[Any]) -> float:
+def _traffic_seconds(site: ProgramSite, values: list[Any]) -> float:
     """Return the seconds to read or write some values in memory, each as often as it is listed."""
     return cost.traffic_seconds(cost.bytes_of(site.flow, values), site.target)
 
 
 @tensor_fact
-def in_iterations(site: Any, v: Value, y: Value) -> float:
+def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
     """Return the additional seconds of v inside y's loop, compared with a kernel of its own.
 
     The result is 0 unless v is a reduction and y reduces along its axes.
@@ -368,11 +401,11 @@ def in_iterations(site: Any, v: Value, y: Value) -> float:
     nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
     alone = _issue_seconds(site, made, sum(map(flow.size, read)))
     traffic = _traffic_seconds(site, read)
-    return max(nested, traffic) / busy - max(alone, traffic)  # type: ignore[no-any-return]
+    return max(nested, traffic) / busy - max(alone, traffic)
 
 
 @tensor_fact
-def product_blocks(site: Any, v: Value, tile: int) -> int:
+def product_blocks(site: FusionSite, v: Value, tile: int) -> int:
     """Count how often the blocks of a product compute its operand v.
 
     Every tile of the columns that v lacks computes v once, or once for each position of a window that reads an element.
@@ -385,13 +418,13 @@ def product_blocks(site: Any, v: Value, tile: int) -> int:
 
 
 @tensor_fact
-def again_in(site: Any, blocks: int, v: Value) -> float:
+def again_in(site: FusionSite, blocks: int, v: Value) -> float:
     """Return the seconds to compute an operand in so many blocks, and to put it into shared memory there."""
     return blocks * (_in_block(site, v, v) + _issue_seconds(site, [], site.flow.size(v)))
 
 
 @tensor_fact
-def multiplied_narrow(site: Any, y: Value) -> bool:
+def multiplied_narrow(site: FusionSite, y: Value) -> bool:
     """Return whether tensor cores can multiply for all consumers of a value.
 
     All consumers must be products, and an atom must multiply the dtypes from which both factors are widened.
@@ -411,19 +444,19 @@ def multiplied_narrow(site: Any, y: Value) -> bool:
 
 
 @tensor_fact
-def joins_products(site: Any, v: Value) -> bool:
+def joins_products(site: FusionSite, v: Value) -> bool:
     """Return whether v contains a product of groups of four warps, and a consumer of v another such product."""
     own = _group_products(site, _parts(site, v)[0])
     return bool(own) and any(_group_products(site, _parts(site, r)[0]) - own for r in site.flow.readers[v])
 
 
 @tensor_fact
-def several_products(site: Any, v: Value, w: Value) -> bool:
+def several_products(site: PairSite, v: Value, w: Value) -> bool:
     """Return whether each of two kernels has a product that groups of four warps multiply."""
     return all(_group_products(site, site.folds(value)) for value in (v, w))
 
 
-def _group_products(site: Any, made: Iterable[Any]) -> set[Any]:
+def _group_products(site: ProgramSite, made: Iterable[Any]) -> set[Any]:
     """Return the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     numbers = policy(site.target)
     if not numbers.asynchronous_mma:
@@ -452,13 +485,13 @@ def _widened_from(x: Any) -> Any:
 
 
 @tensor_fact
-def apart(site: Any, v: Value) -> float:
+def apart(site: FusionSite, v: Value) -> float:
     """Return the seconds that a kernel of its own takes for v, and to read v again."""
     return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*_parts(site, v)[1], v, v])
 
 
 @tensor_fact
-def multiplied(site: Any, y: Value) -> bool:
+def multiplied(site: FusionSite, y: Value) -> bool:
     """Return whether a value flows into a product that reads it many times, through values that nothing stores."""
     flow = site.flow
 
@@ -476,19 +509,19 @@ def multiplied(site: Any, y: Value) -> bool:
 
 
 @tensor_fact
-def climbed(site: Any, y: Value) -> float:
+def climbed(site: FusionSite, y: Value) -> float:
     """Return the seconds of memory to store a value and to read it once for every reader."""
     return _traffic_seconds(site, [y] * (len(site.flow.readers[y]) + 1))
 
 
 @tensor_fact
-def folds_across(site: Any, y: Value, x: Value) -> bool:
+def folds_across(site: FusionSite, y: Value, x: Value) -> bool:
     """Return whether making y of x takes a fold of something else, along an axis that x varies with."""
     return _folds_along(site, cost.parts(y, {*site.kept, x})[0], x)
 
 
 @tensor_fact
-def waits_across(site: Any, y: Value, x: Value) -> bool:
+def waits_across(site: FusionSite, y: Value, x: Value) -> bool:
     """Return whether y reads a stored reduction of a value that x reads too, along an axis that x varies with.
 
     In this case x does not wait for the reduction itself.
@@ -501,14 +534,14 @@ def waits_across(site: Any, y: Value, x: Value) -> bool:
     return False
 
 
-def _folds_along(site: Any, made: Any, x: Any) -> bool:
+def _folds_along(site: FusionSite, made: Any, x: Any) -> bool:
     """Return whether one of some values is a fold along an axis that x varies with."""
     flow = site.flow
     return any(flow.mask_of_axes(term.over) & flow.mask[x] for term in made if reduction(term))
 
 
 @tensor_fact
-def left(site: Any, x: Value, y: Value) -> float:
+def left(site: FusionSite, x: Value, y: Value) -> float:
     """Return the seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     times = len(site.flow.readers[y])
     made, read = cost.parts(y, {*site.kept, x})
@@ -519,7 +552,7 @@ def left(site: Any, x: Value, y: Value) -> float:
 # ---- Facts of rules that move a factor after a product, before fusion: whether that pays.
 
 
-def _flow(site: Any, v: Any) -> Any:
+def _flow(site: TermSite, v: Any) -> Any:
     """Return the program as a flow; of an example or a fragment, what is below a value."""
     if site.flow is None or v not in site.flow.mask:
         site.flow = Dataflow((*site.roots, v))
@@ -533,7 +566,7 @@ def sums(s: Value, k: Axis) -> bool:
 
 
 @tensor_fact
-def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
+def afterwards(site: TermSite, v: Value, y: Value, tile: int) -> float:
     """Return the seconds to compute the operand v of the product y in every block, from what is in shared memory."""
     flow = _flow(site, y)
     blocks = cost.blocks(flow, flow.mask[y], flow.mask[v], tile, site.target)
@@ -542,7 +575,7 @@ def afterwards(site: Any, v: Value, y: Value, tile: int) -> float:
 
 
 @tensor_fact
-def beforehand(site: Any, v: Value, y: Value) -> float:
+def beforehand(site: TermSite, v: Value, y: Value) -> float:
     """Return the seconds that a kernel of its own takes for the operand v of a product y."""
     _flow(site, y)
     return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*cost.parts(v, ())[1], v])

@@ -33,7 +33,7 @@ from ...ir.ranges import simplify
 from ...ir.substitute import substitute
 from ...ir.tile import CombineTuple, SharedTile, Stage
 from ..language.evaluate import AxisList, Expression, ExpressionList, fact, statement_fact
-from ..rewrite.statements.site import names_at
+from ..rewrite.statements.site import Site, names_at
 from .accesses import accesses
 from .structure import TILE, varying
 
@@ -135,7 +135,7 @@ def _folds(body: Block) -> list[tuple[tuple[str, ...], str]]:
 
 
 @statement_fact
-def neutral_to(site: Any, value: Expression, fn: Var, acc: Var) -> bool:
+def neutral_to(site: Site, value: Expression, fn: Var, acc: Var) -> bool:
     """Return whether a number is the identity of an accumulator's function, which changes no reduction."""
     dtype, number = value_dtypes(site.kernel).get(acc.name), _number(value)
     return dtype is not None and number is not None and bool(number == identity(fn.name, dtype))
@@ -251,7 +251,7 @@ class Tuple(NamedTuple):
 
 
 @statement_fact
-def tuples(site: Any, body: Block) -> tuple[Tuple, ...]:
+def tuples(site: Site, body: Block) -> tuple[Tuple, ...]:
     """Return the tuples that a run folds for others: `.accs`, `.fn`, `.over_parts` and `.values`."""
     names = {partial.acc: partial.value for partial in partials(site, (), body, ())}
     out = []
@@ -269,7 +269,7 @@ def in_any_order(body: Block) -> bool:
 
 
 @statement_fact
-def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Partial, ...]:
+def partials(site: Site, before: Block, body: Block, axes: AxisList) -> tuple[Partial, ...]:
     """Return the accumulators that a run reduces for others, single or in tuples: `.acc`, `.fn`, `.value`.
 
     before: the statements that precede the run, which may make the values that it reads vary.
@@ -291,7 +291,7 @@ def partials(site: Any, before: Block, body: Block, axes: AxisList) -> tuple[Par
 
 
 @fact("folded(run, [any]) -> [dtype]", TILE)
-def folded(site: Any, body: Block, params: Any) -> tuple[Var, ...]:
+def folded(site: Site, body: Block, params: Any) -> tuple[Var, ...]:
     """Return the dtype of all that a run reduces, by one function each, from the given buffers.
 
     The list is empty if the run reads another buffer, if an accumulator has several functions, or if dtypes differ.

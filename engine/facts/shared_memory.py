@@ -80,7 +80,7 @@ from ..language.evaluate import (
     statement_fact,
     tile_fact,
 )
-from ..rewrite.statements.site import Context
+from ..rewrite.statements.site import Context, Site
 from .accesses import accesses
 from .structure import also_outside, conjuncts
 from .tensor import pow2
@@ -89,7 +89,7 @@ TILE = "module loop tile"
 
 
 @statement_fact
-def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Footprint, ...]:
+def footprints(site: Site, body: Block, axes: AxisList, *more: Any) -> tuple[Footprint, ...]:
     """Return the boxes that a run reads of each input, over its loops and the axes inside of a block.
 
     more: the context of the run, or a loop (its variable and extent) that counts as inside.
@@ -98,12 +98,12 @@ def footprints(site: Any, body: Block, axes: AxisList, *more: Any) -> tuple[Foot
 
 
 @statement_fact
-def lies_in(site: Any, idx: ExpressionList, foot: Footprint, body: Block, axes: AxisList, *more: Any) -> bool:
+def lies_in(site: Site, idx: ExpressionList, foot: Footprint, body: Block, axes: AxisList, *more: Any) -> bool:
     """Return whether a footprint contains a load of a run with this index. more: as for footprints."""
     return find_lies_in(idx, foot, _region(site, body, axes, more))
 
 
-def _region(site: Any, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedBlock:
+def _region(site: Site, body: Block, axes: Any, more: tuple[Any, ...]) -> RangedBlock:
     outside = dict(site.ranges)
     for context in more:
         if isinstance(context, Context):
@@ -122,19 +122,19 @@ def local(idx: ExpressionList, foot: Footprint) -> ExpressionList:
 
 
 @fact("bytes([stmt]) -> int", TILE)
-def size_of(site: Any, copies: Any) -> int:
+def size_of(site: Site, copies: Any) -> int:
     """Return the shared memory of one slot of each of some Stages."""
     return sum(shared_tile_bytes(site.kernel, stage) for stage in copies)
 
 
 @statement_fact
-def item(site: Any, stage: Stage) -> int:
+def item(site: Site, stage: Stage) -> int:
     """Return the bytes of an element of a Stage."""
     return item_bytes(site.kernel, stage)
 
 
 @statement_fact
-def smem_left(site: Any) -> int:
+def smem_left(site: Site) -> int:
     """Return the shared memory that neither shared tiles nor the exchanges of Combines use."""
     return site.target.smem - all_shared_tile_bytes(site.kernel) - warp_accesses.exchange_bytes(site.kernel)  # type: ignore[no-any-return]
 
@@ -151,59 +151,59 @@ def fitting(feet: Any, room: int) -> tuple[Footprint, ...]:
 
 
 @statement_fact
-def box_ok(site: Any, copies: StatementList) -> bool:
+def box_ok(site: Site, copies: StatementList) -> bool:
     """Return whether TMA can copy all of some Stages."""
     known = params(site.kernel)
     return all(is_box(s, known[s.src].shape, item_bytes(site.kernel, s)) for s in copies)
 
 
 @statement_fact
-def read_better_unboxed(site: Any, copies: StatementList, body: Block) -> bool:
+def read_better_unboxed(site: Site, copies: StatementList, body: Block) -> bool:
     """Return whether padding or a xor layout of some shared tile takes fewer wavefronts than any TMA layout."""
     pads = pow2(1, 2 * site.target.vector_bytes // WORD)
     return any(warp_accesses.box_loss(site.kernel, stage, body, pads) > 0 for stage in copies)
 
 
 @statement_fact
-def copies_each(site: Any, copies: StatementList) -> int:
+def copies_each(site: Site, copies: StatementList) -> int:
     """Count the instructions with which a thread copies its share of some Stages."""
     shapes = [copy_shape(site.kernel, stage) for stage in copies]
     return sum(-(-shape.rows * shape.chunks // shape.threads) for shape in shapes)
 
 
 @statement_fact
-def copies_words(site: Any, copies: StatementList) -> bool:
+def copies_words(site: Site, copies: StatementList) -> bool:
     """Return whether all of some Stages copy words of 4 bytes or runs of them, as cp.async can."""
     sizes = [copy_shape(site.kernel, stage).width * item_bytes(site.kernel, stage) for stage in copies]
     return all(size >= WORD for size in sizes)
 
 
 @statement_fact
-def bank_cycles(site: Any, body: Block) -> int:
+def bank_cycles(site: Site, body: Block) -> int:
     """Count the wavefronts of one warp for what a run reads of all shared tiles."""
     return warp_accesses.bank_cycles(site.kernel, body)
 
 
 @statement_fact
-def xor_maps(site: Any, stage: Stage) -> ValueList:
+def xor_maps(site: Site, stage: Stage) -> ValueList:
     """Return the xor layouts of a shared tile worth trying."""
     return warp_accesses.xor_maps(stage, item_bytes(site.kernel, stage))
 
 
 @statement_fact
-def best_xor(site: Any, stage: Stage, body: Block) -> tuple[int, ...]:
+def best_xor(site: Site, stage: Stage, body: Block) -> tuple[int, ...]:
     """Return the xor layout with the fewest wavefronts."""
     return warp_accesses.best_xor(site.kernel, stage, body)
 
 
 @statement_fact
-def wavefronts(site: Any, stage: Stage, body: Block, bits: NumberList) -> int:
+def wavefronts(site: Site, stage: Stage, body: Block, bits: NumberList) -> int:
     """Count the wavefronts of one warp for a shared tile under a xor layout."""
     return warp_accesses.xor_cycles(stage, requests(site.kernel, stage, body), bits)
 
 
 @statement_fact
-def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
+def padded_wavefronts(site: Site, stage: Stage, body: Block, pad: int) -> int:
     """Count the wavefronts of one warp if the rows of a shared tile had `pad` unused elements.
 
     A vector may become several accesses.
@@ -212,13 +212,13 @@ def padded_wavefronts(site: Any, stage: Stage, body: Block, pad: int) -> int:
 
 
 @statement_fact
-def padded_accesses(site: Any, stage: Stage, body: Block, pad: int) -> int:
+def padded_accesses(site: Site, stage: Stage, body: Block, pad: int) -> int:
     """Count the instructions of one warp for a shared tile, if its rows had `pad` unused elements."""
     return warp_accesses.padded_accesses(site.kernel, stage, body, pad)
 
 
 @statement_fact
-def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
+def swizzled_wavefronts(site: Site, stage: Stage, body: Block, span: int) -> int:
     """Count the wavefronts of one warp if the rows of a shared tile were cut into spans of so many bytes.
 
     TMA swizzles the spans.
@@ -227,9 +227,9 @@ def swizzled_wavefronts(site: Any, stage: Stage, body: Block, span: int) -> int:
 
 
 @statement_fact
-def strided_lanes(site: Any, body: Block, stage: Stage, stride: int) -> bool:
+def strided_lanes(site: Site, body: Block, stage: Stage, stride: int) -> bool:
     """Return whether all loads of a shared tile give neighbouring lanes rows that are `stride` apart."""
-    lanes = [Var(axis.name) for axis in site.tile.axes if axis.role == "THREAD"]
+    lanes = [Var(axis.name) for axis in site.tile_axes if axis.role == "THREAD"]
     loads = [load for load in summary(body).loads if load.buf == stage.dst]
     rows = [linear(cell_of(stage, load.idx)[0])[0] for load in loads]
     return bool(rows) and bool(lanes) and all(terms.get(lanes[-1]) == stride for terms in rows)
@@ -247,14 +247,14 @@ def makes_ring(copies: StatementList, body: Block, iteration: Var) -> bool:
 
 
 @statement_fact
-def only_staged(site: Any, body: Block) -> bool:
+def only_staged(site: Site, body: Block) -> bool:
     """Return whether a run reads shared memory only and writes nothing, so that it is harmless without its guard."""
     shared_tiles, found = stages(site.kernel), summary(body)
     return all(load.buf in shared_tiles for load in found.loads) and not found.stores and not found.barriers
 
 
 @statement_fact
-def in_shared_tiles(site: Any, body: Block) -> bool:
+def in_shared_tiles(site: Site, body: Block) -> bool:
     """Return whether every load of a run stays inside of its shared tile without any guard."""
     shared_tiles, known = stages(site.kernel), ranges_of(site.kernel)
     for load in summary(body).loads:
@@ -268,7 +268,7 @@ def in_shared_tiles(site: Any, body: Block) -> bool:
 
 
 @statement_fact
-def read_under(site: Any, body: Block, condition: Expression) -> bool:
+def read_under(site: Site, body: Block, condition: Expression) -> bool:
     """Return whether what a run accumulates is used only under a guard that implies the condition.
 
     A value that is computed from them elsewhere is as good as they are.
@@ -305,7 +305,7 @@ _FINITE = _ZERO_AT_ZERO | {"multiply", "tanh", "sigmoid", "sin", "cos"}
 
 
 @statement_fact
-def zero_product(site: Any, body: Block, condition: Expression, *zero: Var) -> bool:
+def zero_product(site: Site, body: Block, condition: Expression, *zero: Var) -> bool:
     """Return whether what a guard hides is zero added to sums: a product with a zero-filled operand, the rest finite.
 
     zero: values of the run that are taken for zero where the guard fails.
@@ -326,7 +326,7 @@ def _without_reductions(body: Block) -> Block:
     return tuple(stmt for part in inner for stmt in part)
 
 
-def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
+def _zeros(site: Site, body: Block, condition: Any, known: set[str]) -> tuple[set[str], set[str]]:
     """Return the values of a block that are zero where the guard fails, and the values that are finite there.
 
     known: the values that are known to be zero there.
@@ -349,7 +349,7 @@ def _zeros(site: Any, body: Block, condition: Any, known: set[str]) -> tuple[set
 
 
 @statement_fact
-def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
+def zero_filled(site: Site, load: Load, condition: Expression) -> bool:
     """Return whether a load stays in its shared tile, and reads zero fill where a part of a condition fails."""
     plain, stage, known = replace(load, when=True), stages(site.kernel).get(load.buf), ranges_of(site.kernel)
     parts = [part for part in conjuncts(condition) if decide(tidy(part, known), known) is not True]
@@ -358,7 +358,7 @@ def zero_filled(site: Any, load: Load, condition: Expression) -> bool:
     return ordered and all(_beyond_source(site, plain, part) for part in parts) and in_shared_tiles(site, (plain,))
 
 
-def _beyond_source(site: Any, load: Load, condition: Any) -> bool:
+def _beyond_source(site: Site, load: Load, condition: Any) -> bool:
     """Return whether a load reads the zero fill of its shared tile where the condition fails."""
     stage = stages(site.kernel).get(load.buf)
     if not isinstance(stage, Stage) or stage.depth > 1 or load.when is not True:
@@ -443,7 +443,7 @@ class ResultBox(NamedTuple):
 
 
 @tile_fact
-def result_boxes(site: Any) -> tuple[ResultBox, ...]:
+def result_boxes(site: Site) -> tuple[ResultBox, ...]:
     """Return the boxes that the threads of a block store whole, each by one store after all loops.
 
     Elements of a row are neighbours in memory: `.rows`, `.columns`, of `.item` bytes. The only guards are the edges
@@ -451,10 +451,10 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
     `.pieces`: an instruction of a warp leaves parts of its sectors to others.
     """
     outs = {param.name: param for param in site.kernel.outs}
-    here = region(site.kernel, site.tile.body, site.tile.axes, site.ranges, {})
-    stored = Counter(store.buf for store in summary(site.tile.body).stores)
+    here = region(site.kernel, site.tile_body, site.tile_axes, dict(site.ranges), {})
+    stored = Counter(store.buf for store in summary(site.tile_body).stores)
     found: list[ResultBox] = []
-    for store, guards, looped in _guarded(site.tile.body):
+    for store, guards, looped in _guarded(site.tile_body):
         alone = isinstance(store, Store) and not looped and stored[store.buf] == 1
         if alone and store.buf in outs and outs[store.buf].dtype in STAGED_DTYPES:
             found += _box(site, store, guards, outs[store.buf], here)
@@ -462,13 +462,13 @@ def result_boxes(site: Any) -> tuple[ResultBox, ...]:
 
 
 @tile_fact
-def left_by_ring(site: Any) -> int:
+def left_by_ring(site: Site) -> int:
     """Return the bytes of the copied shared tiles that nothing needs after the one loop that fills and reads them.
 
     The result is 0 if something else is copied or read later, or if TMA copies: TMA may copy again before anything
     orders the copy after the stores of threads.
     """
-    loops = [stmt for stmt in site.tile.body if isinstance(stmt, For) and stmt.role == "serial"]
+    loops = [stmt for stmt in site.tile_body if isinstance(stmt, For) and stmt.role == "serial"]
     inside = loops[0].body if len(loops) == 1 else ()
     copies = summary(inside).stages
     names = {stage.dst for stage in copies}
@@ -521,7 +521,7 @@ def rescales(body: Block) -> bool:
     return bool(summary(body).scales)
 
 
-def _box(site: Any, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:
+def _box(site: Site, store: Store, guards: Any, param: Param, here: RangedBlock) -> Iterator[ResultBox]:
     """Yield the box that a store fills, if it has all rows and columns and its guards are edges of the buffer."""
     box = box_of(store.idx, here)
     dims = [dim for dim, (extent, _) in enumerate(box.sides) if extent > 1] if box is not None else []
@@ -568,12 +568,12 @@ def _whole(store: Store, box: IndexBox, here: RangedBlock) -> bool:
     return len(set(used)) == len(used) and all(here.ranges[name][1] == 0 for name in missing & here.threads)
 
 
-def _in_pieces(site: Any, store: Store, shape: tuple[Any, ...], item: int) -> bool:
+def _in_pieces(site: Site, store: Store, shape: tuple[Any, ...], item: int) -> bool:
     """Return whether the widest store instruction of a warp touches more sectors than it fills."""
     flat = address(site.kernel, store.buf, store.idx)
-    replicated = [axis for axis in site.tile.axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
+    replicated = [axis for axis in site.tile_axes if axis.role in ("REG", "VEC") and axis.extent * item <= CHUNK]
     width = max((a.extent for a in replicated if is_vector(flat, a.name, a.extent)), default=1)
-    lanes = lane_values(tuple((a.name, at_hint(a.extent)) for a in site.tile.axes if a.role == "THREAD"))
+    lanes = lane_values(tuple((a.name, at_hint(a.extent)) for a in site.tile_axes if a.role == "THREAD"))
     steps = strides(tuple(at_hint(extent) for extent in shape))  # of a size, as it is as a rule
     moved = [_at_lanes(e, lanes) * step for e, step in zip(store.idx, steps, strict=True)]
     places = {at_hint(place) for place in np.atleast_1d(sum(moved)).tolist()}

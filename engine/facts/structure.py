@@ -47,14 +47,14 @@ from ..language.evaluate import (
     statement_fact,
 )
 from ..language.rule import policy
-from ..rewrite.statements.site import Context
+from ..rewrite.statements.site import Context, Site
 
 TILE = "module loop tile"
 
 
-def axis_names(site: Any) -> frozenset[str]:
+def axis_names(site: Site) -> frozenset[str]:
     """Return the axes of the site's Tile."""
-    return frozenset(axis.name for axis in site.tile.axes) if site.tile else frozenset()
+    return frozenset(axis.name for axis in site.tile_axes)
 
 
 # ---- the statements of a run
@@ -130,14 +130,14 @@ def folds_tuples(body: Block) -> bool:
 
 
 @statement_fact
-def starts_inside(site: Any, body: Block) -> bool:
+def starts_inside(site: Site, body: Block) -> bool:
     """Return whether a run contains all uses of an accumulator, which restarts whenever the run is reached."""
     inside = uses(body).intersection(summary(body).folded)
     return any(_mentions(site.kernel.body, acc) == _mentions(body, acc) for acc in inside)
 
 
 @statement_fact
-def mentions(site: Any, name: Var) -> int:
+def mentions(site: Site, name: Var) -> int:
     """Count the statements of the kernel that mention a value."""
     return _mentions(site.kernel.body, name.name)
 
@@ -170,37 +170,37 @@ def follows(value: Var, name: Var, *runs: Block) -> bool:
 
 
 @statement_fact
-def added_elsewhere(site: Any, body: Block) -> bool:
+def added_elsewhere(site: Site, body: Block) -> bool:
     """Return whether something outside of a run adds to what the run accumulates."""
     names = {each.acc.name for each in accumulators(body)}
     return also_outside(site, body, lambda block: sum(stmt.acc in names for stmt in summary(block).sums))
 
 
-def also_outside(site: Any, body: Block, count: Callable[[Block], int]) -> bool:
+def also_outside(site: Site, body: Block, count: Callable[[Block], int]) -> bool:
     """Return whether the kernel has more of what is counted than a run of it."""
     return count(site.kernel.body) > count(body)
 
 
-def multiplies_values(site: Any) -> bool:
+def multiplies_values(site: Site) -> bool:
     """Return whether a sum over comparisons (`where(at == i, x[k, j], 0)`) has results enough to be a product."""
-    axes = site.tile.axes if site.tile else ()
+    axes = site.tile_axes
     return bool(math.prod(at_hint(axis.extent) for axis in axes) >= policy(site.target).least_compared)
 
 
 @statement_fact
-def matmul_shaped(site: Any, body: Block) -> bool:
+def matmul_shaped(site: Site, body: Block) -> bool:
     """Return whether a reduction below has two operands, each varying with an axis of the Tile that the other lacks."""
     return bool(matmul_loops(body, axis_names(site), multiplies_values(site)))
 
 
 @statement_fact
-def outer_product(site: Any, var: Var, body: Block) -> bool:
+def outer_product(site: Site, var: Var, body: Block) -> bool:
     """Return whether one reduction, over `var`, has two operands, each varying with an axis that the other lacks."""
     return is_outer_product(body, var.name, axis_names(site), site.kernel.body, multiplies_values(site))
 
 
 @statement_fact
-def multiplied(site: Any, i: Var, j: Var, body: Block) -> bool:
+def multiplied(site: Site, i: Var, j: Var, body: Block) -> bool:
     """Return whether a reduction has an operand that varies with axis i only and one with axis j only."""
     return bool(matmul_loops(body, frozenset((i.name, j.name)), multiplies_values(site)))
 
@@ -243,7 +243,7 @@ def reads(body: Any, name: Var) -> int:
 
 
 @statement_fact
-def copied_once(site: Any, copies: StatementList) -> bool:
+def copied_once(site: Site, copies: StatementList) -> bool:
     """Return whether these are the only copies to their shared tiles."""
     everywhere = [stage.dst for stage in summary(site.kernel.body).stages]
     return all(everywhere.count(stage.dst) == 1 for stage in copies)
@@ -258,7 +258,7 @@ def writes(body: Block, bufs: NameList) -> bool:
 
 
 @statement_fact
-def escapes(site: Any, body: Block, bufs: NameList) -> bool:
+def escapes(site: Site, body: Block, bufs: NameList) -> bool:
     """Return whether a buffer of a list is read in the kernel outside of a run."""
     names = {buf.name for buf in bufs}
     return also_outside(site, body, lambda block: sum(load.buf in names for load in summary(block).loads))
@@ -278,7 +278,7 @@ def outlives(first: Block, *later: Block) -> bool:
 
 
 @statement_fact
-def redefined(site: Any, name: Var) -> bool:
+def redefined(site: Site, name: Var) -> bool:
     """Return whether the kernel defines a value of this name more than once: moving one of them could clash."""
     return sum(defines(stmt) == name.name for stmt in nodes(site.kernel.body, Let, Load)) > 1
 
@@ -290,7 +290,7 @@ def disjoint(idx: ExpressionList, names: NameList) -> bool:
 
 
 @statement_fact
-def zero(site: Any, buf: Var) -> Number:
+def zero(site: Site, buf: Var) -> Number:
     """Return zero in the dtype of a buffer or a shared tile."""
     tile = stages(site.kernel).get(buf.name)
     holder = tile if isinstance(tile, SharedTile) else params(site.kernel)[tile.src if tile else buf.name]
@@ -336,34 +336,34 @@ def upper_bound(condition: Any, j: Any) -> Any:
 
 
 @statement_fact
-def under(site: Any, role: Var) -> bool:
+def under(site: Site, role: Var) -> bool:
     """Return whether the site is inside a loop of a role."""
     return any(isinstance(stmt, For) and stmt.role == role.name for stmt in site.enclosing)
 
 
 @statement_fact
-def repeated(site: Any) -> bool:
+def repeated(site: Site) -> bool:
     """Return whether the site is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in site.enclosing)
 
 
 @fact("nested(context) -> bool", TILE)
-def nested(site: Any, context: Context) -> bool:
+def nested(site: Site, context: Context) -> bool:
     """Return whether the hole of a context is inside of a loop, so that it comes again."""
     return any(isinstance(stmt, For) for stmt in (*site.enclosing, *context.around))
 
 
 @statement_fact
-def least(site: Any, e: Expression) -> int:
+def least(site: Site, e: Expression) -> int:
     """Return the least value that an index expression may have at the site."""
     return interval(e, site.ranges)[0]
 
 
 @fact("divergent(context?) -> bool", TILE)
-def divergent(site: Any, context: Context | None = None) -> bool:
+def divergent(site: Site, context: Context | None = None) -> bool:
     """Return whether the site, or the hole of a context there, has a guard or loop bounds that vary by thread."""
     around = (*site.enclosing, *(context.around if context is not None else ()))
-    varying = {axis.name for axis in site.tile.axes if axis.role != "BLOCK"} if site.tile else set()
+    varying = {axis.name for axis in site.tile_axes if axis.role != "BLOCK"}
     return any(isinstance(stmt, If) or not _steered_by(stmt).isdisjoint(varying) for stmt in around)
 
 
@@ -375,7 +375,7 @@ def _steered_by(stmt: Any) -> frozenset[str]:
 
 
 @statement_fact
-def always(site: Any, condition: Expression) -> bool:
+def always(site: Site, condition: Expression) -> bool:
     """Return whether a condition holds at the site, by the ranges of the names or by a guard around it."""
     known = {part for stmt in site.enclosing if isinstance(stmt, If) for part in conjuncts(stmt.cond)}
     return all(part in known or decide(part, site.ranges) is True for part in conjuncts(condition))
@@ -400,13 +400,13 @@ def changes(body: Block, e: Expression) -> bool:
 
 
 @statement_fact
-def ordered_by_barriers(site: Any, stage: Stage) -> bool:
+def ordered_by_barriers(site: Site, stage: Stage) -> bool:
     """Return whether barriers alone order the copies and the reads of a shared tile, whichever thread copies a cell."""
     return barriers.ordered_by_barriers(site.kernel, stage.dst)
 
 
 @statement_fact
-def depth(site: Any, value: Expression) -> int:
+def depth(site: Site, value: Expression) -> int:
     """Count the replicated axes and loops with which a value varies.
 
     A value that is combined over an axis does not vary with it any more.
@@ -448,7 +448,7 @@ def float_values(names: NameList, body: Block, params: ValueList) -> bool:
 
 
 @statement_fact
-def place_needs(site: Any, condition: Expression, index: ExpressionList) -> bool:
+def place_needs(site: Site, condition: Expression, index: ExpressionList) -> bool:
     """Return whether an index may need a guard to stay in its buffer.
 
     It does not if guard and index vary with nothing in common, no surrounding statement depends on the names of the

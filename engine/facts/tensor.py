@@ -8,11 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
+from ...codegen.target import Target
 from ...ir import compose, sizes
 from ...ir.expr import Axis, Call, Undecided, Var, multiple_of
-from ...ir.facts.dataflow import common_key, places_of_fold
+from ...ir.facts.dataflow import Dataflow, common_key, places_of_fold
 from ...ir.functions import DTYPES
 from ...ir.sizes import at_hint, hinted, known_at_launch, lowest
 from ...ir.tensor import (
@@ -30,6 +31,7 @@ from ...ir.tensor import (
     postorder,
 )
 from ..language.evaluate import AxisList, Number, NumberList, Value, ValueList, every_fact, fact, tensor_fact
+from ..rewrite.terms.rewriter import TermSite
 
 
 @fact("axes(term) -> [axis]", levels="tensor")
@@ -41,6 +43,48 @@ def axes_of(x: Term) -> tuple[Axis, ...]:
 HALF = 0.5  # what `frexp` gives for a power of two
 EXPONENTS = 100  # of f32, well inside its range: the reciprocal of such a power of two is exact
 _DTYPES = {name: Var(name) for name in DTYPES}
+
+
+class ProgramSite(Protocol):
+    """A program on tensor as a flow, and the device."""
+
+    flow: Dataflow
+    target: Target
+
+
+class FusionSite(ProgramSite, Protocol):
+    """A program whose kernels are being decided. kept: the values that are stored."""
+
+    kept: set[Any]
+
+
+class OperationSite(FusionSite, Protocol):
+    """The operation that may absorb a value, and what its kernel would hold. Axes are bit masks of the flow.
+
+    reader: the operation. top: the value that a climbing store has reached. seen: the open values below it, with the
+    axes that it sees them under. open: the same for each value before it. space: the axes that it runs over; folded:
+    those that reductions of its kernel fold. owners: the kernels that compute each value, a bit each.
+    """
+
+    reader: Any
+    top: Any
+    seen: dict[Any, int]
+    open: dict[Any, dict[Any, int]]
+    space: int
+    folded: int
+    owners: dict[Any, int]
+    evaluations: dict[Any, int]
+    result_axes: dict[Any, tuple[Axis, ...]]
+
+    @property
+    def places(self) -> ReadIndices:
+        """How many elements of each value the kernel computes for one result."""
+
+
+class ReadIndices(Protocol):
+    """Counts of the elements of values that one element of a result reads."""
+
+    count: dict[Any, int]
 
 
 @tensor_fact
@@ -99,10 +143,10 @@ def exact_reciprocal(x: Value) -> Any:
 
 
 @tensor_fact
-def known(site: Any, x: Term) -> bool:
+def known(site: TermSite, x: Term) -> bool:
     """Return whether a value is known when the program is loaded: it reads weights only, and at least one."""
     inputs = [term for term in postorder((x,)) if term.__class__ is Input]
-    return bool(inputs) and all(term.name in site.weights for term in inputs)  # type: ignore[attr-defined]
+    return bool(inputs) and all(term.name in site.weights for term in inputs)
 
 
 @tensor_fact
@@ -136,7 +180,7 @@ def image_axes(places: Any) -> tuple[Axis, ...]:
 
 
 @tensor_fact
-def packed(site: Any, w: Term, over: AxisList) -> Any:
+def packed(site: TermSite, w: Term, over: AxisList) -> Any:
     """Return the weight that holds w together with its siblings, or None.
 
     Siblings are summed over the same axes against the same value.
@@ -146,7 +190,7 @@ def packed(site: Any, w: Term, over: AxisList) -> Any:
 
 
 @tensor_fact
-def packed_places(site: Any, w: Term, over: AxisList) -> Any:
+def packed_places(site: TermSite, w: Term, over: AxisList) -> Any:
     """Return the index map that reads w's part of what the packed weight gives; none for a weight without siblings."""
     found = site.packs.get((w, frozenset(over)))
     return found and found.places
@@ -290,7 +334,7 @@ def subsets(items: ValueList) -> tuple[Any, ...]:
 
 
 @tensor_fact
-def runs(site: Any, v: Value, places: int) -> bool:
+def runs(site: OperationSite, v: Value, places: int) -> bool:
     """Return whether computing a value contains an inclusive scan of at least a given length."""
     return bool(_scans((v, *site.open.get(v, ())), places))
 
@@ -301,7 +345,7 @@ def _scans(values: Iterable[Any], places: int) -> list[Any]:
 
 
 @tensor_fact
-def sum_before_scan(site: Any, y: Value, places: int) -> bool:
+def sum_before_scan(site: OperationSite, y: Value, places: int) -> bool:
     """Return whether y's kernel contains an inclusive scan along its rows and a reduction that a row shares.
 
     Neither may be longer than a given length.
@@ -324,7 +368,7 @@ def sum_before_scan(site: Any, y: Value, places: int) -> bool:
 
 
 @tensor_fact
-def beside_scan(site: Any, v: Value, y: Value, places: int) -> bool:
+def beside_scan(site: OperationSite, v: Value, y: Value, places: int) -> bool:
     """Return whether y would bring a value and an inclusive scan in another loop into one kernel.
 
     Only scans of at least a given length count.
@@ -338,7 +382,7 @@ def _loop(one: Any) -> Any:
     return common_key(one) if one.__class__ is Fold else one
 
 
-def _side_by_side(site: Any, y: Any, axis: Axis) -> bool:
+def _side_by_side(site: OperationSite, y: Any, axis: Axis) -> bool:
     """Return whether elements along an axis of y are neighbours in its only stored result.
 
     They are not if y has several consumers, or if its elements are stored repeatedly.

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....codegen.target import Target
 from ....ir import names
-from ....ir.expr import Var
+from ....ir.expr import Axis, Var
 from ....ir.facts.layout import bound_ranges, tile_of
 from ....ir.loop import For
 from ....ir.node import Node, memoised, names_in, replace
@@ -58,14 +58,24 @@ class Site:
         return known[path]
 
     @property
-    def kernel(self) -> Kernel | None:
-        return self.program[self.path[0]] if self.path else None
+    def kernel(self) -> Kernel:
+        """The kernel around the block. Raises IndexError for a module."""
+        return self.program[self.path[0]]
 
     @property
     def tile(self) -> Tile | None:
         """The Tile of the kernel, if it has one."""
-        kernel = self.kernel
-        return None if kernel is None else tile_of(kernel)
+        return tile_of(self.kernel) if self.path else None
+
+    @property
+    def tile_axes(self) -> tuple[Axis, ...]:
+        """The axes of the Tile, none without one."""
+        return self.tile.axes if self.tile else ()
+
+    @property
+    def tile_body(self) -> Block:
+        """The body of the Tile, empty without one."""
+        return self.tile.body if self.tile else ()
 
 
 @memoised
