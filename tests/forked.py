@@ -10,6 +10,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
 MOST = 600.0  # seconds that a test waits at most
 
 
@@ -36,4 +38,5 @@ def _printing(log: Path, work: Callable[..., object], *arguments: Any) -> None:
         stream.flush()
         os.dup2(file.fileno(), number)
     sys.stdout = sys.stderr = file
+    torch.set_num_threads(1)  # a copy has one thread: OpenMP would wait for those that the first process had
     work(*arguments)

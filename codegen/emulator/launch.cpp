@@ -33,8 +33,11 @@ std::unique_ptr<Machine> take_machine() {
     idle_machines.pop_back();
     return machine;
   }
-  if (machines_made == max_machines) return nullptr;
-  return std::make_unique<Machine>(shared_window() + region_bytes * machines_made++);
+  if (machines_made == max_machines || shared_window() == MAP_FAILED) return nullptr;
+  auto machine = std::make_unique<Machine>(shared_window() + region_bytes * machines_made);
+  if (!machine->has_memory) return nullptr;
+  ++machines_made;
+  return machine;
 }
 
 void give_back(std::unique_ptr<Machine> machine) {
@@ -72,7 +75,11 @@ class Grid {
     const unsigned workers =
         static_cast<unsigned>(std::max<uint64_t>(1, std::min<uint64_t>(request_.workers, positions_)));
     std::vector<std::thread> helpers;
-    for (unsigned worker = 1; worker < workers; ++worker) helpers.emplace_back([=] { work(worker, workers); });
+    for (unsigned worker = 1; worker < workers; ++worker) try {
+        helpers.emplace_back([=] { work(worker, workers); });
+      } catch (const std::system_error&) {
+        work(worker, workers);  // there is no memory for another thread
+      }
     work(0, workers);
     for (std::thread& helper : helpers) helper.join();
     message = message_;
@@ -82,7 +89,8 @@ class Grid {
  private:
   void work(unsigned worker, unsigned workers) {
     std::unique_ptr<Machine> machine = take_machine();
-    if (machine == nullptr) return report(worker, "too many kernels run at once");
+    if (machine == nullptr)
+      return report(worker, machines_made == max_machines ? "too many kernels run at once" : out_of_memory);
     View* outer = dplc_view;
     dplc_view = &machine->view;
     {

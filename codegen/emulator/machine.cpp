@@ -72,10 +72,16 @@ void CopyQueue::land_all_but(unsigned groups_left, Checker* checker) {
 // ---- a block ------------------------------------------------------------------------------------------------------
 
 Machine::Machine(char* region) : shared_end_(region + shared_region) {
-  mprotect(region, shared_region, PROT_READ | PROT_WRITE);
   fibers_.resize(max_fibers);
   stacks_ = map_pages(max_fibers * stack_stride, PROT_NONE);
   signal_stack = map_pages(64 << 10, PROT_READ | PROT_WRITE);
+  has_memory = stacks_ != nullptr && signal_stack != nullptr &&
+               mprotect(region, shared_region, PROT_READ | PROT_WRITE) == 0;
+}
+
+Machine::~Machine() {
+  if (stacks_ != nullptr) munmap(stacks_, max_fibers * stack_stride);
+  if (signal_stack != nullptr) munmap(signal_stack, 64 << 10);
 }
 
 void Machine::begin_launch(const LaunchRequest& request) {
@@ -111,6 +117,7 @@ bool Machine::run_block(uint64_t linear_index) {
                       static_cast<unsigned>(linear_index / grid[0] % grid[1]),
                       static_cast<unsigned>(linear_index / grid[0] / grid[1])};
   memset(view.shared, poison, static_cast<size_t>(shared_end_ - view.shared));
+  view.thread = nullptr;
   ready_.clear();
   by_data = false;
   started_ = 0;
@@ -201,7 +208,7 @@ Fiber* Machine::take_fiber() {
   if (free_fibers_.empty()) {
     Fiber& fiber = fibers_[usable_stacks_];
     fiber.bottom = stacks_ + usable_stacks_ * stack_stride + page_bytes;
-    mprotect(fiber.bottom, stack_bytes, PROT_READ | PROT_WRITE);
+    if (mprotect(fiber.bottom, stack_bytes, PROT_READ | PROT_WRITE) != 0) fail("%s", out_of_memory);
     // Tops at equal offsets in their pages would all fall into the same few cache sets.
     fiber.top = fiber.bottom + stack_bytes - usable_stacks_ * 320 % page_bytes;
     ++usable_stacks_;

@@ -20,6 +20,7 @@ constexpr size_t stack_bytes = 128 << 10;      // pages are taken when touched; 
 constexpr size_t shared_capacity = 256 << 10;  // of a block; no device has more
 constexpr size_t shared_region = 2 << 20;      // the same with the gaps of checked mode (mirrored in redzones.py)
 constexpr size_t shared_guard = 256 << 10;     // inaccessible bytes behind it
+constexpr char out_of_memory[] = "out of memory: this process may not have more for the stacks of threads";
 constexpr int poison = 0xff;                   // a NaN in every float, and a conspicuous integer
 
 // ---- what Python hands over (mirrored in runtime.py) --------------------------------------------------------------
@@ -96,6 +97,7 @@ class Machine {
   View view;  // first: dplc_view points here
 
   explicit Machine(char* region);
+  ~Machine();
   Machine(const Machine&) = delete;
 
   void begin_launch(const LaunchRequest& request);
@@ -131,6 +133,7 @@ class Machine {
 
   Checker* checker = nullptr;  // null: fast mode
   bool running = false;
+  bool has_memory = false;
   bool by_data = false;  // the failure: an input holds what it must not, and the kernel is right
   char failure[512];
   char* signal_stack;

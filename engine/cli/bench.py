@@ -163,13 +163,17 @@ PACK = re.compile(rb"\APK\x03\x04.{26}" + re.escape(CONTENTS.encode()), re.DOTAL
 
 
 def pack_suites(flags: Flags, out: Path) -> None:
-    """Run `dplc bench SUITE.. --pack FILE`. Raises DplcError if the pack lacks cases, after it is written."""
+    """Run `dplc bench SUITE.. --pack FILE`. A pattern of a suite's own comes before `--only`.
+
+    Raises DplcError if the pack lacks cases, after it is written.
+    """
     suites, known = list[PickedSuite](), set[tuple[str, str]]()
     for given in flags.subject.names:
-        name, _, pattern = given.partition(":")
+        name, _, own = given.partition(":")
+        pattern = own or flags.only
         path = Path(name)
         suite, stem = read_suite(path), path.stem
-        cases = [case for case in suite.select(pattern or None) if (stem, case.name) not in known]
+        cases = [case for case in suite.select(pattern) if (stem, case.name) not in known]
         known |= {(stem, case.name) for case in cases}
         suites.append(PickedSuite(path, suite, cases, f"{stem}:{pattern}" if pattern else stem))
     with writing(out, PACK) as file, bars() as tell:

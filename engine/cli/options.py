@@ -339,7 +339,7 @@ bench
     model: layers length batch
     model artefact: weights
     artefact: trust_edited_cuda
-    suite without pack: only
+    suite: only
     compare:
 generate
     model: prompt ids count maximum chunk weights dtype layers device target rules settings exact as_json no_db

@@ -197,8 +197,8 @@ def packed_places(site: TermSite, w: Term, over: AxisList) -> Any:
 
 
 def is_one_over(value: float, count: int) -> bool:
-    """Return whether a number is, rounded to a float, one over another."""
-    return value > 0 and round(1 / value) == count
+    """Return whether a number is the float that is nearest to one over another."""
+    return count > 0 and value == 1 / count
 
 
 @tensor_fact

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...codegen.target import devices, load_device
+from ...ir import schemas
 from ...ir.diagnostic import DplcError, did_you_mean, raise_all
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
@@ -83,6 +84,8 @@ class Checks(CheckedRule):
             if not one.name or one.want.kind not in _WORDS:
                 continue
             name, (word, options) = one.name, _WORDS[one.want.kind]
+            if one.want.kind == "dtype" and self.rule.level == "torch":
+                options = tuple(schemas.DTYPES)
             known = {*options, "_"}
             if one.want.kind == "fn" and self.dataflow:
                 known |= self.facts.keys()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...codegen.target import Target
 from ...ir import expr as e
+from ...ir import schemas
 from ...ir.diagnostic import DplcError, InternalError, did_you_mean
 from ...ir.expr import Undecided
 from ...ir.functions import FUNCTIONS
@@ -168,7 +169,7 @@ def facts_of(level: str) -> dict[str, Fact]:
 
 
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf")}
-RESERVED = frozenset[str]().union(*CLOSED.values())
+RESERVED = frozenset[str]().union(*CLOSED.values(), schemas.DTYPES)
 
 
 _COMPUTED = s.Apply | s.Choice | s.Group | s.LetExpression | s.Member | s.Operation

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import functools
 import itertools
 import linecache
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...ir import expr as e
@@ -56,7 +57,8 @@ class Matcher(abc.ABC):
         """
         self.scope = {
             "Var": e.Var, "Binary": e.Binary, "multiply": e.multiply, "summands": _summands, "factors": _factors,
-            "same": same, "named": lambda name: None if name is None else e.Var(name), "role_end": _role_end, **scope,
+            "is_sum": _is_sum, "same": same,
+            "named": lambda name: None if name is None else e.Var(name), "role_end": _role_end, **scope,
         }  # fmt: skip
         self.lines: list[str] = []
         self.depth = self.loops = self.count = 0
@@ -219,7 +221,12 @@ class Matcher(abc.ABC):
 
     def total(self, node: s.Syntax, x: str) -> None:
         """Match a sum: each of its terms against any remaining term of the value, numbers last."""
-        parts = sorted(_addends(node, 1), key=lambda part: isinstance(part[1], s.Number))
+        addends = _addends(node, 1)
+        known = [self.multiple(sign, part) for sign, part in addends]
+        if None not in known:  # no choice: all its terms are known
+            self.reject(f"not is_sum({x}, ({', '.join(map(str, known))}))")
+            return
+        parts = sorted(addends, key=lambda part: isinstance(part[1], s.Number))
         terms = [self.local("p") for _ in parts]
         self.loop(f"for {', '.join(terms)}, in summands({x}, {len(parts)}):", node)
         for (sign, part), term in zip(parts, terms, strict=True):
@@ -230,6 +237,15 @@ class Matcher(abc.ABC):
                 self.operands(part, a, b)
             else:
                 self.operand(part, self.held(f"multiply{given}"))
+
+    def multiple(self, sign: int, part: s.Syntax) -> str | None:
+        """Return the text of a term and its coefficient, if it is a number, or a known name times a number."""
+        if isinstance(part, s.Operation) and part.op == "*" and isinstance(part.b, s.Number):
+            sign, part = sign * part.b.value, part.a
+        if isinstance(part, s.Number):
+            return f"(1, {sign * part.value})"
+        symbol = self.symbols.get(getattr(part, "text", ""))
+        return f"({symbol.text}, {sign})" if symbol and symbol.kind == "value" else None
 
     # ---- lists
     def items(self, items: tuple[Any, ...], whole: str, base: str, closed: bool = True) -> str:
@@ -307,6 +323,12 @@ def _summands(value: Any, number: int) -> Iterable[tuple[tuple[Any, int], ...]]:
     return itertools.permutations(pool) if len(pool) == number else ()
 
 
+def _is_sum(value: Any, terms: Iterable[tuple[Any, int]]) -> bool:
+    """Return whether a value is the sum of some terms, each with its coefficient."""
+    total = functools.reduce(e.add, (e.multiply(*term) for term in terms))
+    return not isinstance(value, float) and e.linear(value) == e.linear(total)
+
+
 def _factors(atom: Any, n: int) -> Iterator[tuple[Any, Any]]:
     """Yield the ways to read a term as a product. A pattern may have the coefficient on either side."""
     if n == 1 and atom.__class__ is e.Binary and atom.op == "*":
@@ -321,6 +343,8 @@ def _addends(node: s.Syntax, sign: int) -> list[tuple[int, s.Syntax]]:
             return _addends(a, sign) + _addends(b, sign if op == "+" else -sign)
         case s.Prefix(op="-", a=a):
             return _addends(a, -sign)
+        case s.Operation(op="*", a=a) as product if isinstance(negated := s.bare(a), s.Prefix) and negated.op == "-":
+            return _addends(replace(product, a=negated.a), -sign)
         case other:
             return [(sign, other)]
 

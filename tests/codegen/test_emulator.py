@@ -256,6 +256,36 @@ assert np.array_equal(y, np.arange(64) ^ 5), y
 '''
 
 
+OUT_OF_MEMORY = """
+import resource
+from emulated import run
+from dplc.codegen.emulator.runtime import EmulatorError, load
+from dplc.codegen.kernel import CudaKernel, KernelParam
+y = KernelParam("y", "f32", (64,), "out")
+kernel = CudaKernel("test", 'extern "C" __global__ void test(float* y) { y[threadIdx.x] = 1; }', (2, 1, 1), 64, 0, (y,))
+load((kernel,), False)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+for workers in (1, 2):
+    try:
+        run(kernel, {}, workers=workers)
+    except EmulatorError as error:
+        print(error.what)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(run(kernel, {})["y"].sum())
+"""
+
+
+def test_memory_that_runs_out_is_no_stack_overflow() -> None:
+    """There is room for the buffers, and none for the stacks. With room again, the kernel runs."""
+    tests, said = (
+        Path(__file__).parents[1],
+        "kernel `test`, out of memory: this process may not have more for the stacks",
+    )
+    done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True, check=False, cwd=tests)
+    assert done.stdout == f"{said} of threads\n" * 2 + "64.0\n", done.stderr
+
+
 @pytest.mark.slow
 def test_the_portable_stack_switch_works_too() -> None:
     tests = Path(__file__).parents[1]

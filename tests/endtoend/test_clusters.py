@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,17 @@ def test_products_of_clusters(
     assert [stmt.cluster for stmt in nodes(made.compilation.tile, Tile)] == [ways] == [kernel.cluster]
     assert f"_shared<{ways}>(" in kernel.text
     judged(made, product(form), inputs)
+
+
+def test_rows_of_any_length_share_the_columns_of_a_cluster(tmp_path: Path) -> None:
+    """Two blocks of columns are whole clusters however many blocks of rows there are."""
+    x, w = operands("nt", 200, 128, 256)
+    options: dict[str, Any] = {"dynamic": ({0: dplc.Dim("s", 130, 300)}, None), "rules": asked(tmp_path, 2)}
+    pinned = {"blockify_launch": {"BM": 64, "BN": 64}, "chunk_matmul_k": {"BK": 64}}
+    made = dplc.compile(product("nt"), (x, w), target="h200", device="emulator", db=False, settings=pinned, **options)
+    assert [stmt.cluster for stmt in nodes(made.compilation.tile, Tile)] == [2]
+    for length in (130, 200, 256, 300):
+        judged(made, product("nt"), (operands("nt", length, 128, 256)[0], w))
 
 
 def test_the_meaning_of_kernel_ir_agrees(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ SAMPLE = (
     "torch.randn(7, 5).expand(3, 7, 5)",  # stored along an axis that the value does not have
     "F.embedding(torch.randint(0, 11, (3, 5)), torch.randn(11, 7))",  # read at places that are read
     "torch.randn(4, 6, 7).max(-1).values",  # an op with several results
+    "torch.randn(5, 9).flip(1)[:, ::2].exp()",  # an index that descends in steps
+    "torch.view_as_real(torch.polar(torch.rand(5, 1), torch.randn(4)))",  # values of a dtype that only torch has
     "F.scaled_dot_product_attention(*[torch.randn(1, 2, 33, 64)] * 3, is_causal=True)",
     "nn.Linear(33, 17)(F.gelu(torch.randn(2, 5, 33)).half().float())",
     "(lambda x: x + F.silu(nn.Linear(8, 8)(nn.LayerNorm(8)(x))) * F.gelu(nn.Linear(8, 8)(nn.RMSNorm(8)(x))))(torch.randn(5, 8))",

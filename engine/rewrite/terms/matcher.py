@@ -115,7 +115,12 @@ class TermRuleWriter(Matcher):
             elif swaps and name == "operands":
                 a, b, first, second = (self.local("a") for _ in range(4))
                 self.put(f"{a}, {b} = {place}")
-                self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
+                there = next(((x, v) for x, v in zip((a, b), value, strict=True) if self.is_known(v)), None)
+                if there is None:
+                    self.loop(f"for {first}, {second} in (({a}, {b}), ({b}, {a})):", term.node)
+                else:  # no choice: a value that is known is one of the two
+                    known = f"{there[0]} is {self.symbols[there[1].name].text}"
+                    self.put(f"{first}, {second} = ({a}, {b}) if {known} else ({b}, {a})")
                 waiting = [(value[0], first), (value[1], second)]
             elif isinstance(value, tuple):
                 self.items(value, self.held(place, "t"), "0")
@@ -124,6 +129,10 @@ class TermRuleWriter(Matcher):
             elif name not in constants:
                 self.bind(value, place, "name" if name == "fn" else "value")
         self.several(waiting)
+
+    def is_known(self, term: c.ValueTerm) -> bool:
+        """Return whether a term is the name of a value that has matched."""
+        return isinstance(term, c.NameTerm) and getattr(self.symbols.get(term.name), "kind", "") == "term"
 
     def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
         return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
@@ -174,7 +183,9 @@ class TermRuleWriter(Matcher):
             self.reject(f"len({rest}) {'>' if root else '!='} {len(free)}")
             if not root:
                 self.reject(f"len(axes({x})) != {len(items)}")
-            if found:
+            if len(found) == 1 and not root:
+                self.put(f"{found[0]}, = {rest}")
+            elif found:
                 self.loop(f"for {', '.join(found)}, in orders({rest}, {len(free)}):", place)
             for item, local in zip(free, found, strict=True):
                 maybe = item.name not in self.read and not isinstance(item.extent, str)
