@@ -232,27 +232,32 @@ def _wrapped(text: str) -> list[str]:
     """Return the lines of a text; those that are too long are broken after commas and before words."""
     out = []
     for line in text.split("\n"):
-        lead = _lead(line) + 2 * INDENT
-        while len(line) > WIDTH and (place := _break(line, len(lead))) and not line.lstrip().startswith("##"):
+        lead, depth = _lead(line) + 2 * INDENT, 0
+        while len(line) > WIDTH and not line.lstrip().startswith("##"):
+            place, depth = _break(line, len(lead), depth)
+            if not place:
+                break
             out.append(line[:place].rstrip())
             line = lead + line[place:].lstrip()
         out.append(line)
     return out
 
 
-def _break(line: str, lead: int) -> int:
-    """Return the position within the width where a line is broken, 0 if there is none.
+def _break(line: str, lead: int, depth: int) -> tuple[int, int]:
+    """Return the position within the width where a line is broken, 0 if there is none, and the open brackets there.
 
     Positions in fewer brackets are better, then later ones; one in the first half of the line is the last resort.
+    depth: the brackets that are open where the line begins.
     """
-    depth, found = 0, [(False, 0, 0)]
+    found = [(False, 0, 0)]
     for token in TOKEN.finditer(line):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
         place = token.end() if token.lastgroup == "comma" else token.start()
-        within = token.lastgroup == "comma" or token[0] in (ANYWHERE if depth == 0 else IN_BRACKETS)
+        within = token.lastgroup == "comma" or token[0] in (IN_BRACKETS if depth else ANYWHERE)
         if within and lead < place <= WIDTH:
             found.append((2 * place > WIDTH, -depth, place))
-    return max(found)[2]
+    _, depth, place = max(found)
+    return place, -depth
 
 
 # The lines and comments of the author.

@@ -157,6 +157,7 @@ REASON = f'"{"long " * 20}"'
         f"rule r(a, b) for {ROWS} on torch\nmatch\n    pass\nrewrite\n    pass\n",
         f"rule r({PARAMETERS}) on tile\nmatch\n    pass\nrewrite\n    pass\n",
         f"fact is_long({NAMES.replace(',', ': int,')}: int) -> bool = {AND} for h200\n",
+        f"fact is_long(n: int) -> int = (1 if f({AND}) else 2) if {AND} else 3 if n in [{NAMES}] else 4\n",
         f"fact is_long(n: int) -> bool:\n    let all = [{AND} for n in ks]\n    f({AND})\n",
         f"number most_long = ({NAMES}) because {REASON}\n",
         f'examples r\nexample "a" as "b"\n    "x" => {TEXTS}\ngives no "z"\n',
