@@ -168,7 +168,7 @@ class Printer:
         return f"{self.text(e.a, TERM)} {op} {self.text(e.b, UNARY)}", TERM
 
     def call(self, e: Any) -> Text:
-        operands = operand_dtypes(e, self.type_of)
+        operands = operand_dtypes(e, self.type_of, "i32")
         texts = [self.value(arg, dtype) for arg, dtype in zip(e.args, operands, strict=True)]
         if e.fn in SMALL_FLOATS:
             return rounded(texts[0], operands[0], e.fn)

@@ -8,25 +8,13 @@ Index arithmetic is i64 as a value of a program, and i32 in a kernel, where it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..ir.dtypes import INTEGERS
-from ..ir.expr import Binary, Call, Sum, Var
+from ..ir.expr import Call
 from ..ir.facts.structure import LITERALS, expr_dtype
-from ..ir.functions import (
-    ARITHMETIC,
-    BITS,
-    CAST,
-    COMPARE,
-    FLOAT,
-    FUNCTIONS,
-    LOGICAL,
-    SELECT,
-    literal_dtype,
-    opmath,
-    promote,
-)
+from ..ir.functions import CAST, FLOAT, FUNCTIONS, LOGICAL, SELECT, literal_dtype, opmath, promote
 from ..ir.node import Expr
 
 TypeOf = Callable[[str], str]  # the dtype of a name
@@ -42,33 +30,18 @@ def dtype_of(e: Expr, type_of: TypeOf, index: str) -> str:
     return opmath(found) if e.__class__ is Call else found
 
 
-def operand_dtypes(call: Any, type_of: TypeOf) -> list[str]:
-    """Return the dtype to which a kernel converts each operand of a Call."""
+def operand_dtypes(call: Any, type_of: TypeOf, index: str) -> list[str]:
+    """Return the dtype to which a kernel converts each operand of a Call. index: the dtype of index arithmetic."""
     kind = FUNCTIONS[call.fn].kind
-    if kind == SELECT:
-        return ["b8", *_common(call.args[1:], type_of)]
     if kind == LOGICAL:
         return ["b8"] * len(call.args)
-    if kind == CAST:
-        return _own(call.args, type_of)
-    common = _common(call.args, type_of)
-    if kind == FLOAT and common[0] in ("b8", *INTEGERS):
-        return ["f32"] * len(common)
-    assert kind in (ARITHMETIC, BITS, COMPARE, FLOAT)
-    return common
-
-
-def _own(args: Sequence[Expr], type_of: TypeOf) -> list[str]:
-    own = [None if is_literal(arg) else dtype_of(arg, type_of, "i32") for arg in args]
+    chosen = call.args[1:] if kind == SELECT else call.args
+    own = [None if is_literal(arg) else dtype_of(arg, type_of, index) for arg in chosen]
     strong = [opmath(dtype) for dtype in own if dtype is not None]
-    return [dtype or literal_dtype(arg, strong) for arg, dtype in zip(args, own, strict=True)]
-
-
-def _common(args: Sequence[Expr], type_of: TypeOf) -> list[str]:
-    return [promote(*_own(args, type_of))] * len(args)
-
-
-def is_index_arithmetic(e: Expr, is_value: Callable[[str], bool]) -> bool:
-    """Return whether an expression computes with axes and loop variables rather than with values."""
-    kind = e.__class__
-    return kind is Sum or (kind is Var and not is_value(e.name)) or (kind is Binary and e.op in ("*", "//", "%", "^"))
+    found = [dtype or literal_dtype(arg, strong) for arg, dtype in zip(chosen, own, strict=True)]
+    if kind == CAST:
+        return found
+    common = promote(*found)
+    if kind == FLOAT and common in ("b8", *INTEGERS):
+        common = "f32"
+    return [*["b8"] * (kind == SELECT), *[common] * len(chosen)]

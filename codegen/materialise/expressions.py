@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ...ir.diagnostic import InternalError
+from ...ir.dtypes import DTYPES, NARROW
 from ...ir.expr import (
     COMPARISONS,
     Binary,
@@ -31,13 +33,13 @@ from ...ir.expr import (
     total,
 )
 from ...ir.facts.layout import is_vector, strides, tidy
-from ...ir.functions import ARITHMETIC, FUNCTIONS
+from ...ir.functions import CAST, FUNCTIONS, SELECT
 from ...ir.kernel import Address, Advance, Assign, Base, Branch, Define, Element, Registers, Replicate
 from ...ir.node import Expr, Node, contents, marks_of, memoised, nodes
 from ...ir.program import Block
 from ...ir.ranges import Interval, Ranges, decide, interval
 from ...ir.substitute import substitute
-from ..dtypes import dtype_of, is_index_arithmetic
+from ..dtypes import dtype_of, is_literal, operand_dtypes
 from .lowering import AsynchronousOperand, Held, Level, Lowering, Words, fresh
 
 # ---- widths of index arithmetic: int where the ranges prove that no part leaves it, else 64 bits
@@ -122,7 +124,7 @@ def rounded_down(low: Lowering, e: Expr) -> Expr:
     e = rebuild(e, lambda part: rounded_down(low, part))
     if e not in divisions(e) or least(low, e.a) >= 0:
         return e
-    return Call("floor_divide" if e.op == "//" else "remainder", (e.a, e.b))
+    return Call("floor_divide" if e.op == "//" else "remainder", (exact(e.a, low.ranges), exact(e.b, low.ranges)))
 
 
 @contextmanager
@@ -261,8 +263,8 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
             raise InternalError(f"`{e.name}` is an operand of tensor cores: only an Mma reads it")
         return register_of(low, value, fixed) if isinstance(value, Held) else read(low, value.val, fixed)
     if kind is Call:
-        integer = FUNCTIONS[e.fn].kind == ARITHMETIC
-        return Call(e.fn, tuple(_operand(low, arg, fixed, integer) for arg in e.args))
+        dtype = operand_dtypes(e, partial(type_of, low), "i64")[-1]
+        return computed(low, e.fn, tuple(in_registers(low, arg, fixed) for arg in e.args), dtype)
     if not isinstance(e, Node):
         return e
     names = free_names(e)
@@ -271,18 +273,42 @@ def read(low: Lowering, e: Expr, fixed: Mapping[str, int] | None = None) -> Expr
     return tidied(low, rebuild(e, lambda part: read(low, part, fixed)))
 
 
-def _operand(low: Lowering, e: Expr, fixed: Mapping[str, int], arithmetic: bool) -> Expr:
-    """Return an operand in registers.
+# The greatest size of a result by the sizes of its operands; of any other function it is unknown.
+BOUNDS: dict[str, Callable[[Iterable[int]], int]] = {
+    "add": sum, "subtract": sum, "multiply": math.prod,
+    **dict.fromkeys(("where", "maximum", "minimum", "copy", "negative", "abs", "sign", "relu"), max),
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), max),
+}  # fmt: skip
 
-    Index arithmetic is i64 as a value; in a kernel it is int until something computes further with it.
+
+def computed(low: Lowering, fn: str, args: tuple[Expr, ...], dtype: str) -> Expr:
+    """Return a function of operands in registers that are of a common dtype in the program.
+
+    An index is an i64 of the program. It stays an int here if an int holds all operands and the result.
     """
-    further = arithmetic and is_index_arithmetic(e, low.env.__contains__)
-    value = in_registers(low, e, fixed)
-    return value if not further or (value.__class__ is Call and value.fn == "i64") else Call("i64", (value,))
+    call = Call(fn, args)
+    own = operand_dtypes(call, low.register_type, "i32")[-1]
+    if dtype != "i64" or own == "i64" or FUNCTIONS[fn].kind == CAST:
+        return call
+    if own == "i32" and max(size(low, e) for e in (call, *args)) < INT_LIMIT:
+        return call
+    first = FUNCTIONS[fn].kind == SELECT  # a condition
+    return Call(fn, (*args[:first], *(arg if is_literal(arg) else Call("i64", (arg,)) for arg in args[first:])))
+
+
+def size(low: Lowering, e: Any) -> int:
+    """Return a bound of the absolute value of an integer that an int may hold in registers."""
+    if is_literal(e):
+        return abs(int(e))
+    if e.__class__ is Call and e.fn in BOUNDS:
+        return BOUNDS[e.fn]([size(low, arg) for arg in e.args])
+    dtype = dtype_of(e, low.register_type, "i32")
+    return 1 << 8 * DTYPES[dtype].item_bytes if dtype in ("b8", *NARROW) else max(map(abs, interval(e, low.ranges)))
 
 
 def register_of(low: Lowering, value: Held, fixed: Mapping[str, int] | None = None, skip: tuple[str, ...] = ()) -> Expr:
     """Return the registers of a value at the current index of its axes, but for the axes in `skip` at the end."""
+    low.registers[value.name] = value.dtype
     index = tuple((fixed or {}).get(axis, Var(axis)) for axis in value.axes if axis not in skip)
     return Element(value.name, index) if index else Var(value.name)
 

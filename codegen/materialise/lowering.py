@@ -262,6 +262,11 @@ class Lowering:
         self.simplified: dict[frozenset[tuple[str, Interval]], tuple[dict[Expr, Expr], dict[Any, Cell]]] = {}
         self.accumulators: dict[str, Accumulator] = {}
         self.in_products: list[str] = []
+        self.registers: dict[str, str] = {}
+
+    def register_type(self, name: str) -> str:
+        """Return the dtype of registers by their name in Kernel IR, or of an index."""
+        return self.registers.get(name, "i32")
 
     def item(self, buf: str) -> int:
         """Return the bytes of an element of a buffer or a shared tile."""

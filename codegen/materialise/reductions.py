@@ -25,6 +25,7 @@ from ...ir.tile import Combine, CombineTuple, Scan, ScanTuple
 from .expressions import (
     assigned,
     axes_of,
+    computed,
     extents,
     filled,
     guarded,
@@ -72,7 +73,7 @@ def fold(low: Lowering, stmt: Combine, value: Value, over: list[str]) -> Expr:
     gone = [axis for axis in value.axes if axis in over]
     places = itertools.product(*map(range, extents(low, gone)))
     terms = [in_registers(low, Var(stmt.acc), dict(zip(gone, place, strict=True))) for place in places]
-    return tree_of_calls(stmt.fn, terms)
+    return tree(lambda a, b: computed(low, stmt.fn, (a, b), value.dtype), terms)
 
 
 Item = TypeVar("Item")
@@ -84,10 +85,6 @@ def tree(combine: Callable[[Item, Item], Item], items: list[Item]) -> Item:
         pairs = [items[i : i + 2] for i in range(0, len(items), 2)]
         items = [combine(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
     return items[0]
-
-
-def tree_of_calls(fn: str, terms: list[Expr]) -> Expr:
-    return tree(lambda a, b: Call(fn, (a, b)), terms)
 
 
 class Split(NamedTuple):
@@ -159,7 +156,7 @@ class Exchange:
         out: list[Stmt] = [Registers(name, dtype, (parts, self.width) if several else (parts,)), *self.reads(name, ())]
         for lane in range(self.width):
             terms: list[Expr] = [Element(name, (part, lane) if several else (part,)) for part in range(parts)]
-            out.append(Assign(self.element(lane), tree_of_calls(fn, terms)))
+            out.append(Assign(self.element(lane), tree(lambda a, b: Call(fn, (a, b)), terms)))
         return tuple(out)
 
     def reads(self, name: str, here: tuple[Expr, ...]) -> Block:

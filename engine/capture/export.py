@@ -575,6 +575,8 @@ class Conversion:
                 value = self._value(given[name], node) if name in given else default
                 if "List[" in str(argument.type) and not isinstance(value, tuple) and value is not None:
                     value = (value,)
+                if default is None and name == "end" and value == _END:
+                    value = None
                 found[name] = value, default
         return found
 
@@ -629,8 +631,6 @@ def _aten(target: Any) -> str:
 
 def _same(value: Value, default: Value) -> bool:
     """Return whether a field is at its default: 1.0 is 1, but True is not, and -0.0 is not 0.0."""
-    if value == _END and default is None:
-        return True
 
     def kind(x: Value) -> Any:
         return (isinstance(x, bool), math.copysign(1, x)) if isinstance(x, (int, float)) else x.__class__

@@ -158,7 +158,7 @@ class _Nest:
         elif isinstance(stmt, Load):
             self.env[stmt.dst] = self.load(stmt, mask)
         elif isinstance(stmt, Let):
-            self.env[stmt.dst] = evaluate(stmt.val, self.env)
+            self.env[stmt.dst] = as_kind(evaluate(stmt.val, self.env), self.dtypes[stmt.dst])
         elif isinstance(stmt, Accumulate):
             self.accumulate(stmt, mask)
         elif isinstance(stmt, Merge):

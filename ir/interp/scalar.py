@@ -13,7 +13,7 @@ import numpy as np
 from ..diagnostic import InternalError
 from ..dtypes import FLOATS, INTEGERS
 from ..expr import Binary, Call, Not, Sum, Var
-from ..functions import FUNCTIONS, identity, whole
+from ..functions import FUNCTIONS, SELECT, identity, whole
 from ..program import Kernel, Param
 
 KINDS: dict[str, Any] = {
@@ -28,7 +28,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-_INDEX = np.dtype(np.int64)
+_INDEX, _TRUTH = np.dtype(np.int64), np.dtype(np.bool_)
 
 
 class ScheduleError(InternalError):
@@ -64,8 +64,15 @@ def as_index(value: Any) -> Any:
 
 
 def apply(fn: str, args: Sequence[Any]) -> Any:
-    """Return the value of a scalar function."""
-    return as_kind(args[0], fn) if fn in KINDS else FUNCTIONS[fn].numpy(*args)
+    """Return the value of a scalar function. A number wraps around in the dtype of the integers that it meets."""
+    if fn in KINDS:
+        return as_kind(args[0], fn)
+    chosen = args[FUNCTIONS[fn].kind == SELECT :]
+    met = [arg.dtype for arg in chosen if getattr(arg, "dtype", _TRUTH).kind in "iu"]
+    if met and any(arg.__class__ is int for arg in args):
+        common = np.result_type(*met)
+        args = [np.asarray(arg).astype(common) if arg.__class__ is int else arg for arg in args]
+    return FUNCTIONS[fn].numpy(*args)
 
 
 def as_kind(value: Any, dtype: str) -> np.ndarray:

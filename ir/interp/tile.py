@@ -42,7 +42,7 @@ from ..tile import (
 )
 from . import loop
 from .loop import combined, folded_tuples, lifted
-from .scalar import ScheduleError, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
+from .scalar import ScheduleError, as_kind, check_stores, empty, evaluate, fold, folded, memory_of, seen_by, start_value
 from .tile_memory import (
     POLL,
     BlockMemory,
@@ -490,7 +490,7 @@ class _Blocks(BlockProducts):
             elif isinstance(stmt, Load):
                 env[stmt.dst] = self.load(stmt, group, mask)
             elif isinstance(stmt, Let):
-                env[stmt.dst] = evaluate(stmt.val, env)
+                env[stmt.dst] = as_kind(evaluate(stmt.val, env), self.dtypes[stmt.dst])
             elif isinstance(stmt, Accumulate):
                 new = fold(stmt.fn)(env[stmt.acc], evaluate(stmt.val, env))
                 env[stmt.acc] = new if mask is None else np.where(mask, new, env[stmt.acc])

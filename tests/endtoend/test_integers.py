@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from drawing import draws
 from torch import nn
 
 import dplc
@@ -75,15 +77,21 @@ class Table(nn.Module):
 
 def compare(texts: tuple[str, ...], inputs: tuple[torch.Tensor, ...]) -> None:
     """The emulator, and every meaning on the way, against torch, to the last bit."""
+    compiled, wanted = emulated(texts, inputs)
+    for stage, results in meanings(compiled, inputs).items():
+        for text, result, want in zip(texts, results, wanted, strict=True):
+            same(f"{text} as {stage}", torch.as_tensor(result.copy()).reshape(want.shape).to(want.dtype), want)
+
+
+def emulated(texts: tuple[str, ...], inputs: tuple[torch.Tensor, ...]) -> tuple[dplc.Compiled, list[torch.Tensor]]:
+    """The emulator against torch, to the last bit."""
     table = Table(texts)
     compiled = dplc.compile(table, inputs)
     wanted = table(*inputs)
     for text, got, want in zip(texts, compiled(*inputs), wanted, strict=True):
         assert got.dtype == want.dtype
         same(f"{text} on the emulator", got, want)
-    for stage, results in meanings(compiled, inputs).items():
-        for text, result, want in zip(texts, results, wanted, strict=True):
-            same(f"{text} as {stage}", torch.as_tensor(result.copy()).reshape(want.shape).to(want.dtype), want)
+    return compiled, wanted
 
 
 def same(what: str, got: torch.Tensor, want: torch.Tensor) -> None:
@@ -216,19 +224,24 @@ def test_a_division_by_zero_is_the_users_error(text: str, dtype: str) -> None:
     assert caught.value.exit_code == 1
 
 
-def drawn(dice: random.Random, depth: int) -> str:
-    """A random integer expression of a and b."""
+FORMS = (
+    "({x} + {y})", "({x} - {y})", "({x} * {y})", "(-{x})", "({x}).abs()", "torch.sign({x})", "({x}).relu()",
+    "({x} + {c})", "({c} - {x})", "({x} * {c})", "({x} // {c})", "({x} % {c})", "torch.fmod({x}, {c})",
+    "({x} ** 2)", "({x}).clamp(-{k}, {k})", "torch.maximum({x}, {y})", "torch.minimum({x}, {y})",
+    "torch.where({x} > {y}, {x}, {y})", "torch.where({x} + {c} <= {x}, {y}, {x})", "({x} % n)", "({x} // n)",
+)  # fmt: skip
+NUMBERS = (1, 2, 3, -1, -2, 7, 1000, 46341, 2**31 - 1)
+
+
+def drawn(
+    dice: random.Random, depth: int, leaves: Any = "ab", numbers: Any = NUMBERS, forms: tuple[str, ...] = FORMS
+) -> str:
+    """A random integer expression."""
     if depth == 0:
-        return dice.choice("ab")
-    x, y = drawn(dice, depth - 1), drawn(dice, dice.randrange(depth))
-    c = dice.choice((1, 2, 3, -1, -2, 7, 1000, 46341, 2**31 - 1))
-    forms = (
-        "({x} + {y})", "({x} - {y})", "({x} * {y})", "(-{x})", "({x}).abs()", "torch.sign({x})", "({x}).relu()",
-        "({x} + {c})", "({c} - {x})", "({x} * {c})", "({x} // {c})", "({x} % {c})", "torch.fmod({x}, {c})",
-        "({x} ** 2)", "({x}).clamp(-{k}, {k})", "torch.maximum({x}, {y})", "torch.minimum({x}, {y})",
-        "torch.where({x} > {y}, {x}, {y})", "torch.where({x} + {c} <= {x}, {y}, {x})", "({x} % n)", "({x} // n)",
-    )  # fmt: skip
-    return dice.choice(forms).format(x=x, y=y, c=c, k=abs(c))
+        return dice.choice(leaves)
+    x, y = (drawn(dice, d, leaves, numbers, forms) for d in (depth - 1, dice.randrange(depth)))
+    c = dice.choice(numbers)
+    return dice.choice(forms).format(x=x, y=y, c=c, k=abs(eval(str(c))))
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))])
@@ -247,3 +260,89 @@ def test_an_index_expression_that_leaves_its_range_is_a_value_and_wraps() -> Non
 
     a = torch.arange(1.0, 5.0)
     assert torch.equal(dplc.compile(turned, (a,))(a), turned(a))
+
+
+# Positions, by the names of `Table`: a is a mask, b are indices, n are floats.
+POSITIONS = """
+torch.arange(6); torch.where(a, torch.arange(6), 1); torch.arange(6).masked_fill(a, 5); n.argmax(1); n.argmin(1)
+n.max(1).indices; n.min(1).indices; n.sort(0).indices[:, 0]; n.argsort(0)[:, 1]; n.topk(2, 1).indices[:, 1]
+torch.searchsorted(torch.arange(-1.0, 2.0, 0.3), n[:, 0].clone()); torch.bucketize(n[:, 0].clone(), torch.arange(3.0))
+a.cumsum(0); (n > 0).sum(1); a.long(); n.cummax(0).indices[:, 1]; torch.arange(9)[b]; torch.arange(9).gather(0, b)
+torch.arange(9).take(b); torch.nn.functional.one_hot(b, 6)[:, 5]; torch.arange(-9, 9, 3); b.argsort()
+torch.where(a, torch.arange(300, 306).to(torch.uint8), 7).long(); torch.cat([b[:3], torch.arange(3)]).roll(2)
+torch.where(a, torch.arange(6) * n.shape[0], n.shape[1]); torch.where(a, torch.arange(6), b.to(torch.uint8))
+torch.where(a, torch.arange(2**31 - 3, 2**31 + 3), 1); torch.where(a, torch.arange(-(2**31) - 3, -(2**31) + 3), 1)
+"""
+WIDE = ("2**40", "2**32", "2**31", "(-2**31 - 1)", "(2**63 - 1)", "(-2**63)", "6364136223846793005", "(-4000000000)")
+OF_POSITIONS = """
+P + W; P - W; W - P; P * W; P // W; P % W; W // (P * 2 + 1); W % (P * 2 + 1); torch.fmod(P, W); W - P * W; P ** 7 * W
+torch.div(P, W, rounding_mode='trunc'); P == W; P != W; P < W; P <= W; P > W; P >= W; (P < W).sum() * W; ~P * W; P << P
+torch.where(a, P, W); torch.where(a, W, P); torch.where(P > 1, P * W, P); torch.where(P == 2, W, P); P.eq(2).long() * W
+torch.maximum(P, torch.tensor(W)); torch.minimum(P, torch.tensor(W)); P.clamp(min=W); P.clamp(max=W); P & W; P | W; P ^ W
+P << 33; (P + 40) << 20; P * W >> 3; W >> P.abs(); P >> 40; torch.gcd(P, torch.tensor(W)); P * W + P; (P * W).abs(); -(P * W)
+torch.sign(P * W); (P * W).relu(); (P * W).float(); (P + W).double(); (P + W).to(torch.int32); (P * W).to(torch.uint8)
+(P + W).to(torch.int16); (P * W).bool(); P.to(torch.int32) * 65537 * 65537; P.to(torch.uint8) * 77; P.int() + W % 2**31
+(P * W).sum(); (P + W).prod(); (P * W).cumsum(0); (P + W).amax(); F.amin(); F.argmax(); F.cumsum(0); F.sort().values
+F.argsort(stable=True); F.topk(2).values; F.cummax(0).values; F.max(0).indices; F.prod(); F.all(); F.roll(1); F[b]; F // 7
+F % 7; F >> 5; F == W; F.float(); F.view(2, 3).amax(1); torch.diff(F); torch.searchsorted(F.sort().values, P)
+torch.zeros_like(b).scatter(0, b, F); torch.zeros_like(b).index_add(0, b, F); torch.zeros_like(b).scatter_reduce(0, b, F, 'amax')
+torch.zeros_like(b).index_put((b,), P * W, accumulate=True); torch.isin(P, torch.tensor([1, W])); F.take(b); torch.full_like(P, W) - P
+((P * 6364136223846793005 + 1442695040888963407) ^ (P >> 7)) % W; torch.cat([P, P * W]); P @ (P * W); torch.outer(P, P + W)
+P * (b.int() * 2**29); P + (b.int() * 2**29); torch.where(a, P, b.int() * 2**29) * 9; P * b.to(torch.uint8) * 9999999
+P * (P * 1000000) * 5000; torch.add(P, P, alpha=2**33); P.addcmul(P, P, value=9999999999); torch.lcm(P, torch.tensor(W)); P * n.shape[0] * 2**33
+"""
+
+
+def parts(texts: str) -> list[str]:
+    return [text.strip() for text in texts.replace("\n", ";").split(";") if text.strip()]
+
+
+def masked() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A mask, indices and floats."""
+    draw = torch.Generator().manual_seed(4)
+    return torch.tensor([1, 0, 1, 1, 0, 1]) > 0, torch.tensor([3, 0, 2, 5, 5, 1]), torch.randn(6, 5, generator=draw)
+
+
+def accepted_by_torch(texts: list[str]) -> tuple[str, ...]:
+    """The texts that eager computes: it refuses a zero divisor, and numbers that a dtype lacks."""
+    found = []
+    for text in texts:
+        with contextlib.suppress(RuntimeError, OverflowError, ZeroDivisionError):
+            Table((text,))(*masked())
+            found.append(text)
+    assert len(found) > len(texts) / 2
+    return tuple(found)
+
+
+@pytest.mark.parametrize("turn", range(24))
+@pytest.mark.sampled(1)
+def test_positions_are_integers_of_64_bits(turn: int) -> None:
+    """Every operator on values that come from indices, with numbers that an int does not hold."""
+    positions, numbers = itertools.cycle(parts(POSITIONS)), itertools.cycle(WIDE)
+    chosen = itertools.islice(zip(positions, numbers, strict=False), turn, None)
+    texts = [
+        text.replace("F", "P.masked_fill(a, W)").replace("P", f"({position})").replace("W", number)
+        for text, (position, number) in zip(parts(OF_POSITIONS), chosen, strict=False)
+    ]
+    emulated(accepted_by_torch(texts), masked())
+
+
+OF_DRAWN = (
+    "({x} & {y})", "({x} | {c})", "({x} ^ {y})", "(~{x})", "({x} << {k} % 63)", "({x} >> {k} % 63)", "({c} - {x} * {y})",
+    "torch.where(a, {x}, {c})", "({x}).masked_fill(a, {c})", "({x} == {y}).long()", "({x} < {c}).long()", "({x}).int().long()",
+    "(({x}).to(torch.uint8) + {y})", "({x}).cumsum(0)", "({x})[b]", "(({x}).sum() + {y})", "(({x}).amin() ^ {y})",
+    "torch.zeros_like(b).index_add(0, b, {x})", "torch.gcd({x}, {y})", "({x}).to(torch.int16)", "(n > 0).sum(1) * {x}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(draws(1)))
+def test_random_programs_of_positions(seed: int) -> None:
+    dice = random.Random(seed)
+    numbers = (*WIDE, "1", "-1", "3", "46341", "(2**31 - 1)", "(-2**31)", "7000000000")
+    few, found = parts(POSITIONS), ()
+    while len(found) < 25:
+        texts = [
+            drawn(dice, dice.randint(1, 3), few, numbers, (*FORMS[:-2], *OF_DRAWN)) for _ in range(25 - len(found))
+        ]
+        found += accepted_by_torch(texts)
+    emulated(found, masked())
