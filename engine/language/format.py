@@ -249,14 +249,14 @@ def _break(line: str, lead: int, depth: int) -> tuple[int, int]:
     Positions in fewer brackets are better, then later ones; one in the first half of the line is the last resort.
     depth: the brackets that are open where the line begins.
     """
-    found = [(False, 0, 0)]
+    found = []
     for token in TOKEN.finditer(line):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
         place = token.end() if token.lastgroup == "comma" else token.start()
         within = token.lastgroup == "comma" or token[0] in (IN_BRACKETS if depth else ANYWHERE)
         if within and lead < place <= WIDTH:
             found.append((2 * place > WIDTH, -depth, place))
-    _, depth, place = max(found)
+    _, depth, place = max(found, default=(False, 0, 0))
     return place, -depth
 
 

@@ -146,6 +146,7 @@ NAMES = ", ".join(f"name{n}" for n in range(40))
 ROWS = ", ".join(f"(Exp, name{n})" for n in range(40))
 PARAMETERS = ", ".join(f"P{n}: int in {{1, 2}} = 1" for n in range(9))
 TEXTS = ", ".join(f'"y = {n}"' for n in range(40))
+WORDS = [f"a_name_of_several_words{n}" for n in range(5)]
 REASON = f'"{"long " * 20}"'
 
 
@@ -157,7 +158,8 @@ REASON = f'"{"long " * 20}"'
         f"rule r(a, b) for {ROWS} on torch\nmatch\n    pass\nrewrite\n    pass\n",
         f"rule r({PARAMETERS}) on tile\nmatch\n    pass\nrewrite\n    pass\n",
         f"fact is_long({NAMES.replace(',', ': int,')}: int) -> bool = {AND} for h200\n",
-        f"fact is_long(n: int) -> int = (1 if f({AND}) else 2) if {AND} else 3 if n in [{NAMES}] else 4\n",
+        f"fact is_long(n: int) -> int = ({WORDS[0]} if f(n) == {WORDS[1]} else {WORDS[2]}) if n > 1 else "
+        f"{WORDS[3]} if n > 2 else {WORDS[4]}\n",
         f"fact is_long(n: int) -> bool:\n    let all = [{AND} for n in ks]\n    f({AND})\n",
         f"number most_long = ({NAMES}) because {REASON}\n",
         f'examples r\nexample "a" as "b"\n    "x" => {TEXTS}\ngives no "z"\n',
