@@ -82,7 +82,7 @@ def wide(e: Any, ranges: Ranges) -> Expr:
     """Compute e in 64 bits: from parts of 64 bits if an int may not hold a value that it is computed from."""
     if not isinstance(e, Node) or (e.__class__ is Call and e.fn == "i64"):
         return e
-    if e.__class__ is Sum:  # from left to right: what a wide term is added to, or is added to it, is wide
+    if e.__class__ is Sum:  # from left to right: a sum is wide if one of its terms is
         (first, factor), *others = e.terms
         terms = [(wide(first, ranges), factor), *((_widened(atom, n, ranges), n) for atom, n in others)]
         return from_linear(dict(terms), e.constant)
@@ -118,7 +118,7 @@ def tidied(low: Lowering, e: Expr) -> Expr:
 
 
 def rounded_down(low: Lowering, e: Expr) -> Expr:
-    """Replace quotients whose dividend may be negative by calls, but for shifts and masks: C rounds to zero."""
+    """Replace quotients of a dividend that may be negative by calls, because C rounds to zero. Shifts stay."""
     if not isinstance(e, Node) or all(least(low, division.a) >= 0 for division in divisions(e)):
         return e
     e = rebuild(e, lambda part: rounded_down(low, part))

@@ -55,8 +55,8 @@ def record_of(flags: Flags) -> dict[str, Any]:
 # ---- the live page: imports are light until the browser has requested it, for PyTorch takes long
 
 
-REQUEST_GRACE = 0.5  # seconds more that the browser has to request the page before torch's import takes the processor
-LAST_LOOK = 2.0  # seconds that an open page has to receive the final error
+REQUEST_GRACE = 0.5  # seconds that the server waits for the browser's first request before it imports torch
+LAST_LOOK = 2.0  # seconds that the server waits for an open page to read the final error
 
 
 def serve_page(flags: Flags) -> None:

@@ -1,8 +1,8 @@
 """The search for a good solution: greedy descents over the stores, merging of siblings, a beam over spellings.
 
-Greedy keeps the program as it was written. The beam changes one spelling at a time, or lets all who could read a
-class do so at once (q, k and v as slices of one matmul: one by one that is uphill), each followed by a descent near the
-change. Everything is in a fixed order, so the same program gives the same answer.
+Greedy keeps the program as it was written. The beam changes the expression of one class, or makes all possible readers
+of a class read it at once (q, k and v as slices of one matmul, which pays only if all three change). A descent near the
+change follows. All orders are fixed, so the same program returns the same solution.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .solution import BETTER, FOLDS, Choice, Extraction, Group, PricedSolution, 
 
 DESCENTS_OF_GREEDY = 4  # descents of the greedy search, one after another: the last ones gain nothing
 PATIENCE_OF_BEAM = 24  # expansions of a search without progress
-WORTH_KEEPING = 1.3  # of the best: what is worse leads nowhere better
-NEAR_BEST = 1.03  # of the best: from here descents go everywhere
-GOOD_ENOUGH_TO_MERGE = 1.15  # of the best: from here siblings merge
-ALIKE_IN_BEAM = 4  # solutions of one signature in a beam: more crowd out what is different
+WORTH_KEEPING = 1.3  # times the best cost: slower solutions rarely lead to a faster one
+NEAR_BEST = 1.03  # times the best cost: below it, a descent tries every store
+GOOD_ENOUGH_TO_MERGE = 1.15  # times the best cost: below it, siblings merge
+ALIKE_IN_BEAM = 4  # solutions of one signature in a beam: more of them displace different solutions
 LONGEST_BEAM = 64  # solutions of a beam
 
 

@@ -176,7 +176,7 @@ class _Cache:
 
 
 USUAL = 512  # tokens of a prompt, which schedules are chosen for
-STEP = 64  # rows of the cache: a call is given as many of it as hold what is written, so that 64 tokens share a binding
+STEP = 64  # rows of the cache: a call receives a multiple of 64 rows, so that 64 tokens share the bound arguments
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The most that is held at once: the prompt's temporaries are given back before the first token's are taken."""
+        """Return the most bytes in use: the temporaries of the prompt are freed before those of a token exist."""
         return self.weights + self.tables + self.cache + max(self.prompt, self.token + self.copied)
 
 

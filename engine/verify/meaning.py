@@ -1,7 +1,7 @@
 """Whether two programs compute the same: values and stores, under several orders of their threads.
 
 `run` gives the meaning of a program of Loop, Tile or Kernel IR, `compare` holds another program against it.
-`finite_masks` says which elements of a program of Tensor IR an equation between real numbers speaks about.
+`finite_masks` returns the elements of a program of Tensor IR that have a real value, for which equations of reals hold.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COUNT = "n0"
 def finite_masks(graph: TensorGraph, data: Any) -> list[Any]:
     """Return a mask for every output: True where no value on the way to an element is infinite or NaN.
 
-    An equation between real numbers says nothing of an element that divides by zero on its way; of all others it does.
+    An equation between real numbers holds for these elements only: division by zero has no real value.
     """
     values = tensor.values(graph, data, real=True)
     masks = ((out, values[out.value].bad) for out in graph.outs)

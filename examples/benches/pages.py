@@ -1,4 +1,4 @@
-"""Print the tables on pages by their commands, so that none is stale: `make pages`.
+"""Print the tables and figures on pages by their commands, so that none is stale: `make pages`.
 
     python examples/benches/pages.py [--all] [--check] [PAGE]...
 
@@ -11,6 +11,10 @@ A page marks a table by comments, which readers do not see:
     ..
     <!-- end -->
 
+A figure in a sentence has a name, and `python examples/benches/measured.py figures` prints its value:
+
+    <!-- figure: NAME -->..<!-- end -->
+
 With --all, the command in "Made by `COMMAND`" writes its whole page. --check writes nothing, and fails if the output of
 a command differs from the page. A test does that.
 """
@@ -20,6 +24,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import difflib
+import functools
 import re
 import shlex
 import subprocess
@@ -30,6 +35,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LONG = "long run"
 BLOCK = re.compile(rf"<!-- (?P<how>printed by|{LONG}): (?P<command>.+?) -->\n(?P<body>.*?)<!-- end -->", re.DOTALL)
+FIGURE = re.compile(r"<!-- figure: (?P<name>\S+) -->(?P<value>[^\n]*?)<!-- end -->")
+FIGURES = "python examples/benches/measured.py figures"
+MEASUREMENT = re.compile(
+    r"(?<![-\w.])(?<!Python )(?:\d[\d.,]* (?:[µmn]?s|us|seconds?|minutes?|times|%)(?!\w)|\d+\.\d+)"
+)
 WHOLE = re.compile(r"\bMade by `([^`]+)`", re.IGNORECASE)
 Run = Callable[[str], str]
 RECORDS = {  # what commands print while they write their pages
@@ -47,7 +57,13 @@ def pages() -> list[Path]:
 
 def marked(text: str) -> bool:
     """Return whether a page has marks, or a command writes it."""
-    return any(mark.search(text) for mark in (BLOCK, WHOLE))
+    return any(mark.search(text) for mark in (BLOCK, FIGURE, WHOLE))
+
+
+def unprinted(text: str) -> list[str]:
+    """Return the measurements of a page that no command prints: times, shares and ratios outside of marks and code."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", FIGURE.sub("", BLOCK.sub("", text)), flags=re.DOTALL)
+    return [found[0] for found in MEASUREMENT.finditer(text)]
 
 
 def words_of(command: str) -> list[str]:
@@ -60,6 +76,7 @@ def words_of(command: str) -> list[str]:
     raise ValueError(f"a page names `{command}`: commands begin with `python` or `dplc`")
 
 
+@functools.cache
 def run(command: str) -> str:
     """What a command prints. Raises CalledProcessError."""
     print(f"  {command}", file=sys.stderr, flush=True)
@@ -80,7 +97,18 @@ def with_blocks(text: str, run: Run, every: bool = False) -> str:
             printed += f"\n\nRun on {datetime.datetime.now(datetime.UTC):%Y-%m-%d}."
         return f"<!-- {how}: {command} -->\n{printed}\n<!-- end -->"
 
-    return BLOCK.sub(block, text)
+    return with_figures(BLOCK.sub(block, text), run)
+
+
+def with_figures(text: str, run: Run) -> str:
+    """A page with the figures of its sentences. Raises ValueError for a name that the command does not print."""
+    if not FIGURE.search(text):
+        return text
+    values = dict(line.split(" ", 1) for line in run(FIGURES).splitlines())
+    unknown = [found["name"] for found in FIGURE.finditer(text) if found["name"] not in values]
+    if unknown:
+        raise ValueError(f"`{FIGURES}` prints no figure `{unknown[0]}`")
+    return FIGURE.sub(lambda found: f"<!-- figure: {found['name']} -->{values[found['name']]}<!-- end -->", text)
 
 
 def differences(path: Path, before: str, after: str) -> Iterator[str]:
@@ -117,7 +145,7 @@ def main() -> int:
     if not given.check:
         save(before, after)
     lines = [line for path in chosen for line in differences(path, before[path], after[path])]
-    print("\n".join(lines) or "every table is what its command prints")
+    print("\n".join(lines) or "every table and figure is what its command prints")
     return int(given.check and bool(lines))
 
 

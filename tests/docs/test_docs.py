@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -64,6 +65,38 @@ def test_commands_of_a_page_print_the_lines_below_them(
     if page.stem == "first_rule":
         before, after = predicted
         assert after < 0.7 * before
+
+
+STATEMENT = DOCS / "tutorials" / "new_statement.md"
+
+
+@pytest.fixture(scope="module")
+def with_statement(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the rule of the page, and a copy of dplc in which the edits of the page were made."""
+    folder = tmp_path_factory.mktemp("statement")
+    for name in ("ir", "codegen", "engine", "rules", "__init__.py", "__main__.py", "version.py"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        (folder / "dplc").mkdir(exist_ok=True)
+        copy(ROOT / name, folder / "dplc" / name)
+    page = STATEMENT.read_text()
+    edits = "".join(re.findall(r"^```diff\n(.*?)^```", page, re.M | re.S))
+    subprocess.run(["git", "apply", "-C1", "-"], cwd=folder / "dplc", input=edits, text=True, check=True)
+    (rule,) = [block["text"] for block in BLOCKS.finditer(page) if block["file"]]
+    (folder / "nap.rw").write_text(rule)
+    return folder
+
+
+@pytest.mark.parametrize(("command", "printed"), [
+    ("rules test nap.rw", "0 failed, 0 errors, 0 warnings"),
+    ('compile -c "torch.randn(64) + 1" --rules nap.rw', "nap(100);"),
+    pytest.param('run -c "torch.randn(64) + 1" --rules nap.rw', "ok", marks=pytest.mark.slow),
+])  # fmt: skip
+def test_the_worked_statement_compiles_and_runs(with_statement: Path, command: str, printed: str) -> None:
+    assert f"dplc {command}\n" in STATEMENT.read_text()
+    typed = [sys.executable, "-m", "dplc", *shlex.split(command)]
+    environment = {**os.environ, "PYTHONPATH": str(with_statement)}
+    done = subprocess.run(typed, cwd=with_statement, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and printed in done.stdout + done.stderr, done.stderr
 
 
 def test_a_missing_line_is_found() -> None:

@@ -56,6 +56,33 @@ def test_a_page_is_filled(tool: Any) -> None:
     assert again == every
 
 
+def test_figures_of_sentences_come_from_their_command(tool: Any) -> None:
+    page = "It takes <!-- figure: time -->1<!-- end --> us, <!-- figure: share -->2 of 3<!-- end --> of all."
+    filled = tool.with_blocks(page, lambda command: "time 7\nshare 4 of 5\n")
+    assert filled == page.replace("1<", "7<").replace("2 of 3", "4 of 5")
+    assert tool.with_blocks("no figure", pytest.fail) == "no figure"
+    with pytest.raises(ValueError, match="no figure `share`"):
+        tool.with_blocks(page, lambda command: "time 7\n")
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("It takes 7 us.", ["7 us"]), ("It is 1.2 times as fast.", ["1.2 times"]), ("a share of 0.7", ["0.7"]), ("8 % more", ["8 %"]),
+    ("<!-- figure: x -->7<!-- end --> us and 84 shapes", []), ("`0.7` and Python 3.11", []), ("```sh\n7 us\n```\n", []),
+    ("<!-- printed by: dplc x -->\n7 us\n<!-- end -->", []),
+])  # fmt: skip
+def test_measurements_outside_of_marks_are_found(tool: Any, text: str, found: list[str]) -> None:
+    assert tool.unprinted(text) == found
+
+
+def test_every_measurement_of_our_pages_has_its_command(tool: Any) -> None:
+    settings = {
+        "measure_elsewhere.md": ["95 %", "1 %", "40 seconds"],
+        "first_rule.md": ["30 %"],
+    }  # test_docs checks the last
+    pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.md") if "generated" not in path.parts)]
+    assert {path.name: found for path in pages if (found := tool.unprinted(path.read_text()))} == settings
+
+
 def test_only_our_own_commands_run(tool: Any) -> None:
     assert tool.words_of("python a.py --b 'c d'") == [sys.executable, "a.py", "--b", "c d"]
     assert tool.words_of("dplc doctor") == [sys.executable, "-m", "dplc", "doctor"]

@@ -159,7 +159,8 @@ def test_keys_walk_lines_and_links(browser: Browser) -> None:
     browser.js("document.querySelectorAll('.lines')[6].focus()")
     assert pressed(Keys.HOME, *[Keys.ARROW_DOWN] * 8) == "CUDA, lines"
     assert browser.js("document.activeElement.getAttribute('aria-activedescendant')") == "l6-8"
-    assert [pressed(Keys.ARROW_LEFT), pressed(Keys.ARROW_LEFT)] == ["Kernel IR, lines", "Tile IR, lines"]
+    walked = [pressed(key) for key in (Keys.ARROW_LEFT, Keys.ARROW_LEFT, Keys.ARROW_RIGHT)]
+    assert walked == ["Tile IR, lines", "your source, lines", "Tile IR, lines"]
     assert browser.js("document.querySelectorAll('[aria-selected=true].ln').length") == 1
     assert pressed(Keys.ENTER) == "chip"
     pressed(Keys.ENTER)
@@ -168,14 +169,46 @@ def test_keys_walk_lines_and_links(browser: Browser) -> None:
     assert browser.js("document.activeElement.id") == "tab-kernels"
 
 
-def test_a_column_can_be_hidden(browser: Browser) -> None:
+def test_three_columns_are_open_and_a_key_opens_others(browser: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     browser.open(record_of(RMSNORM))
-    switch = browser.find(".bar .chip:nth-of-type(4)")
-    for hidden in (3, None):
-        switch.click()
-        boxes = browser.driver.find_elements("css selector", ".column")
-        assert [box.is_displayed() for box in boxes] == [place != hidden for place in range(7)]
-        assert switch.get_attribute("aria-pressed") == ("true" if hidden is None else "false")
+    boxes = browser.driver.find_elements("css selector", ".column")
+    switches = browser.driver.find_elements("css selector", ".bar .chip")
+    for opened, press in (
+        ({0, 4, 6}, None),
+        ({0, 3, 4, 6}, switches[3].click),
+        ({0, 4, 6}, lambda: switches[3].send_keys(Keys.ENTER)),
+    ):
+        if press:
+            press()
+        assert {place for place, box in enumerate(boxes) if box.is_displayed()} == opened
+        assert {n for n, one in enumerate(switches) if one.get_attribute("aria-pressed") == "true"} == opened
+
+
+def test_a_dump_without_the_first_columns_opens_all(browser: Browser) -> None:
+    record = record_of(RMSNORM)
+    browser.open({**record, "columns": record["columns"][1:3]})
+    assert all(box.is_displayed() for box in browser.driver.find_elements("css selector", ".column"))
+
+
+def test_lines_of_the_open_columns_show_forty_characters(browser: Browser) -> None:
+    browser.driver.set_window_size(1600, 900)
+    browser.open(record_of(RMSNORM))
+    assert browser.js(
+        "[...document.querySelectorAll('.column:not([hidden]) .lines')].every((one) => one.clientWidth > 40 * 8)"
+    )
+
+
+def test_the_effect_of_a_firing_has_its_own_column(browser: Browser) -> None:
+    browser.open(record_of(RMSNORM))
+    browser.tab("timeline")
+    rows = browser.js(
+        "[...document.querySelectorAll('.event .gain')].map((one) => [...one.children].map((part) => part.textContent))"
+    )
+    times, changes = zip(*rows, strict=True)
+    assert any("µs" in time for time in times) and not any("%" in time or "×" in time for time in times)
+    assert any("%" in change or "×" in change for change in changes) and not any("µs" in change for change in changes)
 
 
 # ---- The timeline and the kernels.

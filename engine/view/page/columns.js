@@ -1,5 +1,7 @@
-// Seven texts side by side; a line lights up what it came from and what came of it.
-const shown = { column: null, line: null, hidden: new Set() };
+// Seven texts side by side, three of them open at first; a line highlights the lines that it came from and that came from it.
+const FIRST = ["source", "tile", "cuda"];
+const shown = { column: null, line: null, chosen: new Map() }; // chosen: the columns that the reader opened or closed
+const isOpen = ({ name }) => shown.chosen.get(name) ?? (FIRST.includes(name) || !data.columns.some((column) => FIRST.includes(column.name)));
 let downs = [];
 let rows = [];
 
@@ -29,15 +31,15 @@ function columnsView(main) {
   const bar = make("div", { class: "bar", role: "group", "aria-label": "Columns" }, make("span", { class: "quiet" }, "Columns"));
   const board = make("div", { class: "columns" });
   data.columns.forEach((column, place) => {
-    const box = make("section", { class: `column${place < 2 ? " narrow" : ""}`, own: column.name, "aria-label": title(column) });
+    const box = make("section", { class: `column${column.name === "source" ? " narrow" : ""}`, own: column.name, "aria-label": title(column) });
     box.append(
       make("h2", {}, title(column), make("span", { class: "quiet" }, plural(column.lines.length, "line"))),
       listing(column, place));
-    box.hidden = shown.hidden.has(column.name);
+    box.hidden = !isOpen(column);
     bar.append(make("button", {
       class: "chip", "aria-pressed": String(!box.hidden), onclick: (event) => {
         box.hidden = !box.hidden;
-        shown.hidden[box.hidden ? "add" : "delete"](column.name);
+        shown.chosen.set(column.name, !box.hidden);
         event.target.setAttribute("aria-pressed", String(!box.hidden));
       } }, column.name));
     board.append(box);
@@ -152,7 +154,7 @@ function keys(event, place, column) {
 function along(place, line, way) {
   const found = related(place, line);
   let next = place + way;
-  while (data.columns[next] && (shown.hidden.has(data.columns[next].name) || !found[next].size)) next += way;
+  while (data.columns[next] && (!isOpen(data.columns[next]) || !found[next].size)) next += way;
   if (!data.columns[next]) return;
   choose(next, Math.min(...found[next]), true);
   rows[next][shown.line].closest(".lines").focus();

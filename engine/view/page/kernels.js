@@ -22,8 +22,8 @@ function card(kernel) {
   }
   const steps = data.trace.map((event, number) => number).filter((number) => data.trace[number].event === "fired" && data.trace[number].unit === kernel.name && data.effects[number]);
   if (steps.length) {
-    const table = make("table", { class: "steps" }, make("tr", {}, make("th", { scope: "col" }, "rule"), make("th", { scope: "col" }, "after it, predicted")));
-    steps.forEach((number) => table.append(make("tr", {}, make("td", {}, make("button", { class: "chip", onclick: () => openEvent(number) }, data.trace[number].rule)), make("td", {}, gain(number)))));
+    const table = make("table", { class: "steps" }, make("tr", {}, make("th", { scope: "col" }, "rule"), ...EFFECT.map((text) => make("th", { scope: "col" }, text))));
+    steps.forEach((number) => table.append(make("tr", {}, make("td", {}, make("button", { class: "chip", onclick: () => openEvent(number) }, data.trace[number].rule)), ...effectOf(number).map((cell) => make("td", {}, cell)))));
     box.append(make("details", { open: data.kernels.length < 4 }, make("summary", {}, plural(steps.length, "firing")), table));
   }
   return box;

@@ -28,7 +28,7 @@ function timelineView(main) {
   const told = make("span", { class: "quiet", role: "status" });
   tools.append(told);
   const box = make("div", { id: "events" });
-  main.append(tools, box);
+  main.append(tools, make("div", { class: "heads" }, make("span", { class: "gain" }, ...EFFECT.map((text) => make("span", {}, text)))), box);
 
   function list() {
     const chosen = data.trace.map((event, number) => number).filter((number) => matches(data.trace[number]));
@@ -86,15 +86,19 @@ function withoutPlace(event) {
   return place && rest.startsWith(named) ? rest.slice(named.length) : event.reason;
 }
 
-function gain(number) {
-  const found = data.effects[number];
-  if (!found) return make("span", { class: "gain" });
-  const [before, after, rest] = found;
-  if (!before || !after) return make("span", { class: "gain quiet" }, after ? micro(after.us) : "");
+const EFFECT = ["predicted time", "effect"];
+
+function gain(number) { return make("span", { class: "gain" }, ...effectOf(number)); }
+
+// The time after a firing and what the firing changed, apart. A kernel that cannot be launched yet has only a final time.
+function effectOf(number) {
+  const [before, after, rest] = data.effects[number] || [];
+  const time = make("span", { class: "quiet", title: rest ? `${OF_REST} Predicted.` : "predicted by the model" }, after ? `${rest ? "final " : ""}${micro(after.us)}` : "");
+  if (!before || !after) return [time, make("span")];
   const part = after.us / before.us;
   const kind = part < 0.995 ? "good" : part > 1.005 ? "bad" : "quiet";
   const change = part < 0.2 ? `${(1 / part).toFixed(part < 0.1 ? 0 : 1)}× faster` : `${part > 1 ? "+" : "−"}${Math.abs((part - 1) * 100).toFixed(1)}%`;
-  return make("span", { class: `gain ${kind}`, title: rest ? `${OF_REST} Predicted.` : "predicted by the model" }, kind === "quiet" ? micro(after.us) : `${micro(after.us)}  ${change}`);
+  return [time, make("span", { class: kind, title: "time with the firing over time without it" }, kind === "quiet" ? "none" : change)];
 }
 
 const MEASURES = [["us", "time, predicted", micro], ["dram", "DRAM", bytes], ["shared", "shared memory", bytes],
