@@ -2,149 +2,130 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+import itertools
+import math
 from typing import Any
 
 import pytest
 import torch
-from drawing import draws
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from drawing import some
+from dynamo_checks import ALL_COMPILED
 from torch._higher_order_ops.associative_scan import associative_scan
 
 import dplc
-from dplc.engine.torch_backend import EagerWarning
 
-Function = Callable[..., Any]
-SCANS: dict[str, Function] = {
-    "cumsum": torch.cumsum,
-    "cumprod": torch.cumprod,
-    "cummax": lambda x, d: torch.cummax(x, d).values,
-    "cummin": lambda x, d: torch.cummin(x, d).values,
-    "largest": lambda x, d: torch.cummax(x, d).indices,
-    "logcumsumexp": torch.logcumsumexp,
-    "affine": lambda x, d: recurrence(x.movedim(d, 0)).movedim(0, d) if x.shape[d] <= 7 else torch.cumsum(x, d),
+SCANS = (
+    "torch.cumprod(x, 0)",
+    "torch.cumsum(x, 0)",
+    "torch.cummax(x, 0).values",
+    "torch.cummin(x, 0).values",
+    "torch.cummax(x, 0).indices",
+    "torch.logcumsumexp(x, 0)",
+)
+SHAPES = (
+    (5, 3),
+    (3, 37),
+    (7,),
+    (37, 3),
+    (2, 37, 3),
+    (3, 2, 37),
+    (131,),
+    (1, 3),
+)  # each axis of 1 to 3, ragged and prime
+KINDS = ("reverse", "", "reverse exclusive", "exclusive")
+PAIRS = [(*one, axis) for one in itertools.product(SHAPES, SCANS, SCANS, KINDS) for axis in range(len(one[0]))]
+GRADIENTS = {
+    "x.prod()": (3, 5),
+    "x.prod(0)": (7, 3),
+    "x.prod(1, keepdim=True)": (3, 37),
+    "x.prod(1)": (2, 37, 3),
+    "(x * places.fmod(4).sign()).prod()": (3, 5),
+    "(x * places.fmod(9).sign()).prod(1)": (3, 5),
+    "x.cumprod(0)": (7, 3),
+    "(x * places.fmod(9).sign()).cumprod(1)": (3, 5),
+    "x.cummax(0).values": (37, 3),
+    "x.cummin(1).values": (3, 5),
+    "x.logcumsumexp(0)": (7, 3),
+    "x.cumsum(0) * scanned(x, SCANS[1], 'reverse', 0)": (5, 3),
+    "torch.select_scatter(x.cumprod(0), x.sum(0), 0, 1)": (5, 3),
+    "giou(x[:6], x[6:])": (12, 4),
+    "combined(x, False) + combined(x, True)": (5,),
 }
-SHAPES = ((1,), (7,), (37,), (5, 3), (3, 37), (37, 3), (2, 5, 3), (2, 37, 3), (3, 2, 37), (41, 2, 3))
 
 
-def recurrence(x: torch.Tensor) -> torch.Tensor:
-    """h[n] = x[n]*h[n - 1]/2 + x[n], written as a loop."""
-    states = [x[0]]
-    for row in x[1:]:
-        states.append(row * states[-1] * 0.5 + row)
-    return torch.stack(states)
+MADE = {text: eval(f"lambda x: {text}") for text in SCANS}
 
 
-def scanned(x: torch.Tensor, name: str, axis: int, reverse: bool, exclusive: bool) -> torch.Tensor:
-    x = x.flip(axis) if reverse else x
-    y = SCANS[name](x, axis)
-    if exclusive:
-        y = torch.cat([torch.zeros_like(y.narrow(axis, 0, 1)), y.narrow(axis, 0, y.shape[axis] - 1)], axis)
-    return y.flip(axis) if reverse else y
-
-
-def assert_near(got: Any, want: Any) -> None:
-    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (got, want)), strict=True):
-        torch.testing.assert_close(one.double(), other.double(), rtol=1e-5, atol=1e-5)
-
-
-@settings(max_examples=draws(10))
-@given(st.data())
-def test_several_scans_of_one_input_are_right(data: st.DataObject) -> None:
-    x = torch.rand(data.draw(st.sampled_from(SHAPES)), generator=torch.Generator().manual_seed(0)) * 0.4 + 0.8
-    scan = st.tuples(st.sampled_from([*SCANS]), st.integers(0, x.ndim - 1), st.booleans(), st.booleans())
-    scans = data.draw(st.lists(scan, min_size=2, max_size=3))
-    together = data.draw(st.booleans())  # in one kernel, or results of their own
-
-    def several(x: torch.Tensor) -> Any:
-        parts = [scanned(x, *one) for one in scans]
-        return sum(parts) if together else tuple(parts)
-
-    assert_near(dplc.compile(several, x)(x), several(x.double()))
-
-
-@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.sampled(4)
-def test_open_lengths_of_opposite_scans_are_right(name: str, axis: int) -> None:
-    def both(x: torch.Tensor) -> torch.Tensor:
-        return scanned(x, name, axis, False, False) * scanned(x, name, axis, True, False)
-
-    torch._dynamo.reset()
-    compiled = torch.compile(both, backend="dplc", fullgraph=True, dynamic=True)
-    for shape in ((5, 3), (7, 4), (37, 5)):
-        x = torch.rand(shape) * 0.4 + 0.8
-        assert_near(compiled(x), both(x.double()))
+def scanned(x: torch.Tensor, text: str, kind: str, axis: int) -> torch.Tensor:
+    """Return a scan along an axis: of the reversed input, moved by one, or both."""
+    x = x.movedim(axis, 0)
+    x = x.flip(0) if "reverse" in kind else x
+    y = MADE[text](x)
+    y = torch.cat([y[:1] * 0, y[:-1]]) if "exclusive" in kind else y
+    return (y.flip(0) if "reverse" in kind else y).movedim(0, axis)
 
 
 def giou(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The loss of generalised intersection over union of boxes (left, top, right, bottom)."""
-    sides = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0)
-    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(1)
-    both = sides.prod(1)
-    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - both
+    """Return the loss of generalised intersection over union of boxes: left, top, and sides."""
+    low, high = a[:, :2], a[:, :2] + a[:, 2:]
+    other, end = b[:, :2], b[:, :2] + b[:, 2:]
+    both = (torch.minimum(high, end) - torch.maximum(low, other)).clamp(min=0).prod(1)
+    hull = (torch.maximum(high, end) - torch.minimum(low, other)).prod(1)
+    union = a[:, 2:].prod(1) + b[:, 2:].prod(1) - both
     return (1 - both / union + (hull - union) / hull).mean()
 
 
 def combined(x: torch.Tensor, reverse: bool) -> torch.Tensor:
+    """Return the states of an affine recurrence, as an associative scan."""
+
     def step(a: Any, b: Any) -> Any:
         return a[0] * b[0], b[0] * a[1] + b[1]
 
     return associative_scan(step, (x, 1 - x), dim=0, reverse=reverse, combine_mode="generic")[1]
 
 
-def opposite(name: str, axis: int) -> Function:
-    return lambda x: scanned(x, name, axis, False, False) * scanned(x, name, axis, True, False)
+def values(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 0.4 + 0.8
 
 
-def values(*shape: int, zeros: tuple[tuple[int, ...], ...] = ()) -> torch.Tensor:
-    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) + 0.5
-    for place in zeros:
-        x[place] = 0
-    return x
+def assert_near(got: torch.Tensor, want: torch.Tensor) -> None:
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
-def boxes(count: int, seed: int) -> torch.Tensor:
-    corners = torch.rand(count, 2, 2, generator=torch.Generator().manual_seed(seed))
-    return torch.cat([corners[:, 0], corners[:, 0] + corners[:, 1] + 0.1], 1)
+@pytest.mark.parametrize(("shape", "one", "other", "kind", "axis"), some(PAIRS, 23))
+def test_scans_in_one_program_agree_with_float64(shape: Any, one: str, other: str, kind: str, axis: int) -> None:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return scanned(x, one, "", axis) * scanned(x, other, kind, axis) + scanned(x, other, "reverse", 0)
+
+    x = values(*shape)
+    assert_near(dplc.compile(both, x)(x), both(x.double()).double())
 
 
-ZEROS = ((0, 1), (1, 1), (1, 3))
-GRADIENTS: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
-    "prod": (lambda x: x.prod(), (values(3, 5),)),
-    "prod of one": (lambda x: x.prod(), (values(1),)),
-    "prod of a dimension": (lambda x: x.prod(0), (values(7, 3),)),
-    "prod of a row": (lambda x: x.prod(1, keepdim=True), (values(3, 37),)),
-    "prod of a middle": (lambda x: x.prod(1), (values(2, 37, 3),)),
-    "prod of zeros": (lambda x: x.prod(), (values(3, 5, zeros=ZEROS),)),
-    "prod of rows with zeros": (lambda x: x.prod(1), (values(3, 5, zeros=ZEROS),)),
-    "cumprod": (lambda x: x.cumprod(0), (values(7, 3),)),
-    "cumprod of a row": (lambda x: x.cumprod(1), (values(3, 37),)),
-    "cumprod of zeros": (lambda x: x.cumprod(1), (values(3, 5, zeros=ZEROS),)),
-    "cummax": (lambda x: x.cummax(0).values, (values(37, 3),)),
-    "cummin": (lambda x: x.cummin(1).values, (values(3, 5),)),
-    "logcumsumexp": (lambda x: x.logcumsumexp(0), (values(7, 3),)),
-    "giou": (giou, (boxes(6, 0), boxes(6, 1))),
-    "select_scatter": (lambda x: torch.select_scatter(x.cumprod(0), x.sum(0), 0, 1), (values(5, 3),)),
-    "associative scans": (lambda x: combined(x, False) + combined(x, True), (values(5),)),
-    **{f"opposite {name}": (opposite(name, 0), (values(5, 3),)) for name in SCANS if name != "largest"},
-}
+@pytest.mark.parametrize("text", SCANS)
+@pytest.mark.sampled(2)
+def test_opposite_scans_of_open_lengths_agree_with_float64(text: str) -> None:
+    def both(x: torch.Tensor) -> torch.Tensor:
+        return scanned(x, text, "", 0) * scanned(x, text, "reverse", 1)
 
-
-@pytest.mark.parametrize("name", GRADIENTS)
-@pytest.mark.sampled(8)
-def test_gradients_with_scans_leave_nothing_to_eager(name: str) -> None:
-    function, inputs = GRADIENTS[name]
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend="dplc", fullgraph=True)
+    compiled = torch.compile(both, backend="dplc", fullgraph=True, dynamic=True)
+    for x in (values(5, 3), values(7, 4), values(37, 5)):
+        assert_near(compiled(x), both(x.double()).double())
+
+
+@ALL_COMPILED
+@pytest.mark.parametrize("text", GRADIENTS)
+@pytest.mark.sampled(8)
+def test_gradients_with_scans_leave_nothing_to_eager(text: str) -> None:
+    function = eval(f"lambda x, places: {text}")
+    places = torch.arange(math.prod(GRADIENTS[text])).reshape(GRADIENTS[text])
+    torch._dynamo.reset()
     found = []
-    for call, dtype in ((compiled, torch.float32), (function, torch.float64)):
-        given = [x.to(dtype).requires_grad_() for x in inputs]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", EagerWarning)
-            result = call(*given)
-            weights = torch.linspace(1, 2, result.numel(), dtype=dtype).reshape(result.shape)
-            found.append((result, torch.autograd.grad((result * weights).sum(), given)))
-    assert_near(*found)
+    compiled = torch.compile(function, backend="dplc", fullgraph=True)
+    for call, dtype in ((function, torch.float64), (compiled, torch.float32)):
+        x = values(*GRADIENTS[text]).to(dtype).requires_grad_()
+        result = call(x, places)
+        weights = torch.linspace(1, 2, result.numel(), dtype=dtype).reshape(result.shape)
+        found.append((result, torch.autograd.grad((result * weights).sum(), x)[0]))
+    for want, got in zip(*found, strict=True):
+        assert_near(got, want)
