@@ -29,7 +29,7 @@ from ...ir.functions import identity, opmath
 from ...ir.kernel import Advance, Assign, Base, Butterfly, Define, LoadFrom, Registers, Shuffle
 from ...ir.loop import Accumulate, For, If, Let, Load
 from ...ir.node import Node, names_in, nodes
-from ...ir.program import Block
+from ...ir.program import Block, Stmt
 from ...ir.ranges import decide, interval
 from ...ir.sizes import at_hint
 from ...ir.substitute import substitute
@@ -64,6 +64,16 @@ def axis_names(site: Site) -> frozenset[str]:
 def loops(body: Block, role: Any = None) -> tuple[Var, ...]:
     """Return the variables of the loops of a run, of one role if it is given."""
     return tuple(Var(s.var) for s in summary(body).loops if role is None or s.role == role.name)
+
+
+@fact("statements(text, run?) -> [stmt]", f"{TILE} kernel")
+def statements(site: Any, kind: str, body: Block | None = None) -> tuple[Stmt, ...]:
+    """Return the statements of a class, or the values of a function, in a run; without a run in the kernel.
+
+    `statements("Stage")`, `statements("divide", body)`.
+    """
+    inside = nodes(site.kernel.body if body is None else body, Stmt)
+    return tuple(one for one in inside if kind in (type(one).__name__, getattr(getattr(one, "val", None), "fn", "")))
 
 
 @statement_fact

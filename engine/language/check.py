@@ -237,7 +237,9 @@ class Checks(CheckedRule):
                 yield Complaint(f"`{name.text}` is bound but never used; write `_`", name)
         words = {s.Parameter: "parameter `", s.LetClause: "`let ", s.PickClause: "`pick "}
         for binder in self.binders:
-            if binder.name not in self.used and not (isinstance(binder, s.Parameter) and binder.name in times):
+            if binder.name not in (s.DECREASES, *self.used) and not (
+                isinstance(binder, s.Parameter) and binder.name in times
+            ):
                 yield Complaint(f"{words[type(binder)]}{binder.name}` is never used", binder)
 
     def bound_twice(self) -> Complaints:
@@ -415,6 +417,8 @@ class Checks(CheckedRule):
             for b in others:
                 if {a, b} <= rule.attributes:
                     yield Complaint(f"@{a} and @{b} exclude each other", rule)
+        if s.DECREASES in self.lets and "repeat" not in rule.attributes:
+            yield Complaint("`decreases` is for a @repeat rule: any other fires once", self.lets[s.DECREASES])
         if "canonical" in rule.attributes and rule.parameters:
             what = "a @canonical rule has no parameters: nobody could choose them"
             yield Complaint(what, rule.parameters[0])
@@ -682,6 +686,14 @@ class Lints(CheckedRule):
         if self.local and rule.name not in (use.call.fn for use in every(others, s.UseRule)):
             what = f"no rule says `with rule {rule.name}(..)`"
             yield Complaint(what, rule, "use it, or take it out", severity=WARNING)
+
+    def endless_repeats(self) -> Complaints:
+        """Report a @repeat rule that does not say what every firing makes smaller."""
+        if "repeat" in self.rule.attributes and s.DECREASES not in self.lets:
+            what = "nothing says that its firings end"
+            yield Complaint(
+                what, self.rule, "add `decreases N`: a number N that every firing makes smaller", (), WARNING
+            )
 
     def idle_guards(self) -> Complaints:
         """Report a guard that has the same value for all programs."""

@@ -156,7 +156,9 @@ _LINES: dict[type, Callable[[Any], list[str]]] = {
     ],
     s.Match: lambda node: ["match", *block(node.body)],
     s.Rewrite: lambda node: ["rewrite", *block(node.body)],
-    s.LetClause: lambda node: [f"let {node.name} = {expression(node.value)}"],
+    s.LetClause: lambda node: [
+        f"{node.name if node.name == s.DECREASES else f'let {node.name} ='} {expression(node.value)}"
+    ],
     s.PickClause: lambda node: [f"pick {node.name} in {expression(node.domain)}"],
     eq.SplitClause: _split,
     eq.JoinClause: lambda node: [f"join {items(node.what)} => {items(node.parts)}"],

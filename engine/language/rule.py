@@ -57,7 +57,7 @@ LEVELS = {
     "kernel": "what one thread does",
 }
 ATTRIBUTES = {
-    "repeat": "fires until no site is left (with fuel)",
+    "repeat": "fires until no site is left; `decreases N` says why it ends",
     "canonical": "to a fixpoint after every firing of any rule",
     "approx": "reorders floating point: `--exact` leaves it out",
     "local": "fires only through `with rule NAME(args)`",

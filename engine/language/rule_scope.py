@@ -516,9 +516,12 @@ class CheckedRule:
             if isinstance(clause, s.Guard):
                 add(clause.condition, BOOL, f"the condition of `{clause.kind}`")
             elif isinstance(clause, s.LetClause):
-                add(clause.value, ANY, "a value")
                 self.lets[clause.name] = clause.value
-                scope[clause.name] = inference.sort(clause.value)
+                scope[clause.name] = sort = inference.sort(clause.value)
+                want, what = ANY, "a value"
+                if clause.name == s.DECREASES:
+                    want, what = LIST if sort.many else NUM, "the value of `decreases`"
+                add(clause.value, want, what)
             else:
                 add(clause.domain, LIST, "the domain of `pick`")
                 scope[clause.name] = inference.element(clause.domain)

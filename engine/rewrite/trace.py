@@ -35,7 +35,8 @@ from .statements.pattern import RuleExpressions
 RECENT = 64  # firings that are remembered
 STEPS = 2  # of a loop that are shown
 DEPTH = 4  # of a term that is shown
-LINES = 8  # of a step on statements
+LINES = 4  # of a step on statements
+COLUMNS = 100  # of such a line
 
 
 @dataclass(slots=True)
@@ -55,14 +56,39 @@ class RewriteStep:
 def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
     """Return the error for firings that do not terminate. fired: the last of them, in order."""
     loop = around(fired)
-    rules = list({step.rule.name: step.rule for step in loop}.values())
-    *others, last = (f"`{rule.name}`" for rule in rules)
-    said = f"{', '.join(others)} and {last} undo one another" if others else f"{last} fires on what it made"
-    notes = [f"`{rule.name}` is at {rule.location}" for rule in rules]
-    for step in loop[:STEPS]:
-        notes += [f"{step.rule.name}:", *(f"  {line}" for line in _shown(step))]
-    hint = "a guard must see that the other one fired, or something get less with every firing"
-    return DplcError(f"{what}: {said}", rules[-1].span, notes, hint)
+    steps = [*{step.rule.name: step for step in reversed(loop)}.values()][::-1]  # the first of each rule
+    *others, last = (f"`{step.rule.name}`" for step in steps)
+    rule = steps[-1].rule
+    if others:
+        said, hint = (
+            f"{', '.join(others)} and {last} undo one another",
+            "a condition must fail on what another rule made",
+        )
+    else:
+        said, hint = f"{last} fires on what it made", "add a condition that fails on what the rule made"
+    if "repeat" in rule.attributes:
+        hint += f", or `{s.DECREASES} N`: a number N that every firing makes smaller"
+    return DplcError(f"{what}: {said}", rule.span, shown_steps(steps[:STEPS]), hint)
+
+
+def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcError:
+    """Return the error for a firing of a rule that does not make smaller what it `decreases`."""
+    place = next(c for c in step.rule.clauses if isinstance(c, s.LetClause) and c.name == s.DECREASES)
+    what = f"rule `{step.rule.name}` does not decrease `{written(place.value)}` in kernel {kernel}"
+    what += f": it was {show(last)} at one firing and is {show(value)} at the next"
+    hint = "add a condition that fails on what the rule made, or count something that every firing makes smaller"
+    return DplcError(what, place.value.span, shown_steps([step]), hint)
+
+
+def smaller(value: Any, last: Any) -> bool:
+    """Return whether a measure decreases: numbers from 0, or lists of such, which compare element by element."""
+    numbers = [n for one in (value, last) for n in (one if isinstance(one, tuple) else (one,))]
+    return type(value) is type(last) and all(isinstance(n, int) and n >= 0 for n in numbers) and value < last
+
+
+def shown_steps(steps: Iterable[RewriteStep]) -> list[str]:
+    """Return the lines that say where some rules are, and what each of them changed."""
+    return [line for step in steps for line in (f"`{step.rule.name}` at {step.rule.location} changes", *_shown(step))]
 
 
 def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
@@ -86,10 +112,11 @@ def around(fired: Sequence[RewriteStep]) -> Sequence[RewriteStep]:
 
 def _shown(step: RewriteStep) -> list[str]:
     if not isinstance(step.before, tuple):
-        return [f"{term_text(step.before)}  =>  {term_text(step.after)}"]
+        return [f"  {term_text(step.before)}  =>  {term_text(step.after)}"]
     before, after = ("\n".join(map(print_unit, units)) for units in (step.before, step.after))
     changed = [line for line in difference(before, after, 0) if not line.startswith("@@")]
-    return changed[:LINES] + ["..."] * (len(changed) > LINES)
+    lines = [f"  {line if len(line) <= COLUMNS else f'{line[:COLUMNS]}..'}" for line in changed[:LINES]]
+    return lines + ["  .."] * (len(changed) > LINES)
 
 
 def difference(before: str, after: str, context: int) -> Iterator[str]:

@@ -21,7 +21,7 @@ from ..language.rule import Rule, RuleSet, pass_name
 from ..language.typed_slots import every
 from ..rewrite.statements.compiled import Match
 from ..rewrite.statements.driver import Engine, wellformed
-from ..rewrite.trace import Evidence, show
+from ..rewrite.trace import Evidence, show, smaller
 from .drawing import Instance
 from .meaning import baseline, compare, work
 from .neighbours import guarded_kernel, perturbed, renumbered, smaller_programs
@@ -163,6 +163,12 @@ class StatementChecker(Checker):
                 outcome.firings += 1
                 outcome.parameters |= texts
                 outcome.locals |= {name for name, _ in self._changed_by_locals() - before}
+                last = compiled.measure(match.env)
+                for again in islice(self.engine.sites(rule, made, machine), 0 if last is None else BESIDE):
+                    value = compiled.measure(again.env)
+                    if not smaller(value, last) and fire(again) != made:
+                        what = f"`{s.DECREASES}` is {show(last)}, and {show(value)} at {again.where} after a firing"
+                        raise Wrong(subject, f"{what} ({where})", ("it becomes", *print_program(made).splitlines()))
         with faults(subject, " (as a pass)"):
             if canonical:
                 made = self.engine.normal(program, machine, self.level)

@@ -9,10 +9,10 @@ from pygments.lexer import RegexLexer, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Whitespace
 
 CLAUSES = (
-    "match", "rewrite", "require", "prefer", "let", "pick", "because", "example", "examples", "gives", "guards", "form",
-    "split", "join", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without", "each", "inside",
-    "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last", "as", "graph",
-    "kernel",
+    "match", "rewrite", "require", "prefer", "decreases", "let", "pick", "because", "example", "examples", "gives",
+    "guards", "form", "split", "join", "rule", "on", "override", "number", "fact", "pipeline", "pass", "without",
+    "each", "inside", "with", "choose", "minimising", "maximising", "one", "of", "after", "before", "first", "last",
+    "as", "graph", "kernel",
 )  # fmt: skip
 FLOW = ("for", "in", "if", "else", "and", "or", "not", "load", "mat", "by", "drop")
 VALUES = ("true", "false", "none", "inf", "BLOCK", "THREAD", "REG", "VEC", "SYNC", "ASYNC", "TMA")

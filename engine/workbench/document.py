@@ -222,7 +222,7 @@ def _misses(error: DplcError, names: set[str]) -> bool:
 WORD = re.compile(r"[A-Za-z_]\w*")
 BEGINNINGS = (  # words that begin a line
     "rule", "number", "fact", "pipeline", "form", "guards", "without", "override", "match", "require", "prefer", "let",
-    "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
+    "decreases", "pick", "split", "join", "rewrite", "example", "gives", "else", "because",
 )  # fmt: skip
 LOOP = "For"
 

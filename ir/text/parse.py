@@ -34,7 +34,20 @@ _READABLE = {
 _FILE = (
     "a rule file holds rules, numbers, facts, forms, guards, pipelines and `without`; a dump holds kernels or graphs"
 )
-_CLAUSES = ("match", "let", "pick", "split", "guards", "join", "require", "prefer", "rewrite", "example", "gives")
+_CLAUSES = (
+    "match",
+    "let",
+    "pick",
+    "split",
+    "guards",
+    "join",
+    "require",
+    "prefer",
+    "decreases",
+    "rewrite",
+    "example",
+    "gives",
+)
 _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 # A line that is a condition: a query or a comparison.
@@ -366,6 +379,7 @@ class _Build(Transformer[Any, Any]):
     let_stmt = _node(q.LetStatement, _token, first=1)
     require = _node(s.Guard, _child, "require")
     prefer = _node(s.Guard, _child, "prefer")
+    decreases = _node(s.LetClause, _child, s.DECREASES)
     bare = op_block = _node(s.Statement, _child)
     if_ = _node(s.IfBlock, _child)
     use_guards = _node(q.UseGuards, _child)

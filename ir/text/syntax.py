@@ -369,6 +369,9 @@ class Rewrite(Syntax):
     body: Nodes
 
 
+DECREASES = "decreases"  # the name of a `let` that every firing makes smaller
+
+
 @syntax_node
 class LetClause(Syntax):
     name: str

@@ -24,6 +24,14 @@ rewrite
         Sync()
         body..
 
+@repeat
+rule longer on tile
+match
+    Wait(keep=n)
+require n < 9 else "long"
+rewrite
+    Wait(keep=n + 1)
+
 @local
 rule alone on tile
 match
@@ -33,7 +41,8 @@ rewrite
 """
 SAID = {
     "`2 > 1` always holds: no program violates it": "6:9",
-    "no rule says `with rule alone(..)`": "13:",
+    "rule `longer`: nothing says that its firings end": "13:6",
+    "no rule says `with rule alone(..)`": "21:",
 }
 
 

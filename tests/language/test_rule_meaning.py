@@ -121,6 +121,22 @@ rule.rw:4:11: error: rule `ring`: a @canonical rule has no parameters: nobody co
         id="attributes",
     ),
     pytest.param(
+        change(RING, "rewrite", 'decreases "K"\nrewrite'),
+        """\
+rule.rw:13:11: error: rule `ring`: the value of `decreases` is a number, not a text
+ 13 | decreases "K"
+    |           ^^^""",
+        id="a text that decreases",
+    ),
+    pytest.param(
+        change(change(RING, "@repeat\n", ""), "rewrite", "decreases size(rest)\nrewrite"),
+        """\
+rule.rw:12:11: error: rule `ring`: `decreases` is for a @repeat rule: any other fires once
+ 12 | decreases size(rest)
+    |           ^^^^^^^^^^""",
+        id="a measure of a rule that fires once",
+    ),
+    pytest.param(
         RING + 'example "two" (M=2)\n    Sync()\ngives no "fewer chunks"\n',
         """\
 rule.rw:18:16: error: rule `ring`: the example sets `M`, which is not a parameter of the rule

@@ -54,6 +54,58 @@ def test_a_pass_that_does_not_stop_names_its_rule():
         fire("@repeat" + endless, LOOP)
 
 
+def test_an_endless_rule_gets_a_short_message():
+    grow = "@repeat\nrule grow on tile\nmatch\n    Wait(keep=n)\nrewrite\n    Wait(keep=n + 1)\n"
+    with pytest.raises(DplcError) as stop:
+        fire(grow, "Wait()\nSync()")
+    assert (
+        stop.value.render()
+        == """\
+rules/tile/001_test1.rw:2:6: error: pass `grow` does not stop after 64 firings in kernel `example`: `grow` fires on what it made
+ 2 | rule grow on tile
+   |      ^^^^
+  note: `grow` at rules/tile/001_test1.rw:2 changes
+  note:   -    Wait(keep=63)
+  note:   +    Wait(keep=64)
+  help: add a condition that fails on what the rule made, or `decreases N`: a number N that every firing makes smaller"""
+    )
+
+
+WAITS = "rule {} on tile\nmatch\n    Wait(keep=n)\n{}rewrite\n    Wait(keep={})\n"
+COUNTED = 'decreases size([w for w in statements("Wait") if w.keep == {}])\n'
+ENDLESS = {
+    "equal": ["@repeat\n" + WAITS.format("up", 'decreases size(statements("Wait"))\n', "n + 1")],
+    "greater": ["@repeat\n" + WAITS.format("up", "decreases n\n", "n + 1")],
+    "below zero": ["@repeat\n" + WAITS.format("up", "decreases 3 - n\n", "n + 1")],
+    "a list": ["@repeat\n" + WAITS.format("up", 'decreases [size(statements("Wait")), 2*n]\n', "n + 2")],
+    "two rules": [
+        "@repeat\n" + WAITS.format("up", COUNTED.format(0), 1).replace("keep=n", "keep=0"),
+        "@repeat\n" + WAITS.format("down", COUNTED.format(1), 0).replace("keep=n", "keep=1"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_measure_that_does_not_decrease_is_named(name):
+    with pytest.raises(DplcError, match=r"rule `(up|down)` does not decrease `.*: it was .* and is") as stop:
+        made = engine("".join(ENDLESS[name]))
+        made.fire("test1", block("Wait()"), TARGET)
+    assert "decreases" in stop.value.span.source.line(stop.value.span.line)
+
+
+def test_a_rule_that_decreases_its_measure_needs_no_fuel():
+    down = '@repeat\nrule down on tile\nmatch\n    Wait(keep=n)\nrequire n > 0 else "zero"\n'
+    assert fire(down + "decreases n\nrewrite\n    Wait(keep=n - 1)\n", "Wait(keep=300)") == "Wait()"
+
+
+def test_a_rule_without_repeat_fires_once_beside_one_that_repeats():
+    turn = "rule turn on tile\nmatch\n    Sync()\n    Wait()\nrewrite\n    Wait()\n    Sync()\n"
+    back = "rule back on tile\nmatch\n    Wait()\n    Sync()\nrewrite\n    Sync()\n    Wait()\n"
+    once = "@repeat\nrule none on tile\nmatch\n    Wait(keep=9)\nrewrite\n    Sync()\n"
+    made = engine(once + turn + back)
+    assert text(made.fire("test1", block("Sync()\nWait()"), TARGET)) == "Sync()\nWait()"
+
+
 def test_the_result_must_differ():
     same = "@repeat\nrule same on tile\nmatch\n    Sync()\nrewrite\n    Sync()\n"
     assert fire(same, "Sync()") == "Sync()"

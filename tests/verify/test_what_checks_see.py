@@ -167,6 +167,16 @@ match
 rewrite
     Wait(keep=0)
 """
+UNMEASURED = """
+@repeat
+rule longer_wait on tile
+match
+    Wait(keep=n)
+require n < 50                                   else "waits for few"
+decreases size(statements("Wait"))
+rewrite
+    Wait(keep=n + 1)
+"""
 
 
 def test_rules_that_undo_one_another_are_wrong(tmp_path: Path) -> None:
@@ -174,7 +184,7 @@ def test_rules_that_undo_one_another_are_wrong(tmp_path: Path) -> None:
     assert found.wrong is not None
     assert "`double_to_sum` and `sum_to_double` undo one another" in found.wrong.problem
     assert [note for note in found.wrong.details if "mine.rw:" in note] == [
-        f"`double_to_sum` is at {tmp_path}/mine.rw:2", f"`sum_to_double` is at {tmp_path}/mine.rw:7",
+        f"`double_to_sum` at {tmp_path}/mine.rw:2 changes", f"`sum_to_double` at {tmp_path}/mine.rw:7 changes",
     ]  # fmt: skip
     assert any("=>  add(" in note for note in found.wrong.details)
     assert any("=>  multiply(" in note for note in found.wrong.details)
@@ -190,6 +200,11 @@ def test_a_rule_that_undoes_one_of_ours_is_wrong(tmp_path: Path) -> None:
 def test_rules_of_a_pass_that_undo_one_another_are_wrong(tmp_path: Path) -> None:
     found = verdict(tmp_path, UNDO_STATEMENTS)
     assert found.wrong is not None and "`up` and `down` undo one another" in found.wrong.problem
+
+
+def test_a_measure_that_no_firing_decreases_is_wrong(tmp_path: Path) -> None:
+    found = verdict(tmp_path, UNMEASURED)
+    assert found.wrong is not None and found.wrong.problem.startswith("`decreases` is 1, and 1 at ")
 
 
 def test_the_error_of_a_compile_names_the_rules_of_the_loop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -412,6 +412,12 @@ class CompiledRule:
         """Return the guards that held at a match, each with the values that it saw."""
         return held(self.rule, self._whole(match_env), self.expressions)
 
+    def measure(self, match_env: Environment) -> Any:
+        """Return the value of `decreases` at a match, which is less at every further firing; None without one."""
+        decided, env = self.decisions[True], dict(match_env)
+        decided.compute(_wanted((s.DECREASES,), decided.lets), env)
+        return env.get(s.DECREASES)
+
     def _whole(self, match_env: Environment) -> Environment:
         """Return all names of a match, also the lets that only a search leaves out."""
         env = dict(match_env)

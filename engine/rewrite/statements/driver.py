@@ -1,8 +1,9 @@
 """The engine: passes of rules over modules of kernels.
 
-A pass fires at most once in a kernel (kernels that it makes count as done), with `@repeat` until no site is left. Rules
-are tried in file order, sites in pre-order; the first legal, preferred one whose result differs from its input fires.
-After each firing the `@canonical` rules run to a fixpoint on what changed.
+A rule fires at most once in a kernel (kernels that it makes count as done), with `@repeat` until no site is left. What
+such a rule `decreases` is less at every firing. A pass without such a rule fires once. Rules are tried in file order,
+sites in pre-order; the first legal, preferred one whose result differs from its input fires. After each firing the
+`@canonical` rules run to a fixpoint on what changed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from ..trace import (
     Skip,
     Trace,
     endless,
+    not_smaller,
     show,
+    smaller,
 )
 from .compiled import NO_PINS, CompiledRule, Match, OpenChoice, Pinned, Program, compiled_rule, where
 from .site import below
@@ -84,7 +87,7 @@ def _names_given(part: Any) -> tuple[str, ...]:
     return tuple(getattr(part, field) for field in ("dst", "var") if hasattr(part, field))
 
 
-REPEAT_FUEL = 64
+REPEAT_FUEL = 64  # firings of rules that do not say what they decrease
 STATEMENT_FUEL = 4  # a pass that moves every statement fires as often as there are, past a guard or two each
 CANONICAL_FUEL = 200
 LEVELS = ("module", "loop", "tile", "kernel")
@@ -218,8 +221,8 @@ Seen = Mapping[CompiledRule, Evidence | None]  # the rules of a pass in one kern
 class PassRun:
     """One pass over one program.
 
-    done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired;
-    left_open: the conditions that sizes left open.
+    done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired; measures: of
+    the last firing of each rule in each kernel; left_open: the conditions that sizes left open.
     """
 
     engine: Engine
@@ -228,6 +231,7 @@ class PassRun:
     trace: Trace | None = None
     done: set[str] = field(default_factory=set)
     log: list[RuleSite] = field(default_factory=list)
+    measures: dict[tuple[str, CompiledRule], Any] = field(default_factory=dict)
     left_open: set[LeftOpen] = field(default_factory=set)
 
     def over(self, program: Program) -> Program:
@@ -251,6 +255,7 @@ class PassRun:
     def kernel(self, program: Program, number: int) -> tuple[Program, int]:
         """Fire the first rule that matches a kernel (repeatedly with @repeat). Also returns the number of kernels."""
         first, steps, traced = program[number], list[RewriteStep](), self.trace is not None
+        unmeasured = 0
         while number < len(program):
             seen = {rule: Evidence(rule.rule) if traced else None for rule in map(self.engine.rule, self.step.rules)}
             fired = self.once(program, number, seen)
@@ -260,10 +265,11 @@ class PassRun:
                 break
             program, step = fired
             steps.append(step)
+            unmeasured += self.measures[first.name, self.engine.rule(step.rule)] is None
             self.done.update(kernel.name for kernel in step.after)
             if not repeats(self.step):
                 return program, len(step.after)
-            if len(steps) >= REPEAT_FUEL and len(steps) >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
+            if unmeasured >= REPEAT_FUEL and unmeasured >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
                 what = f"pass `{self.step.label}` does not stop after {len(steps)} firings in kernel `{first.name}`"
                 raise endless(what, steps)
         return program, 1
@@ -276,11 +282,14 @@ class PassRun:
         for rule, evidence in seen.items():
             if evidence is None and not rule.possible(program[number]):
                 continue
+            if (program[number].name, rule) in self.measures and "repeat" not in rule.rule.attributes:
+                continue
             pinned = self.engine.pinned(rule, self.step)
             for match in rule.matches(program, (number,), self.target, pinned, evidence):
                 site = RuleSite(self.engine, rule, match, pinned)
                 new, step = site.fire()
                 if step.before != step.after:
+                    self.measure(program[number].name, rule, match, step)
                     self.log.append(site)
                     if self.trace is not None:
                         self.fired(self.trace, site, step)
@@ -288,6 +297,13 @@ class PassRun:
                 if evidence is not None:
                     evidence.refuse(len(step.rule.clauses) + 1, step.rule.span, CHANGES_NOTHING)
         return None
+
+    def measure(self, kernel: str, compiled: CompiledRule, match: Match, step: RewriteStep) -> None:
+        """Note what a rule `decreases` at a firing. Raises DplcError if it is not less than at the one before."""
+        last, value = self.measures.get((kernel, compiled)), compiled.measure(match.env)
+        self.measures[kernel, compiled] = value
+        if last is not None and not smaller(value, last):
+            raise not_smaller(step, f"`{kernel}`", last, value)
 
     # ---- events of the trace
     def fired(self, trace: Trace, site: RuleSite, step: RewriteStep) -> None:
