@@ -15,7 +15,7 @@ from . import compose
 from .expr import Axis, Binary
 from .facts.index import operate
 from .node import Expr
-from .tensor import Case, Const, Elementwise, Fold, Index, Input, Reduce, Remap, Term, axes, dtype, index_axes
+from .tensor import Case, Const, Elementwise, Fold, Index, Reduce, Remap, Term, axes, dtype, index_axes
 
 Terms = tuple[Term, ...]  # the value at each index of the axis
 Other = Callable[[Terms], Term | None]  # computed from terms that are the steps of a recurrence
@@ -76,6 +76,10 @@ class _Unknown(Exception):
     """Raised for operands that are to be stacked first."""
 
 
+class _Unlike(Exception):
+    """Raised if terms are not computed alike."""
+
+
 class _Stacking:
     """Stacking of terms along one axis. known: the results so far. Terms may be deeper than the stack of Python."""
 
@@ -88,112 +92,124 @@ class _Stacking:
         waiting = [terms]
         while waiting:
             operands = waiting[-1]
-            recurrent = len(waiting) > 1 and (steps(operands) or steps(operands[::-1]))
             try:
+                recurrent = len(waiting) > 1 and (steps(operands) or steps(operands[::-1]))
                 self.known[operands] = self.other(operands) if recurrent else self.alike(operands)
-                waiting.pop()
             except _Unknown as unknown:
                 waiting.append(unknown.args[0])
+                continue
+            except _Unlike:
+                self.known[operands] = None
+            waiting.pop()
         return self.known[terms]
 
-    def of(self, terms: Terms) -> Term | None:
-        """Return the stacked operands, or None. Raises _Unknown."""
+    def of(self, terms: Terms) -> Term:
+        """Return the stacked operands. Raises _Unknown or _Unlike."""
         if all(term is terms[0] for term in terms):
             return terms[0]
         if terms not in self.known:
             raise _Unknown(terms)
-        return self.known[terms]
+        found = self.known[terms]
+        if found is None:
+            raise _Unlike
+        return found
 
-    def alike(self, terms: Terms) -> Term | None:
-        """Return the term of which all terms are instances, or None. Raises _Unknown for operands."""
-        read = self._read(terms)
-        if read is not None:
-            return read
+    def alike(self, terms: Terms) -> Term:
+        """Return the term of which all terms are instances. Raises _Unknown for operands, and _Unlike."""
         opened: tuple[Any, ...] = tuple(map(_opened, terms))
+        for read in (terms, opened):
+            if len(set(map(_source, read))) == 1 and (found := self._read(read)) is not None:
+                return found
         kinds = {term.__class__ for term in opened}
-        if kinds <= {Input, Remap}:
-            return self._read(opened)
-        if len(kinds) > 1:
-            return None
         first = opened[0]
-        if first.__class__ is Elementwise:
-            same = len({(term.fn, dtype(term), len(term.args)) for term in opened}) == 1
-            args = self._each([term.args for term in opened]) if same else None
-            return None if args is None else Elementwise(first.fn, args)
+        if len(kinds) > 1:
+            raise _Unlike
+        if first.__class__ is Elementwise and len({(term.fn, dtype(term), len(term.args)) for term in opened}) == 1:
+            return Elementwise(first.fn, self._each([term.args for term in opened]))
         if first.__class__ in (Reduce, Fold):
             return self._folded(opened)
         if first.__class__ is Const:
             return self._number(opened)
         if first.__class__ is Index:
-            e = self._place(tuple(term.expr for term in opened))
-            return None if e is None else compose.index(e)
+            return compose.index(self._place(tuple(term.expr for term in opened)))
         if first.__class__ is Case:
             condition = self._place(tuple(term.cond for term in opened))
-            sides = self._each([(term.a, term.b) for term in opened])
-            return None if condition is None or sides is None else Case(condition, *sides)
-        return None
+            return Case(condition, *self._each([(term.a, term.b) for term in opened]))
+        raise _Unlike
 
-    def _each(self, operands: list[Terms]) -> Terms | None:
-        found = tuple(self.of(terms) for terms in zip(*operands, strict=True))
-        return None if None in found else found  # type: ignore[return-value]
+    def _each(self, operands: list[Terms]) -> Terms:
+        return tuple(self.of(terms) for terms in zip(*operands, strict=True))
 
-    def _folded(self, terms: tuple[Any, ...]) -> Term | None:
-        """Return stacked reductions by one function over axes of equal length, or None."""
+    def _folded(self, terms: tuple[Any, ...]) -> Term:
+        """Return stacked reductions by one function over axes of equal length."""
         first = terms[0]
         extents = {tuple(axis.extent for axis in term.over) for term in terms}
         names = {term.fn if term.__class__ is Reduce else term.part for term in terms}
         if len(extents) > 1 or len(names) > 1:
-            return None
+            raise _Unlike
         given = []
         for term in terms:
             over = dict(zip(term.over, first.over, strict=True))
             inner = (term.x,) if term.__class__ is Reduce else term.args
             given.append(tuple(compose.remap(x, over) for x in inner))
         args = self._each(given)
-        if args is None:
-            return None
         return Reduce(first.fn, first.over, *args) if first.__class__ is Reduce else Fold(first.part, first.over, args)
 
     def _read(self, terms: tuple[Any, ...]) -> Term | None:
-        """Return one tensor read at counted indices, or None."""
-        sources = {term.x if term.__class__ is Remap else term for term in terms}
-        if len(sources) > 1:
-            return None
-        (source,) = sources
-        maps = [dict(term.map) if term.__class__ is Remap else {} for term in terms]
-        found = {axis: self._place(tuple(places.get(axis, axis) for places in maps)) for axis in axes(source)}
-        return None if None in found.values() else compose.remap(source, found)
+        """Return the tensor that all terms read, at counted indices, or None if an index is numbers of no such form.
 
-    def _place(self, places: tuple[Any, ...]) -> Expr | None:
-        """Return the index expression of which all are instances, or None."""
+        A number selects a side of a `Case`. Any other index remains an index of an operand, where it is as unlike.
+        """
+        source, found = _source(terms[0]), dict[Axis, Expr]()
+        maps = [dict(term.map) if term.__class__ is Remap else {} for term in terms]
+        for axis in axes(source):
+            places = tuple(each.get(axis, axis) for each in maps)
+            try:
+                found[axis] = self._place(places)
+            except _Unlike:
+                if any(place.__class__ is not int for place in places):
+                    raise
+        return compose.remap(source, found) if len(found) == len(axes(source)) else None
+
+    def _place(self, places: tuple[Any, ...]) -> Expr:
+        """Return the index expression of which all are instances."""
         first = places[0]
         if all(place is first or (place.__class__ is int and place == first) for place in places):
-            return first  # type: ignore[no-any-return]
+            return first
         if all(place.__class__ is int for place in places):
             return _counted(self.axis, places)
         if all(place.__class__ is Binary and place.op == first.op for place in places):
             left, right = (self._place(tuple(getattr(place, side) for place in places)) for side in "ab")
-            return None if left is None or right is None else operate(first.op, left, right)
-        return self.of(places) if all(isinstance(place, Term) for place in places) else None
+            return operate(first.op, left, right)
+        if all(isinstance(place, Term) for place in places):
+            return self.of(places)
+        raise _Unlike
 
-    def _number(self, terms: tuple[Any, ...]) -> Term | None:
-        """Return stacked whole numbers that grow by a constant step, or None."""
+    def _number(self, terms: tuple[Any, ...]) -> Term:
+        """Return stacked whole numbers that grow by a constant step."""
         values = tuple(term.value for term in terms)
         kinds = {term.dtype for term in terms}
         if len(kinds) > 1 or any(value.__class__ is bool or value != value // 1 for value in values):
-            return None
+            raise _Unlike
         e = _counted(self.axis, tuple(map(int, values)))
-        return None if e is None or max(map(abs, values)) > 2**24 else compose.cast(compose.index(e), *kinds)
+        if max(map(abs, values)) > 2**24:
+            raise _Unlike
+        return compose.cast(compose.index(e), *kinds)
 
 
-def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr | None:
-    """Return first + step*digit if the numbers have this form, or None. The digit is axis // run % count."""
+def _source(term: Any) -> Term:
+    """Return the value that a term reads at other indices, or else the term itself."""
+    return term.x if term.__class__ is Remap else term  # type: ignore[no-any-return]
+
+
+def _counted(axis: Axis, numbers: tuple[int, ...]) -> Expr:
+    """Return first + step*digit if the numbers have this form. The digit is axis // run % count. Raises _Unlike."""
     start = numbers[0]
     run = next(place for place, number in enumerate(numbers) if number != start)
     step = numbers[run] - start
     iterations = next((n for n, number in enumerate(numbers[::run]) if n and number == start), len(numbers))
     if any(number != start + step * (place // run % iterations) for place, number in enumerate(numbers)):
-        return None
+        raise _Unlike
     digit = operate("//", axis, run)
     if iterations * run < len(numbers):
         digit = operate("%", digit, iterations)

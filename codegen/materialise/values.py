@@ -22,6 +22,7 @@ from ...ir.monoids import monoid
 from ...ir.node import Expr, memoised, nodes
 from ...ir.program import Block, Stmt
 from ...ir.substitute import substitute
+from ...ir.tensor import postorder
 from ...ir.tile import Combine, CombineTuple, Mma
 from .expressions import axes_of, declared, dtype_in, filled, in_registers, nest, register_of, type_of, weaken
 from .lowering import Accumulator, Held, Inlined, Lowering, Path, Place, fresh, held_in
@@ -215,8 +216,13 @@ def find_accumulators(low: Lowering) -> dict[str, Accumulator]:
                 one.reads.update(other for part, other in zip(known.parts, stmt.accs, strict=True) if part in beside)
                 one.beside.update(stmt.accs)
                 one.merged |= free_names(stmt.over)
-    for name, accumulator in found.items():
-        accumulator.depends = _own(accumulator, _closure(accumulator.reads, values, found, {name}, accumulator.beside))
+    varying: dict[frozenset[str], dict[str, set[str]]] = {}
+    for accumulator in found.values():
+        beside = frozenset(accumulator.beside)
+        if beside not in varying:
+            varying[beside] = _varying(values, found, beside)
+        read = set[str]().union(*(varying[beside][name] for name in accumulator.reads - {accumulator.name}))
+        accumulator.depends = _own(accumulator, read)
     return found
 
 
@@ -235,25 +241,24 @@ def _walk(
         yield from _walk(low, getattr(stmt, "body", ()), (*path, position), inner)
 
 
-def _closure(
-    names: set[str],
-    values: Mapping[str, set[str]],
-    found: Mapping[str, Accumulator],
-    seen: set[str],
-    beside: set[str],
-) -> set[str]:
-    """Return all names that the given ones vary with.
+def _varying(
+    values: Mapping[str, set[str]], found: Mapping[str, Accumulator], beside: frozenset[str]
+) -> dict[str, set[str]]:
+    """Return the names that each name varies with, as the least fixpoint: accumulators may read each other in cycles.
 
-    A combined value is the same everywhere along the axes of its Combine.
+    A combined value is the same everywhere along the axes of its Combine. beside: the accumulators of one tuple.
     """
-    result: set[str] = set()
-    for name in sorted(names - seen):
-        seen = seen | {name}
-        if name in found:
-            folded = found[name].combined | (set() if name in beside else found[name].merged)
-            result |= _own(found[name], _closure(found[name].reads, values, found, seen, beside)) - folded
-        elif name in values:
-            result |= _closure(values[name], values, found, seen, beside)
-        else:
-            result.add(name)
+    reads = {**values, **{name: accumulator.reads for name, accumulator in found.items()}}
+    order = postorder(found, lambda name: sorted(reads.get(name, ())))
+    result = {name: set() if name in reads else {name} for name in order}
+    changed = True
+    while changed:
+        changed = False
+        for name in filter(reads.__contains__, order):
+            new = set[str]().union(*map(result.__getitem__, reads[name]))
+            if name in found:
+                folded = found[name].combined | (set() if name in beside else found[name].merged)
+                new = _own(found[name], new) - folded
+            changed |= new != result[name]
+            result[name] = new
     return result

@@ -6,7 +6,7 @@ All facts describe the resulting kernel. The site, not the terms, records the co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.atoms import ATOMS
@@ -261,19 +261,27 @@ def moved(site: OperationSite, y: Value) -> bool:
 @tensor_fact
 def widest(site: OperationSite, y: Value) -> int:
     """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
+    known: dict[tuple[Any, int], int] = {}
+
+    def read(term: Any, reach: int) -> int:
+        """Return the elements of the largest stored value that an elementwise value reads."""
+        if (term, reach) not in known:
+            known[term, reach] = _largest_read(site, term, reach, read)
+        return known[term, reach]
+
     reach = policy(site.target).diamond_operations
-    return max(site.flow.size(site.top), *(_read(site, operand, reach) for operand in operands(y)))
+    return max(site.flow.size(site.top), *(read(operand, reach) for operand in operands(y)))
 
 
-def _read(site: FusionSite, term: Any, reach: int) -> int:
-    """Return the elements of the largest stored value that an elementwise value reads."""
+def _largest_read(site: FusionSite, term: Any, reach: int, read: Callable[[Any, int], int]) -> int:
+    """Return the elements of the largest stored value that a value reads, given that of its operands."""
     kind, size = term.__class__, site.flow.size(term)
     if kind is Input or term in site.kept:
         return size
     if kind is Remap:
-        return min(size, _read(site, term.x, reach))
+        return min(size, read(term.x, reach))
     if reach and kind in (Elementwise, Case):
-        return max((_read(site, operand, reach - 1) for operand in operands(term)), default=0)
+        return max((read(operand, reach - 1) for operand in operands(term)), default=0)
     return 0
 
 
@@ -293,6 +301,12 @@ def operations(site: FusionSite, v: Value) -> int:
 def holds_reduction(site: OperationSite, v: Value) -> bool:
     """Return whether computing a value means folding something that is not stored."""
     return bool(site.open[v])
+
+
+@tensor_fact
+def reductions_in(site: OperationSite, y: Value) -> int:
+    """Count the reductions that y's kernel would compute before y."""
+    return sum(map(reduction, site.seen))
 
 
 @tensor_fact
@@ -458,19 +472,20 @@ def several_products(site: PairSite, v: Value, w: Value) -> bool:
 
 def _group_products(site: ProgramSite, made: Iterable[Any]) -> set[Any]:
     """Return the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
-    numbers = policy(site.target)
-    if not numbers.asynchronous_mma:
+    if not policy(site.target).asynchronous_mma:
         return set()
-    atoms = [atom for atom in ATOMS.values() if atom.asynchronous and atom.on(site.target.sm)]
+    return {total for total in made if total.__class__ is Reduce and _for_groups(total, site.target)}
 
-    def suits(total: Any) -> bool:
-        a, b = (set(axes(factor)) for factor in factors(total))
-        wide = min(_places(a - b), _places(b - a)) >= numbers.tile_side
-        chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
-        held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
-        return wide and chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
 
-    return {total for total in made if factors(total) and suits(total)}
+def _for_groups(total: Any, target: Any) -> bool:
+    numbers = policy(target)
+    a, b = (set(axes(factor)) for factor in factors(total) or (total, total))
+    if min(_places(a - b), _places(b - a)) < numbers.tile_side:
+        return False
+    chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
+    held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
+    atoms = (atom for atom in ATOMS.values() if atom.asynchronous and atom.on(target.sm))
+    return chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
 
 
 def _places(of: Iterable[Axis]) -> int:

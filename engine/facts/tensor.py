@@ -26,6 +26,7 @@ from ...ir.tensor import (
     Term,
     axes,
     dtype,
+    from_below,
     index_axes,
     operands,
     postorder,
@@ -123,7 +124,12 @@ def literal(x: Value) -> Any:
 @tensor_fact
 def contains_reduction(x: Term) -> bool:
     """Return whether computing a value means folding something."""
-    return any(below.__class__ in (Reduce, Fold) for below in postorder((x,)))
+    return _folds(x)
+
+
+@from_below
+def _folds(x: Any) -> bool:
+    return x.__class__ in (Reduce, Fold) or any(map(_folds, operands(x)))
 
 
 @tensor_fact

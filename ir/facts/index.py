@@ -97,8 +97,9 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
     low, high = interval(rest)
     if low >= 0 and high < b:  # (c*b*x + r) // b with 0 <= r < b
         return from_linear(whole, constant // b) if op == "//" else rest
-    if op == "%" and rest.__class__ is Binary and rest.op == "%" and rest.b % b == 0:  # (x % (b*c)) % b
-        return _divide("%", rest.a, b)
+    inner = [x.a if _is_remainder(x) and n * x.b % b == 0 else x for x, n in terms.items()]
+    if op == "%" and inner != [*terms]:  # (n*(x % m) + r) % b with n*m divisible by b
+        return _divide("%", total((*inner, constant), (*terms.values(), 1)), b)
     if op == "//" and a.__class__ is Binary and a.op == "//":  # (x // c) // b
         return _divide("//", a.a, a.b * b)
     if op == "//" and a.__class__ is Binary and a.op == "%" and a.b % b == 0:  # (x % (b*c)) // b
@@ -111,6 +112,10 @@ def _divide(op: str, a: Expr, b: Expr) -> Expr:
             outer = from_linear({atom: n // common for atom, n in terms.items() if n % common == 0}, constant // common)
             return _divide("//", outer, b // common)
     return binary(op, a, b)
+
+
+def _is_remainder(atom: Any) -> bool:
+    return atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int
 
 
 def _compare(op: str, a: Expr, b: Expr) -> Expr:
@@ -147,7 +152,7 @@ def _joined(e: Expr) -> Expr:
         return e
     terms = dict(e.terms)
     for atom, n in e.terms:
-        if atom.__class__ is Binary and atom.op == "%" and atom.b.__class__ is int:
+        if _is_remainder(atom):
             high = _divide("//", atom.a, atom.b)
             if terms.get(high) == n * atom.b:
                 del terms[high], terms[atom]
