@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...codegen.arrays import torch_dtype, torch_dtype_name
 from ...codegen.cache import forget_oldest
@@ -235,6 +237,26 @@ def plain(part: Any) -> dict[str, bool]:
     return dict.fromkeys(("return_dict", *cached), False)
 
 
+class _ConstantValues(TorchFunctionMode):  # type: ignore[misc]
+    """Keeps the value of a constant that a forward pass makes where the weights are, which may be nowhere."""
+
+    def __init__(self, values: dict[int, Any]):
+        super().__init__()
+        self.values, self.made = values, list[Any]()  # what is made lives as long as its identity is looked up
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if (
+            func in (torch.tensor, torch.as_tensor)
+            and made.is_meta
+            and not any(isinstance(x, torch.Tensor) for x in args)
+        ):
+            with _disable_current_modes():
+                self.values[id(made)] = func(*args, **{**kwargs, "device": "cpu"})
+            self.made.append(made)
+        return made
+
+
 def capture_call(
     model: Any, arguments: Mapping[str, Any], function: Any, dynamic: Any
 ) -> CapturedModel:  # fmt: skip
@@ -256,7 +278,8 @@ def capture_call(
 
     model._apply(placed)
     try:
-        captured = capture(function, (), arguments, dynamic)
+        with _ConstantValues(own):
+            captured = capture(function, (), arguments, dynamic)
     except DplcError as error:
         if not {"cpu", "meta"} <= set(re.findall(r"\w+", error.what)):
             raise

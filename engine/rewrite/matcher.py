@@ -240,9 +240,10 @@ class Matcher(abc.ABC):
 
     def multiple(self, sign: int, part: s.Syntax) -> str | None:
         """Return the text of a term and its coefficient, if it is a number, or a known name times a number."""
-        match part:
-            case s.Operation(op="*", a=a, b=s.Number(value=int(factor))):
-                sign, part = sign * factor, a
+        if isinstance(part, s.Operation) and part.op == "*" and isinstance(part.b, s.Number):
+            if not isinstance(part.b.value, int):
+                return None
+            sign, part = sign * part.b.value, part.a
         if isinstance(part, s.Number):
             return f"(1, {sign * part.value})"
         symbol = self.symbols.get(getattr(part, "text", ""))

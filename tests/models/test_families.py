@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from dplc.engine.explore.saturate import available
 from dplc.engine.models import artefact, sources
 from dplc.engine.models.artefact import emulator
 from dplc.engine.models.benching import GATES, compare
-from dplc.engine.models.compiling import DynamicModelRunner, ModelShape, compile_model, inputs_of
+from dplc.engine.models.compiling import DynamicModelRunner, ModelShape, capture_call, compile_model, inputs_of
 from dplc.engine.models.generating import all_lengths, compile_generation
 from dplc.engine.models.sources import ModelSource, build, make
 from dplc.engine.ruleset import toolchain
@@ -48,12 +49,11 @@ FEW = {  # and how many tokens of a prompt are read at a time; None for all, 0 w
 }  # fmt: skip
 # Those that do not generate yet, and why.
 REFUSED = {
-    "gpt_neo": "forward pass of this model creates a tensor",
     "biogpt": "a Python value depends on the values of a tensor",
     "mamba": "layers of the kind `linear_attention` keep no keys and values",
     "mamba2": "is wrong",
 }
-NO_LOGITS = ("gpt_neo", "mamba2")  # of these
+NO_LOGITS = ("mamba2",)  # of these
 UNKNOWN = ("wav2vec2", "resnet", "segformer")  # waves; images of any size
 
 
@@ -81,6 +81,27 @@ def test_a_family_from_a_folder(name: str, chunk: int | None, tmp_path: Path) ->
 )
 def test_every_family_from_a_folder(name: str, chunk: int | None, tmp_path: Path) -> None:
     test_a_family_from_a_folder(name, chunk, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: torch.tensor(2.5, dtype=x.dtype, device=x.device),
+        lambda x: torch.tensor([2.5, 2.5, 2.5, 2.5], device=x.device),
+        lambda x: torch.as_tensor([2.5], device=x.device),
+    ],
+)
+def test_a_constant_made_where_the_weights_are_has_its_value(made: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """The weights are not loaded: they are nowhere, and so is what a forward pass makes there."""
+
+    class Scaled(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * made(x)
+
+    model = Scaled(4, 4, device="meta")
+    found = capture_call(model, {"x": torch.empty(2, 4, device="meta")}, model, {}).captured
+    (value,) = (found.tensors[name] for name, kind in found.kinds.items() if kind == "constant")
+    assert not value.is_meta and set(value.flatten().tolist()) == {2.5}
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
