@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -19,8 +20,12 @@ from dplc.codegen.build import assemble, device_text
 from dplc.codegen.compiler import find_nvrtc, find_program
 from dplc.codegen.emulator.executor import run_kernels
 from dplc.codegen.emulator.runtime import DataError
+from dplc.codegen.materialise import materialise
 from dplc.codegen.sass import disassemble, find_nvdisasm
+from dplc.codegen.target import target
+from dplc.ir.facts.structure import value_dtypes
 from dplc.ir.interp import loop, tensor, tile
+from dplc.ir.text.programs import read_program
 
 DTYPES = {"i32": torch.int32, "i64": torch.int64}
 OPS = {
@@ -346,3 +351,73 @@ def test_random_programs_of_positions(seed: int) -> None:
         ]
         found += accepted_by_torch(texts)
     emulated(found, masked())
+
+
+EXACT = """
+F.avg_pool1d(a, 2); F.avg_pool2d(a, 2); F.avg_pool2d(a, 3, 1, 1, False, False); F.avg_pool2d(a, 2, divisor_override=3); F.avg_pool3d(a[None], 2)
+A.avg_pool2d_backward(b, a, [2, 2], [], [0, 0], False, True, None); A.avg_pool2d_backward(b, a, [2, 2], [], [0, 0], False, True, 3)
+A.avg_pool3d_backward(b[None], a[None], [1, 2, 2], [], [0, 0, 0], False, True, None); F.pad(a, (1, 2), value=2**40)
+"""
+
+
+def test_integers_of_windows_are_exact() -> None:
+    """What pools and pads integers never goes through a float."""
+    a, b = (
+        (torch.arange(math.prod(shape)).reshape(shape) * 37 % 101 - 50) * (2**33 + 1)
+        for shape in ((4, 6, 8), (4, 3, 4))
+    )
+    texts = EXACT.replace("F.", "torch.nn.functional.").replace("A.", "torch.ops.aten.")
+    emulated(tuple(parts(texts)), (a, b, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.sampled(2)
+def test_common_multiples_wrap_as_torch_does(dtype: torch.dtype) -> None:
+    info = torch.iinfo(dtype)
+    least = [info.min] if dtype.itemsize < 4 else []  # wider ones stop PyTorch itself
+    numbers = torch.tensor(
+        [*least, *range(info.min + 1, info.min + 9), *range(-9, 13), 90, 100, info.max - 1, info.max, info.max // 3]
+    ).to(dtype)
+    a, b = torch.meshgrid(numbers, numbers, indexing="ij")
+    emulated(("torch.lcm(a, b)",), (a, b, b))
+
+
+TILE = """
+kernel k{n}(w: b8[64], c: i32[64], u: u8[64], l: i64[64]) -> y{n}: {dtype}[64]:
+    Tile(t:64={role}):
+        a = load w[t]
+        b = load c[t]
+        d = load u[t]
+        e = load l[t]
+        z = {text}
+        y{n}[t] = z
+"""
+OF_INDICES = """
+where(a, t, 1099511627776); where(a, t*4294967296, 5); add(where(a, t, 5), 1099511627776); add(t, b); multiply(t, multiply(b, t))
+multiply(d, multiply(t, 100000000)); less(t, 4294967296); equal(t, 4294967296); remainder(t, 8589934592); floor_divide(8589934592, t + 1)
+shift_left(t, 40); shift_right(t - 32, 40); shift_left(1, t); bits_and(t, 4294967295); bits_xor(where(a, t, 1), -1099511627776)
+pow(where(a, t, 3), 9); gcd(t, 1099511627776); negative(where(a, t, -2147483648)); floor_divide(where(a, t, -2147483648), -1)
+(t*-100000000 + 5)//7; where(a, (t*-100000000 - 5)%7, 1); add((t*-100000000 + 5)//7, 3); where((t*-100000000 + 5)//7 < -4, t, 7)
+add(d, 300); less(d, 300); add(b, 1099511627776); less(b, 1099511627776); where(a, b, 1099511627776); multiply(i32(t), 65536)
+multiply(multiply(i32(t), 65536), 65536); u8(t*5); add(u8(t*5), 100); add(i64(u8(t*5)), t); f64(t*4294967296 + 1); i16(t*1000)
+add(maximum(where(a, t, 5), 2147483647), 1); multiply(where(a, t, 46341), where(a, t, 46341)); where(e < 2000000000000, t, 7)
+where(e > -2000000000000000000, t, 7); b*2//2; (b + t)%7; (b*3)//2; where(t < 32, b, t); multiply(where(t < 32, b, t), 3); d*t*100000000
+"""
+
+
+@pytest.mark.parametrize("role", ["THREAD", "REG", "VEC"])
+def test_indices_of_a_text_are_integers_of_64_bits(role: str) -> None:
+    """Tile IR means i64 by an index, however narrow what it meets is, and so do kernels."""
+    arrays = {
+        "w": np.arange(64) % 3 == 0, "u": np.arange(64).astype(np.uint8) * 5,
+        "c": np.resize(np.array([2**31 - 1, -(2**31), 5, -7, 2**30, 0], np.int32), 64),
+        "l": np.resize([2**40, -3, 2**63 - 1, -(2**63), 2**41], 64),
+    }  # fmt: skip
+    texts, kernels = parts(OF_INDICES), []
+    for n, text in enumerate(texts):
+        draft: Any = read_program(TILE.format(n=n, dtype="i64", role=role, text=text))[1][0]
+        kernels += read_program(TILE.format(n=n, dtype=value_dtypes(draft)["z"], role=role, text=text))[1]
+    want = tile.run(tuple(kernels), arrays)
+    got = run_kernels(tuple(materialise(kernel, target("sm_80")) for kernel in kernels), arrays)
+    for n, text in enumerate(texts):
+        assert np.array_equal(got[f"y{n}"], want[f"y{n}"]), (text, got[f"y{n}"], want[f"y{n}"])
