@@ -7,6 +7,7 @@ import re
 import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from string import ascii_letters
 from typing import Any, ClassVar
 
 from ..ir.diagnostic import UsageError, did_you_mean
@@ -101,6 +102,7 @@ class Target:
 DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says
 COMMON = ("most_threads", "warp_lanes", "warpgroup", "vector_bytes", "sector_bytes", "swizzle_bytes")
 ABILITIES = ("copies_in_background", "boxes_by_tma")
+EXAMPLE = "`dplc calibrate` writes a device file; codegen/devices has examples"
 LARGEST = 1e18  # more than any rate or size of a device
 
 
@@ -117,7 +119,11 @@ def read_device(path: Path) -> Target:
     except OSError as error:
         raise UsageError(f"cannot read the device file {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number of 5,000 digits
-        raise UsageError(f"the device file {path} is not TOML: {error}") from None
+        raise UsageError(f"the device file {path} is not TOML: {error}", hint=EXAMPLE) from None
+    known = {field.name for field in DEVICE_FIELDS}
+    if unknown := data.keys() - known:
+        what = f"the device file {path}: `{min(unknown)}` is not a constant of a device"
+        raise UsageError(what, hint=did_you_mean(min(unknown), known) or "take it out")
     values: dict[str, Any] = {}
     for field in DEVICE_FIELDS:
         value = data.get(field.name)
@@ -125,8 +131,11 @@ def read_device(path: Path) -> Target:
         if not isinstance(value, kind) or isinstance(value, bool) or (field.type != "str" and not 0 < value < LARGEST):  # type: ignore[arg-type,operator]
             found = "is not there" if value is None else f"is {value!r}"
             wanted = "a text" if field.type == "str" else "a number above 0"
-            raise UsageError(f"the device file {path}: `{field.name}` {found}; it must be {wanted}")
+            raise UsageError(f"the device file {path}: `{field.name}` {found}; it must be {wanted}", hint=EXAMPLE)
         values[field.name] = value
+    if values["arch"].rstrip(ascii_letters) != f"sm_{values['sm']}":
+        what = f"the device file {path}: `arch` is {values['arch']!r} and `sm` is {values['sm']}"
+        raise UsageError(what, hint="`sm` is the number of `arch`: 90 for `sm_90a`")
     return Target(**values)
 
 

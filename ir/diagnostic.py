@@ -116,14 +116,34 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+LISTED = 12  # names at most that a hint lists
+
+
+def closest(name: str, options: Iterable[str]) -> str | None:
+    """Return the closest of the options, or None where none is close.
+
+    Close is what has the same letters in another order or case, else most of them in order, else the same beginning.
+    """
+    known, letters = sorted(set(options)), sorted(name.lower())
+    share = 0.65 if len(name) < 5 else 0.7  # of the letters; one slip in a short word is a third of it
+    close = [option for option in known if sorted(option.lower()) == letters]
+    close += difflib.get_close_matches(name, known, 1, share)
+    for option in known:
+        shorter = min(len(name), len(option))
+        close += [option] * (shorter > 2 and name[:shorter] == option[:shorter])
+    return next(iter(close), None)
+
+
 def did_you_mean(name: str, options: Iterable[str]) -> str | None:
-    """Return a hint that names the closest of the options, or None where none is close."""
-    share = 0.65 if len(name) < 5 else 0.7  # of the letters, in order; one slip in a short word is a third of it
-    close = difflib.get_close_matches(name, sorted(set(options)), 1, share)
-    return f"did you mean `{close[0]}`?" if close else None
+    """Return a hint that names the closest of the options, else lists them if they are few; None otherwise."""
+    known = sorted(set(options))
+    near = closest(name, known)
+    listed = ", ".join(f"`{option}`" for option in known) if len(known) <= LISTED else ""
+    return f"did you mean `{near}`?" if near else f"write {'one of ' * (len(known) > 1)}{listed}" if listed else None
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """Return the error about a name that is none of the known ones. kind: the noun for them, such as `stage`."""
     notes = (f"{kind}s are {', '.join(known) or 'none'}",)
-    return UsageError(f"there is no {kind} `{name}`", None, notes, did_you_mean(name, known))
+    near = closest(name, known)
+    return UsageError(f"there is no {kind} `{name}`", None, notes, near and f"did you mean `{near}`?")

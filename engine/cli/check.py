@@ -15,11 +15,11 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # subjects are odd on pur
 
 from ...ir.diagnostic import DplcError, UsageError
 from ..language.check import require, rules_in_force
-from ..language.rule import Rule, RuleSet
+from ..language.rule import LEVELS, Rule, RuleSet
 from ..verify.mutants import survey
 from ..verify.outcome import ENOUGH, RuleVerdict, Wrong, counterexample_text, detail, pinned_in, summary, survey_text
 from ..verify.run import ALL, CheckOptions, check_rules, check_subject, failed
-from .options import Flags
+from .options import Flags, check_known
 from .output import COUNTEREXAMPLE, bars, print_json, print_note, write, write_file, write_lines
 from .programs import read_text
 from .rules import loaded
@@ -84,6 +84,8 @@ def choose(rules: RuleSet, chosen: Sequence[Rule], flags: Flags) -> list[Rule]:
     Raises UsageError, with the closest name, for an unknown rule.
     """
     named = set[str]()
+    for level in flags.levels:
+        check_known("level", level, LEVELS)
     for name in map(rules.plain, flags.rule):
         called = {rule.name for rule in rules.rules.values() if name in (rule.name, rule.family, rule.file)}
         if not called:
@@ -100,7 +102,7 @@ def part_of(chosen: list[Rule], part: str) -> list[Rule]:
     """Return every N-th rule from the K-th for `K/N`. Raises UsageError for any other text."""
     found = re.fullmatch(r"(\d+)/(\d+)", part)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError(f"--part {part} is not a part: 2/4 is the second of four")
+        raise UsageError(f"--part {part} is not a part", hint="write 2/4 for the second of four")
     return chosen[int(found[1]) - 1 :: int(found[2])]
 
 

@@ -175,7 +175,7 @@ class Flags:
     trace: bool = option("Print a diff for each firing and a reason for each rejection.")
     only_rules: Repeated = several()
     about: Repeated = several("Apply all rules and show only these.", "RULE")
-    port: int = option("Port of the live page (default: a free one).", "N", default=0)
+    port: int = option("Port of the live page (default: a free one).", "N", default=0, min=0, max=65535)
     browse: bool = option("Open a live page in the browser.", "--browse/--no-browse", default=True)
     tune: int | None = option("Search schedules and show the search.", "TRIES", min=1)
     # bench
@@ -528,6 +528,10 @@ def _kind(name: str, kinds: set[str]) -> str:
     If nothing exists there, return a kind that the command accepts.
     """
     path, exists = Path(name), False
+    if name.endswith(".rw"):
+        raise UsageError(
+            f"{name} holds rules, and a program is needed", hint=f"give it by --rules {name}, beside a program"
+        )
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:  # no file can have such a name, an expression can

@@ -92,7 +92,10 @@ def _unmatched(tools: Toolchain, name: str, trace: Trace) -> str:
         return f"`{name}` is @off: no compile asks it but one with --explore"
     if rule is not None and "canonical" in rule.attributes:
         return f"`{name}` is asked after every firing of a rule on {rule.level}, and fired after none"
-    return f"`{name}` neither fired nor was refused: another rule of its pass fired"
+    files = {one.location.partition(":")[0] for one in named}
+    fired = {event.rule: event.location for event in trace.firings if event.location.partition(":")[0] in files}
+    said = " and ".join(f"`{other}` ({location})" for other, location in fired.items()) or "no rule"
+    return f"`{name}` neither fired nor was refused: {said} of its file fired"
 
 
 # ---- names of rules, passes, files and aliases

@@ -17,6 +17,7 @@ from ...codegen.target import target as target_named
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean, raise_all
 from ...ir.text.print_statements import print_value
+from ...ir.text.read_statements import NEW_STATEMENT
 from ..kernels.examples import Failure, run_examples
 from ..kernels.fusion_pass import kind_of
 from ..language import core as s
@@ -27,7 +28,6 @@ from ..language.format import format_file, format_rule, formatted
 from ..language.pipeline import PassStep, describe, pipelines, taken_out
 from ..language.rule import LEVELS, Rule, RuleSet, built_in_files, load
 from ..language.rule_files import rule_source
-from ..language.rule_scope import Finding
 from ..language.sorts import READABLE
 from ..language.spelling import INDENT
 from ..rewrite.statements.compiled import CompiledRule
@@ -203,7 +203,8 @@ def _show(entries: list[reference.Word], flags: Flags, what: str) -> None:
     listed = [entry for entry in entries if name in ("", entry.name) and level in (None, *entry.levels)]
     if not listed and name:
         options = {*(entry.name for entry in entries), *(schemas.names() if what == "node" else ())}
-        raise UsageError(f"there is no {what} `{name}`", hint=did_you_mean(name, options))
+        hint = did_you_mean(name, options) or (NEW_STATEMENT if what == "node" else "`dplc rules facts` lists them")
+        raise UsageError(f"there is no {what} `{name}`", hint=hint)
     if flags.as_json:
         print_json(listed)
     elif name:
@@ -236,9 +237,8 @@ def lint_rules(flags: Flags) -> None:
     """Print every finding with its location. Raises DplcError if there is one, or if the files fail their checks."""
     load_facts()
     rules, names = loaded(flags.files)
-    if names:
-        require(rules, names)
-    once: dict[object, Finding] = {}  # members of a family share theirs
+    warned = require(rules, names) if names else ()
+    once = {(one.check, one.span): one for one in warned if one.check != "examples_enough"}  # families share theirs
     for each in for_every_device(rules):
         for rule in each.rules.values():
             for finding in lint_rule(rule, each) if not names or rule.span.source.name in names else ():

@@ -12,7 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from ...ir.tensor import Remap, TensorGraph, Term, operands, terms
+from ...ir.tensor import Remap, TensorGraph, Term, operands, postorder, terms
 from ...ir.text.tensor import print_lines
 from ...ir.text.torch import print_torch_op
 from ..language.evaluate import Expressions
@@ -142,8 +142,9 @@ def trace_algebra(
         events.fired(fired, name, partial(events.lines, (fired.before,)), text, events.bound(fired.bound), guards)
     events.refused(evidence.refusals)
     reported = {fired.rule.name for fired in evidence.firings} | {refusal.rule.name for refusal in evidence.refusals}
+    taken = {fired.before: fired.rule for fired in reversed(evidence.firings)}  # the first at each value
     for rule, miss, where in _nearest(rules, reported, trace.asked, (made, events)):
-        events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where))
+        events.unmatched(rule, None if miss is None else miss.root, _miss(rule, miss, where, taken))
 
 
 Miss = tuple[Rule, NearMiss | None, Events]
@@ -176,12 +177,14 @@ def _nearest_in(rule: Rule, graphs: tuple[Events, ...]) -> Miss:
     return rule, miss, events
 
 
-def _miss(rule: Rule, miss: NearMiss | None, events: Events) -> str:
+def _miss(rule: Rule, miss: NearMiss | None, events: Events, taken: Mapping[Term, Rule]) -> str:
     if miss is None:
         return _no_last(rule)
     found = events.line(miss.found) if isinstance(miss.found, Term) else show(miss.found)
     if miss.expected is None:
-        return f"; `{found}` is like it, but what it reads is rewritten first"
+        first = [taken[term] for term in (miss.root, *postorder((miss.root,))) if term in taken]
+        who = "".join(f" by `{one.name}` ({one.location})" for one in first[:1])
+        return f"; `{found}` is like it, but it or what it reads is rewritten first{who}"
     count = f"{miss.followed} operation{'' if miss.followed == 1 else 's'}"
     return f"; nearest miss after {count}: expected `{written(miss.expected)}`, found `{found}`"
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from ...codegen.target import devices, load_device
 from ...ir import schemas
-from ...ir.diagnostic import DplcError, did_you_mean, raise_all
+from ...ir.diagnostic import DplcError, closest, did_you_mean, raise_all
 from ...ir.functions import FUNCTIONS
 from ...ir.names import sort_word
 from ...ir.text.programs import read_unit
 from ...ir.text.read_statements import CLOSED, STATEMENT_CLASSES, VALUE_CLASSES, owners, read_block
 from ...ir.text.syntax import children, walk, words_in
+from ...ir.tile import AXIS_ROLES
 from . import core as s
 from .definitions import remembered
 from .evaluate import FACTS, facts_of
@@ -30,6 +31,7 @@ from .rule import Rule, RuleSet, admits, built_in_files, constant, pass_name, sh
 from .rule_scope import OTHER_FIELDS, VALUE, CheckedRule, Finding
 from .sorts import (
     ANY,
+    AXIS,
     CLOSED_SORTS,
     ERROR,
     INDEX,
@@ -50,6 +52,7 @@ from .typed_slots import calls, every, is_variable, names, names_in, plain, read
 Complaints = Iterator[Complaint]
 
 _WORDS = {kind: (sort_word(sort), CLOSED[sort]) for sort, kind in CLOSED_SORTS.items()}
+GIVE_A_NAME = "give it a name in the pattern"
 MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
 # What matchers say where a pattern does not fit (engine/rewrite); all else is the reason of a guard.
 PATTERN_MISSES = (
@@ -92,10 +95,11 @@ class Checks(CheckedRule):
                 options = (*options, *self.facts, *(s.OPERATIONS if self.rule.level == "torch" else s.ON_TENSOR))
             if name in known:
                 continue
-            hint, bound = did_you_mean(name, options), n < len(self.pattern) or name in one.scope
+            near, bound = closest(name, options), n < len(self.pattern) or name in one.scope
             unread = texts.count(name) < 2 and name not in read
-            slip = hint and (unread or difflib.get_close_matches(name, options, 1, 0.85))
+            slip = near and (unread or difflib.get_close_matches(name, options, 1, 0.85))
             if slip or not bound or not is_variable(name):
+                hint = did_you_mean(name, options) or "`dplc rules facts` and `dplc rules nodes` list what there is"
                 yield Complaint(f"unknown {word} `{name}`", one.node, hint)
 
     def argument_counts(self) -> Complaints:
@@ -112,7 +116,9 @@ class Checks(CheckedRule):
             if not runs and not least <= given <= (given if most is None else most):
                 count = f"{least} to {most} arguments" if least != most else _arguments(least)
                 count = f"at least {_arguments(least)}" if most is None else count
-                yield Complaint(f"`{call.fn}` takes {count}, not {given}", call, None, notes)
+                form = f"`{call.fn}({', '.join('abcdef'[:least])})`"
+                hint = "give it those of its form" if notes else f"write {form}"
+                yield Complaint(f"`{call.fn}` takes {count}, not {given}", call, hint, notes)
 
     def local_rules(self) -> Complaints:
         """Check that `with rule r(args)` names an `@local` rule of this level and gives it its parameters."""
@@ -124,7 +130,7 @@ class Checks(CheckedRule):
                 yield Complaint(f"there is no @local rule `{use.call.fn}`", use, hint, notes)
             elif len(rule.parameters) != len(use.call.items):
                 what = f"`{rule.name}` takes {_arguments(len(rule.parameters))}, not {len(use.call.items)}"
-                yield Complaint(what, use, None, (f"it is declared at {rule.location}",))
+                yield Complaint(what, use, "give each parameter a value", (f"it is declared at {rule.location}",))
 
     def changed_fields(self) -> Complaints:
         """Check that the captured statement has the fields of `s.. with depth=2`."""
@@ -142,7 +148,7 @@ class Checks(CheckedRule):
         for parameter in self.rule.parameters:
             if parameter.sort is not None and parameter.sort not in PARAMETER_SORTS:
                 what = f"unknown sort `{parameter.sort}` of `{parameter.name}`"
-                hint = did_you_mean(parameter.sort, PARAMETER_SORTS)
+                hint = did_you_mean(parameter.sort, PARAMETER_SORTS) or "write one of the sorts, or leave it out"
                 yield Complaint(what, parameter, hint, (f"sorts are {', '.join(PARAMETER_SORTS)}",))
 
     def torch_ignored(self) -> Complaints:
@@ -180,11 +186,12 @@ class Checks(CheckedRule):
                     levels = ", ".join(sorted(level for level, name in FACTS if name == call.fn))
                     notes = [f"`{call.fn}` is a fact on level {levels}"] if levels else ()
                     hint = did_you_mean(call.fn, (*self.facts, *FUNCTIONS, *self.rules.facts))
+                    hint = hint or f"`dplc rules facts --level {self.rule.level}` lists the facts of this level"
                     yield Complaint(f"unknown fact or function `{call.fn}`", call, hint, notes)
             for name in names(one.node):
                 if name.text == "_":
                     what = "`_` matches anything and binds nothing: there is no value to read"
-                    yield Complaint(what, name, "give it a name in the pattern")
+                    yield Complaint(what, name, GIVE_A_NAME)
                 elif (
                     is_variable(name.text)
                     and name.text not in one.scope
@@ -192,6 +199,9 @@ class Checks(CheckedRule):
                 ):
                     notes = [f"it is bound later, in line {later[name.text]}"] if name.text in later else ()
                     hint = did_you_mean(name.text, {*one.scope, *self.rules.numbers} - {name.text})
+                    if len(self._unread) == 1:
+                        hint = f"did you mean `{self._unread[0].text}`, which the pattern binds and nothing reads?"
+                    hint = hint or "name it in the pattern, or define it by `let`"
                     yield Complaint(f"unbound variable `{name.text}`", name, hint, notes)
             for node in every(one.node, s.Substitution):
                 if not names_in(node.left):
@@ -206,7 +216,7 @@ class Checks(CheckedRule):
         for root in targets(rule.match[-1])[:1] if self.dataflow else ():
             if isinstance(root, s.NameOf) and root.text not in made and not dropped:
                 what = f"the template does not define `{root.text}`, the root of the pattern"
-                yield Complaint(what, root, did_you_mean(root.text, made))
+                yield Complaint(what, root, f"define it in the template: `{root.text} = ..`")
 
     def unreached(self) -> Complaints:
         """Report a line of a torch or tensor pattern that the root value is not computed from."""
@@ -226,21 +236,33 @@ class Checks(CheckedRule):
             what = f"`{''.join(ends[:1])}` is not computed from `{lost[0]}`"
             yield Complaint(what, lines[lost[0]], hint, notes)
 
-    def unused(self) -> Complaints:
-        """Report a variable that the pattern binds once, a `let`, a `pick` or a parameter that nothing reads."""
+    @functools.cached_property
+    def _unread(self) -> list[s.NameOf]:
+        """The variables that the pattern binds once and nothing reads."""
         times = Counter(name.text for name, _ in self.occurrences)
         free = {*self.used, *self.given}
         free |= {node.base.text for node in every(self.rule.match, s.Member) if isinstance(node.base, s.NameOf)}
         free |= {one.name for one in self.pattern if one.what == OTHER_FIELDS}
-        for name, _ in self.occurrences:
-            if times[name.text] == 1 and name.text not in free:
-                yield Complaint(f"`{name.text}` is bound but never used; write `_`", name)
+        return [name for name, _ in self.occurrences if times[name.text] == 1 and name.text not in free]
+
+    def unused(self) -> Complaints:
+        """Report a variable that the pattern binds once, a `let`, a `pick` or a parameter that nothing reads.
+
+        A variable under another name in the template is reported there (`unbound`) alone.
+        """
+        times = {name.text for name, _ in self.occurrences}
+        meant = self._unread and any(one.what.startswith("unbound variable") for one in self.unbound())
+        for name in () if meant else self._unread:
+            place = next(one for one in self.pattern if name in names(one.node))
+            axis = place.what == "`name` of `Axis`" or place.want == AXIS
+            hint = "write it in the template: the axis is lost" if axis else "write `_` if any value will do"
+            yield Complaint(f"`{name.text}` is bound but never used", name, hint)
         words = {s.Parameter: "parameter `", s.LetClause: "`let ", s.PickClause: "`pick "}
         for binder in self.binders:
             if binder.name not in (s.DECREASES, *self.used) and not (
                 isinstance(binder, s.Parameter) and binder.name in times
             ):
-                yield Complaint(f"{words[type(binder)]}{binder.name}` is never used", binder)
+                yield Complaint(f"{words[type(binder)]}{binder.name}` is never used", binder, "use it, or take it out")
 
     def bound_twice(self) -> Complaints:
         """Report a parameter, `let` or `pick` under a name that is taken. A local rule may match its parameters."""
@@ -249,7 +271,7 @@ class Checks(CheckedRule):
         for binder in self.binders:
             if binder.name in taken:
                 note = f"first in line {taken[binder.name]}"
-                yield Complaint(f"`{binder.name}` is bound twice", binder, None, (note,))
+                yield Complaint(f"`{binder.name}` is bound twice", binder, "choose another name", (note,))
             taken[binder.name] = binder.span.line
 
     def dropped_runs(self) -> Complaints:
@@ -270,10 +292,17 @@ class Checks(CheckedRule):
                     dots = ".."
                 case s.CaptureStatement(name=name) | s.InsideBlock(name=name):
                     dots = ""
+                case s.Statement(call=s.Apply(items=items), body=[_, *_]):
+                    for item in items:
+                        match item:
+                            case s.AxisItem(name="_") | s.Run(base=s.NameOf(text="_")):
+                                what = "`_` takes an axis that the template cannot put back"
+                                yield Complaint(what, item, GIVE_A_NAME)
+                    continue
                 case _:
                     continue
             if name == "_":
-                yield Complaint("`_..` takes statements that the template cannot put back; give it a name", node)
+                yield Complaint("`_..` takes statements that the template cannot put back", node, GIVE_A_NAME)
             elif name not in kept:
                 what = f"the template drops `{name}{dots}`, with the accumulators and stores in it"
                 yield Complaint(what, node, f"write `drop {name}..` in the template if that is meant")
@@ -303,9 +332,11 @@ class Checks(CheckedRule):
         sliced = {id(node) for line in filter(s.says_slices, rule.rewrite) for node in walk(line)}
         for one in self.template:
             if one.name and one.want in (TERM, INDEX) and one.name in ends and id(one.node) not in sliced:
-                yield Complaint(f"the template reads `{one.name}`, which it defines", one.node)
+                what = f"the template reads `{one.name}`, which it defines"
+                yield Complaint(what, one.node, "read values that the pattern binds")
             elif rule.level == "torch" and one.what == VALUE and self.bound.get(one.name) == TERM:
-                yield Complaint(f"a tensor is read with brackets: `{one.name}[..]`", one.node)
+                what = f"a tensor is read with brackets: `{one.name}[..]`"
+                yield Complaint(what, one.node, f"write its axes: `{one.name}[is..]`")
 
     def made_in_order(self) -> Complaints:
         """Check that a template of values defines each value before it reads it; on tensor its left sides are names."""
@@ -333,8 +364,9 @@ class Checks(CheckedRule):
                     if all(isinstance(item.base if isinstance(item, s.Run) else item, s.NameOf) for item in items):
                         result, there = "".join(_defined(line)[:1]), names_in(items)  # no fact makes some
                         for axis in {name.text: name for name in found if name.text not in there}.values():
-                            what = f"axis `{axis.text}` is neither in the bracket of `{result}` nor folded"
-                            yield Complaint(what, axis)
+                            what = f"axis `{axis.text}` is neither in the bracket of `{result}` nor reduced"
+                            hint = f"write `{result}[.., {axis.text}]`, or reduce: `Reduce(add, {axis.text}, ..)`"
+                            yield Complaint(what, axis, hint)
 
     def _open(self, node: Any, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
         """Yield the names of axes and others that a value reads, less the axes that it folds, and those in facts.
@@ -363,13 +395,14 @@ class Checks(CheckedRule):
             if not (isinstance(node, s.NameOf) and (makes or word)):
                 have = replace(inference, scope=scope).want(node, want, what)
                 if want.kind == "axis" and not self.dataflow and have.kind not in ("axis", "any", "value"):
-                    hint = f"write `{getattr(node, 'text', 'i')}:M=THREAD`: its name, its extent and its role"
-                    yield Complaint(f"{what} are axes, and this is {have}", node, hint)  # a new Tile needs all three
+                    axis = "i" if have.many else getattr(node, "text", "i")
+                    hint = f"write its name, its extent and its role ({', '.join(AXIS_ROLES)}): `{axis}:EXTENT=ROLE`"
+                    yield Complaint(f"{what} must be axes, and this is {have}", node, hint)
         for node, want, what, *_ in self.pattern:
             if isinstance(node, s.Number | s.Text):
                 inference.want(node, want, what)
             elif want.kind in NAMED and not want.many and not isinstance(node, s.NameOf | s.Member):
-                inference.report(f"{what} is a name in a pattern", node)
+                inference.report(f"{what} is a name in a pattern", node, "write a name, and compare it in a `require`")
         yield from inference.complaints
 
     def unique_reasons(self) -> Complaints:
@@ -393,12 +426,12 @@ class Checks(CheckedRule):
                 if default is not None and not admits(rule, parameter.name, default):
                     what = f"the default {default} of `{parameter.name}` is not in its domain"
                     notes = (f"the domain is {shown(rule, parameter.name)}",)
-                    yield Complaint(what, parameter.default, None, notes)
+                    yield Complaint(what, parameter.default, "choose one value of the domain", notes)
 
     def alternatives(self) -> Complaints:
         """Check that a `choose` has several alternatives, and that their costs differ."""
         for node in every(self.rule.match, s.Chosen):
-            yield Complaint("a pattern weighs nothing: `choose` stands in a clause, a default or the template", node)
+            yield Complaint("a pattern weighs nothing: `choose` is not for patterns", node, "write it in a `let`")
         for node in every(self.parts, s.Chosen):
             costs, word = node.costs, "maximising" if node.most else "minimising"
             if costs.variable not in names_in(costs.element):
@@ -406,9 +439,9 @@ class Checks(CheckedRule):
                 yield Complaint(what, costs.element, f"say what a value `{costs.variable}` costs")
             match costs.domain:
                 case s.Group(items=()):
-                    yield Complaint("nothing to choose: there is no value", costs.domain)
+                    yield Complaint("nothing to choose: there is no value", costs.domain, "write two values or more")
                 case s.Group(items=(one,)) if not isinstance(one, s.Run):
-                    yield Complaint("nothing to choose: there is one value", costs.domain)
+                    yield Complaint("nothing to choose: there is one value", costs.domain, "write the value itself")
 
     def attributes(self) -> Complaints:
         """Report attributes that contradict each other."""
@@ -416,12 +449,13 @@ class Checks(CheckedRule):
         for a, others in (("local", ("canonical", "repeat")), ("canonical", ("repeat", "approx", "off"))):
             for b in others:
                 if {a, b} <= rule.attributes:
-                    yield Complaint(f"@{a} and @{b} exclude each other", rule)
+                    yield Complaint(f"@{a} and @{b} exclude each other", rule, "take one of them out")
         if s.DECREASES in self.lets and "repeat" not in rule.attributes:
-            yield Complaint("`decreases` is for a @repeat rule: any other fires once", self.lets[s.DECREASES])
+            what = "`decreases` is for a @repeat rule: any other fires once"
+            yield Complaint(what, self.lets[s.DECREASES], "add `@repeat`, or take the clause out")
         if "canonical" in rule.attributes and rule.parameters:
-            what = "a @canonical rule has no parameters: nobody could choose them"
-            yield Complaint(what, rule.parameters[0])
+            what = "a @canonical rule has no parameters: no setting reaches it"
+            yield Complaint(what, rule.parameters[0], "take out the attribute or the parameters")
 
     # ---- examples
     def examples_enough(self) -> Complaints:
@@ -447,8 +481,8 @@ class Checks(CheckedRule):
             text = example.gives
             known = isinstance(text, tuple) or any(text in reason for reason in reasons)
             if not known and not any(miss in text for miss in PATTERN_MISSES):
-                notes = [f'there is "{reason}"' for reason in reasons]
-                yield Complaint(f'no guard gives the reason "{text}"', example, did_you_mean(text, reasons), notes)
+                hint = did_you_mean(text, reasons) or "add a guard with this reason"
+                yield Complaint(f'no guard gives the reason "{text}"', example, hint)
 
     def example_parameters(self) -> Complaints:
         """Check that `example "title" (BK=16)` sets parameters of the rule, each once, to constant values."""
@@ -460,7 +494,7 @@ class Checks(CheckedRule):
                     what = f"the example sets `{argument.name}`, which is not a parameter of the rule"
                     yield Complaint(what, argument, did_you_mean(argument.name, known))
                 elif argument.name in seen:
-                    yield Complaint(f"the example sets `{argument.name}` twice", argument)
+                    yield Complaint(f"the example sets `{argument.name}` twice", argument, "take one of them out")
                 seen.add(argument.name)
 
     def example_programs(self) -> Complaints:
@@ -484,7 +518,7 @@ class Checks(CheckedRule):
                         read_block(block)
                 except DplcError as error:
                     what, place = f'example "{example.title}": {error.what}', error if error.span else example
-                    yield Complaint(what, place, error.hint, error.notes)
+                    yield Complaint(what, place, error.hint or "write a program as `--ir` prints it", error.notes)
 
     def grown_values(self) -> Complaints:
         """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times.

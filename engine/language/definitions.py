@@ -37,7 +37,9 @@ def refuse_override(kind: str, declared: Any, known: Mapping[str, Any], replaced
     name, earlier = declared.name, known.get(declared.name)
     if earlier is None and declared.override:
         what = f"`override {kind} {name}`, but there is no {kind} `{name}`"
-        raise DplcError(what, declared.span, (), did_you_mean(name, known))
+        raise DplcError(
+            what, declared.span, (), did_you_mean(name, known) or "leave `override` out to declare a new one"
+        )
     if earlier is not None and not declared.override:
         notes = (f"first at {line_of(earlier.span)}",)
         raise DplcError(f"{kind} `{name}` is declared twice", declared.span, notes, replaced)
@@ -122,7 +124,8 @@ def _computed(declared: Mapping[str, s.NumberOf], before: Numbers) -> dict[str, 
     return found
 
 
-def _value(number: s.NumberOf, read: dict[str, Value], known: Iterable[str]) -> Value:
+def _value(number: s.NumberOf, read: dict[str, Value], known: Mapping[str, s.NumberOf]) -> Value:
+    overriding = [f"`{name}` is overridden at {line_of(known[name].span)}" for name in read if known[name].override]
     what = f"number `{number.name}` is "
     try:
         value = Expressions("tile").compile(number.value)(read)
@@ -130,10 +133,12 @@ def _value(number: s.NumberOf, read: dict[str, Value], known: Iterable[str]) -> 
         said, span = (error.what, error.span) if isinstance(error, DplcError) else (error, None)
         unknown = re.search(r"unbound variable `(\w+)`", str(said))
         hint = did_you_mean(unknown[1], known) if unknown else None
-        raise DplcError(f"{what}not a constant: {said}", span or number.value.span, (), hint) from None
+        hint = hint or "compute it from numbers that are declared and not 0"
+        raise DplcError(f"{what}not a constant: {said}", span or number.value.span, overriding, hint) from None
     listed = value if isinstance(value, tuple) else (value,)
     if not listed or any(item.__class__ not in (int, float) for item in listed):
-        raise DplcError(f"{what}neither a number nor a list of numbers", number.value.span)
+        hint = "write a number, as `4`, or a list, as `[2, 4]`"
+        raise DplcError(f"{what}neither a number nor a list of numbers", number.value.span, (), hint)
     return value
 
 
@@ -147,10 +152,11 @@ def _of_kind(number: s.NumberOf, value: Value, original: PolicyNumber) -> Value:
         return value
     if given == kind.replace("float", "whole number"):
         return tuple(map(float, value)) if isinstance(value, tuple) else float(value)
-    what = f"number `{number.name}` is {kind}, and {print_value(value)} is {given}"
+    said = f"[{', '.join(map(print_value, value))}]" if isinstance(value, tuple) else print_value(value)
+    what = f"number `{number.name}` is {kind}, and {said} is {given}"
     note = f"it is {print_value(original.value)} at {original.location}"
     single = isinstance(original.value, tuple) and not isinstance(value, tuple)
-    raise DplcError(what, number.value.span, (note,), f"a list of one is written `[{value}]`" if single else None)
+    raise DplcError(what, number.value.span, (note,), f"write {f'a list of one: `[{value}]`' if single else kind}")
 
 
 def kind_of(value: Value) -> str:
@@ -296,7 +302,7 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
     if len(asked.items) != wanted:
         note = f"it is `{signature(fact)}`"
         counted = f"{wanted} argument{'s' * (wanted != 1)}, not {len(asked.items)}"
-        raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,))
+        raise DplcError(f"fact `{fact.name}` takes {counted}", asked.span, (note,), "give each parameter a value")
     reads, taken = Counter(read.text for read in names(fact.value)), names_in(asked.items)
     given, lets = dict[str, s.Syntax](), list[s.LetClause]()
     for parameter, item in zip(fact.parameters, asked.items, strict=True):

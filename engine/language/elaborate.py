@@ -130,9 +130,11 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
         raise DplcError(f"unknown monoid `{name}`", at, (), did_you_mean(name, NAMES))
     if name != "online":
         notes = ("such is `online`: its sum is scaled when the leading part changes",)
-        raise DplcError(f"`{name}` is not a sum relative to a leading part", at, notes)
+        raise DplcError(
+            f"`{name}` is not a sum relative to a leading part", at, notes, "write `online`, or leave `scaling` out"
+        )
     if len(node.parts) != 2:
-        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at)
+        raise DplcError(f"`online` has 2 parts, m, s; this names {len(node.parts)}", at, (), "name both: `into (m, s)`")
     scaled = {f"o{n}": other for n, other in enumerate(node.scaled)}
     given = {"m": node.parts[0], "s": node.parts[1], "x": node.value, **scaled}
     lines = [line for line in CHUNK.splitlines() if lanes is not None or "lanes" not in line]
@@ -189,11 +191,16 @@ class Shared:
             key = word, _ = _WORDS[type(one)], one.name
             if key in self.known:
                 first = f"first in line {self.known[key].span.line}"
-                raise DplcError(f"`{word} {one.name}` is declared twice", one.span, (first,))
+                raise DplcError(f"`{word} {one.name}` is declared twice", one.span, (first,), "choose another name")
             said = [item.text for item in one.parameters if isinstance(item, s.NameOf)]
             for item in one.parameters:
                 if not isinstance(item, s.NameOf) or said.count(item.text) > 1:
-                    raise DplcError(f"the parameters of `{word}` are names, each once", item.span)
+                    raise DplcError(
+                        f"the parameters of `{word}` are names, each once",
+                        item.span,
+                        (),
+                        "choose a name that no other parameter has",
+                    )
             one = replace(one, body=self.written_out(one.body))
             self.known[key] = self.unused[key] = one
             _check_shared(one)
@@ -218,7 +225,7 @@ class Shared:
         if len(call.items) != len(wanted):
             counted = f"{len(wanted)} argument{'s' * (len(wanted) > 1)}, {', '.join(wanted)}"
             what = f"`{word} {found.name}` takes {counted if wanted else 'no arguments'}; here are {len(call.items)}"
-            raise DplcError(what, call.span)
+            raise DplcError(what, call.span, (), "give each parameter a value")
         self.unused.pop((word, call.fn), None)
         return substituted(found.body, dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
 
@@ -242,7 +249,7 @@ def _check_shared(declared: Declared) -> None:
                 known.add(clause.name)
     for item in given:
         if item.text not in read:
-            raise DplcError(f"{unread} `{item.text}`", item.span)
+            raise DplcError(f"{unread} `{item.text}`", item.span, (), "use it, or take it out")
 
 
 # `let row = ri*TM + i` in a template: the value is substituted in the statements that follow it in its block.
@@ -282,7 +289,12 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
                 yield block_changed(node, partial(block, taken))
                 continue
             if node.name in taken:
-                raise DplcError(f"`{node.name}` is bound twice", node.span, (f"first in line {taken[node.name].line}",))
+                raise DplcError(
+                    f"`{node.name}` is bound twice",
+                    node.span,
+                    (f"first in line {taken[node.name].line}",),
+                    "choose another name",
+                )
             taken[node.name] = node.span
             if sum(1 for _ in islice(_occurrences(node.value), MOST + 1)) > MOST:
                 what = f"`{node.name}`, written out, is too long: every `let` before it doubles it"
@@ -308,7 +320,9 @@ def elaborated(declarations: s.Nodes) -> s.Nodes:
     kept = (one for one in declarations if not isinstance(one, Declared))
     found = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)
     for (word, name), declared in shared.unused.items():
-        raise DplcError(f"no rule of this file has `{word} {name}(..)`", declared.span)
+        raise DplcError(
+            f"no rule of this file has `{word} {name}(..)`", declared.span, (), "use it in a rule, or take it out"
+        )
     return found
 
 
@@ -337,10 +351,15 @@ def _written_out(rule: s.Rule, shared: Shared) -> s.Rule:
         for clause in written:
             if isinstance(clause, eq.SplitClause | eq.JoinClause) and rule.level not in LEVELS:
                 what = f"loops and axes are split on {', '.join(LEVELS)}; this rule is on {rule.level}"
-                raise DplcError(what, clause.span)
+                raise DplcError(what, clause.span, (), "write it on those levels, or take the clause out")
             for node in walk(clause if not isinstance(clause, s.Rewrite) else ()):
                 if type(node) in _PATTERNS_HAVE_NO:
-                    raise DplcError(_PATTERNS_HAVE_NO[type(node)].format(node), node.span)
+                    raise DplcError(
+                        _PATTERNS_HAVE_NO[type(node)].format(node),
+                        node.span,
+                        (),
+                        "write the statement as `dplc compile --ir tile` prints it",
+                    )
         words = {*rule.words, *words_in(tuple(c for c in written if not isinstance(c, s.Match)))}
         rule = replace(rule, clauses=tuple(one for clause in written for one in steps(clause)))
         for write_out in (without_lets, without_folds):

@@ -35,6 +35,7 @@ PIPELINES: dict[str, tuple[str, ...]] = {
     "tile": ("module", "loop", "tile"),
     "kernel": ("kernel",),
 }
+LIST = "`dplc rules list` shows all passes of all pipelines"
 NO_LINE = -1  # the layer of a pass that no file puts into a pipeline
 
 
@@ -103,8 +104,8 @@ def _lines(rules: RuleSet) -> _Lines:
     for layer, file in enumerate(rules.files):
         for declared in file.pipelines:
             if declared.name not in PIPELINES:
-                what, notes = f"unknown pipeline `{declared.name}`", (f"pipelines are {', '.join(PIPELINES)}",)
-                raise DplcError(what, declared.span, notes, did_you_mean(declared.name, PIPELINES))
+                what = f"unknown pipeline `{declared.name}`"
+                raise DplcError(what, declared.span, (), did_you_mean(declared.name, PIPELINES))
             found = lines[declared.name]
             laid_over = any(step.layer != layer for step in found.values())
             lay_over = partial(_lay_over, found, rules, declared.name, layer, laid_over)
@@ -117,10 +118,10 @@ def _lines(rules: RuleSet) -> _Lines:
                         found[name] = replace(found[name], group=" | ".join(names))
                 elif isinstance(written, s.PassEntry):
                     lay_over(written)
-    named = {step.name for found in lines.values() for step in found.values()}
+    named = {rule.name for found in lines.values() for step in found.values() for rule in step.rules}
     for file in rules.files:  # the passes that no pipeline names: a rule in ten lines fires without a line here
         name = pass_name(file.stem)
-        left = [rule for rule in rules.passes.get(name, ()) if not named & {name, rule.name}]
+        left = [rule for rule in rules.passes.get(name, ()) if rule.name not in named]
         for pipeline in map(default_pipeline, left):
             own = tuple(rule for rule in left if default_pipeline(rule) == pipeline)
             reason = "in no pipeline: runs after the passes that are"
@@ -176,12 +177,15 @@ def _members(name: str, rules: RuleSet, pipeline: str, at: Span) -> tuple[Rule, 
     members = rules.passes.get(name, alone)
     if not members:
         what = f"pipeline `{pipeline}`: there is no pass or rule `{name}`"
-        raise DplcError(what, at, (), did_you_mean(name, (*rules.passes, *rules.rules)))
+        hint = did_you_mean(name, (*rules.passes, *rules.rules)) or LIST
+        raise DplcError(what, at, (), hint)
     for rule in members:
         if rule.level not in PIPELINES[pipeline]:
             levels = " and ".join(PIPELINES[pipeline])
             what = f"pipeline `{pipeline}` runs rules on {levels}; `{rule.name}` is on {rule.level}"
-            raise DplcError(what, at, (f"the rule is at {rule.location}",))
+            fitting = [name for name, known in PIPELINES.items() if rule.level in known]
+            hint = f"write it below `pipeline {' or '.join(fitting)}`"
+            raise DplcError(what, at, (f"the rule is at {rule.location}",), hint)
     return members
 
 
@@ -192,20 +196,18 @@ def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
     if not having:
         known = {parameter.name for rule in members for parameter in rule.parameters}
         what = f"`{first.name}` has no parameter `{name}`"
-        raise DplcError(what, written.span, (), did_you_mean(name, known))
+        raise DplcError(what, written.span, (), did_you_mean(name, known) or "take it out")
     at = written.value.span
     try:
         value = Expressions(first.level).compile(written.value)({})
-    except DplcError:
-        raise
     except Exception:
-        raise DplcError(f"the value of `{name}` is not a constant", at) from None
+        raise DplcError(f"the value of `{name}` is not a constant", at, (), "write a number of its domain") from None
     for rule in having:
         if wrong := wrong_kind(rule, name, value):
             raise DplcError(wrong[0], at, (), wrong[1])
     if not any(admits(rule, name, value) for rule in having):
         what = f"{value} is not in the domain of `{name}`: no rule of `{first.name}` would ever fire"
-        raise DplcError(what, at, (f"the domain is {shown(having[0], name)}",))
+        raise DplcError(what, at, (f"the domain is {shown(having[0], name)}",), "choose one value of the domain")
     return value
 
 
@@ -264,7 +266,7 @@ def _bounds(line: PassStep, order: list[PassStep], later: dict[str, set[str]]) -
         early, late = order[high], order[low - 1]
         wish = f"pass `{line.label}` cannot run after `{late.label}` and before `{early.label}`"
         notes = [f"`{other.label}` is at {other.span.location}" for other in (early, late)]
-        raise DplcError(f"{wish}: `{early.label}` runs first", line.span, notes)
+        raise DplcError(f"{wish}: `{early.label}` runs first", line.span, notes, "take one of the two constraints out")
     return low, high
 
 
@@ -272,11 +274,13 @@ def _edges(pipeline: str, lines: list[PassStep], known: set[str]) -> Iterator[_E
     labels = {name for line in lines for name in (line.label, line.name)}
     for line in lines:
         if {kind for kind, _ in line.places} >= {"first", "last"}:
-            raise DplcError(f"pass `{line.label}` cannot be first and last", line.span)
+            raise DplcError(
+                f"pass `{line.label}` cannot be first and last", line.span, (), "take one of the two words out"
+            )
         for kind, name in line.places:
             if name is not None and name not in labels | known:
                 what = f"pass `{line.label}` is to run {kind} `{name}`, which is not in pipeline `{pipeline}`"
-                raise DplcError(what, line.span, (), did_you_mean(name, labels))
+                raise DplcError(what, line.span, (), did_you_mean(name, labels) or LIST)
             for other in lines:
                 if name is None:  # several may be first: among themselves they keep their order
                     meant = all(wish != kind for wish, _ in other.places)
@@ -306,7 +310,7 @@ def _closure(lines: list[PassStep], edges: list[_Edge]) -> dict[str, set[str]]:
             wishes = ", ".join(f"{kind} {name}" if name else kind for kind, name in line.places)
             notes.append(f"`{line.label}` wants to be {wishes}: {line.span.location}")
         what = f"these lines contradict each other: {' before '.join(circle)}"
-        raise DplcError(what, said[-1].span, notes, "take one of them back") from None
+        raise DplcError(what, max(said, key=lambda line: line.layer).span, notes, "take one of them back") from None
     return later
 
 
@@ -321,11 +325,11 @@ def _dropped(rules: RuleSet, lines: _Lines) -> _Dropped:
         for written in file.without:
             if written.name not in known:
                 what = f"`without {written.name}`, but there is no pass or rule `{written.name}`"
-                raise DplcError(what, written.span, (), did_you_mean(written.name, known))
+                raise DplcError(what, written.span, (), did_you_mean(written.name, known) or LIST)
             stands = [name for name, found in lines.items() if _named(written, found.values())]
             if written.pipeline not in (None, *stands):
-                note = f"it stands in {', '.join(stands) or 'no pipeline'}"
-                raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (note,))
+                hint = f"write it below `pipeline {stands[0]}`" if stands else LIST
+                raise DplcError(f"pipeline `{written.pipeline}` has no `{written.name}`", written.span, (), hint)
             dropped.append((layer, written))
     return dropped
 

@@ -93,6 +93,7 @@ class Rule:
     covers: tuple[s.Cover, ...] = ()  # what its splits say of their parts
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
+    overrides: tuple[s.NumberOf, ...] = ()  # of numbers that it reads, also through facts
     _compiled: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def compiled(self, key: Any, make: Callable[[], T]) -> T:
@@ -108,6 +109,14 @@ class Rule:
     @property
     def location(self) -> str:
         return line_of(self.span)
+
+    def without_value(self, why: str, span: Span) -> DplcError:
+        """Return the error of an expression without a value. An overridden number that the rule reads is at fault."""
+        what = f"rule `{self.name}`: {why}"
+        for number in self.overrides:
+            notes = (f"the expression is at {line_of(span)}",)
+            return DplcError(f"{what}, with this `{number.name}`", number.span, notes, "choose another value")
+        return DplcError(what, span, (), "require first that it has a value, as `N > 0 and M % N == 0`")
 
     @cached_property
     def left(self) -> dict[str, ValueTerm]:
@@ -264,8 +273,19 @@ class RuleSet:
 
     def _with_policy(self, rule: Rule) -> Rule:
         """Return a rule with the names of numbers replaced by values, and facts that are expressions written out."""
-        names = ("parameters", "clauses", "rewrite", "covers")
-        return replace(rule, **{name: expanded(getattr(rule, name), self.facts, self._literals) for name in names})
+        names, read = ("parameters", "clauses", "rewrite", "covers"), {*rule.words}
+        overriding = tuple(number.declared for number in self.numbers.values() if number.declared.override)
+        while more := {word for name in read if overriding for word in self._words.get(name, ())} - read:
+            read |= more
+        parts = {name: expanded(getattr(rule, name), self.facts, self._literals) for name in names}
+        return replace(rule, overrides=tuple(number for number in overriding if number.name in read), **parts)
+
+    @cached_property
+    def _words(self) -> dict[str, tuple[str, ...]]:
+        """The words in the expressions of numbers and facts, by name."""
+        declared: list[s.NumberOf | s.FactOf] = [number.declared for number in self.numbers.values()]
+        declared += [fact for file in self.files for fact in file.facts]
+        return {one.name: words_in(one.value) for one in declared}
 
     def without(self, names: set[str]) -> RuleSet:
         """Return the set less some rules; itself if there are none."""
@@ -317,8 +337,7 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     if level not in LEVELS:
         at = head.source.line(head.line).rfind(level)
         span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
-        notes = (f"levels are {', '.join(LEVELS)}",)
-        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, notes, did_you_mean(level, LEVELS))
+        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, (), did_you_mean(level, LEVELS))
     attributes = {attribute.text: attribute.span for attribute in declared.attributes}
     for attribute, span in attributes.items():
         if attribute not in ATTRIBUTES:
@@ -356,8 +375,7 @@ def _refuse_device(declared: Any) -> None:
     """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
     device = declared.device
     if device.text not in devices():
-        notes = (f"devices are {', '.join(devices())}",)
-        raise DplcError(f"there is no device `{device.text}`", device.span, notes, did_you_mean(device.text, devices()))
+        raise DplcError(f"there is no device `{device.text}`", device.span, (), did_you_mean(device.text, devices()))
     if not declared.override:
         kind = {s.Rule: "rule", s.NumberOf: "number", s.FactOf: "fact"}[type(declared)]
         what = f"{kind} `{declared.name}` is for {device.text} only: other devices would have none"
@@ -412,8 +430,8 @@ def load(
 ) -> RuleSet:
     """Load the built-in rules with the user's files laid over them. Static checks are in engine/language/check.py.
 
-    A given file that is built in replaces the built-in file. copies: a given file also replaces a built-in file if both
-    declare a rule of the same name without `override`, as an edited copy does. edit: a change of given files.
+    A given file that is built in replaces the built-in file. copies: so does an edited copy, which declares a rule of a
+    built-in file of its name, or all rules of a built-in file, without `override`. edit: a change of given files.
     """
     files = list(built_in_files()) if built_in else []
     for given in paths:
@@ -432,7 +450,9 @@ def place_of(file: RuleFile, files: Sequence[RuleFile], copies: bool) -> int:
     path = Path(file.source.name).resolve()
     declared = {rule.name for rule in file.rules if not rule.override} if copies else set()
     for place, known in enumerate(files):
-        if BUILT_IN.parent / known.source.name == path or any(rule.name in declared for rule in known.rules):
+        names = {rule.name for rule in known.rules}
+        same = declared >= names if pass_name(known.stem) != pass_name(file.stem) else declared & names
+        if (names and same) or BUILT_IN.parent / known.source.name == path:
             return place
     return len(files)
 

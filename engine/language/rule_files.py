@@ -78,9 +78,19 @@ def within_limits(source: Source) -> Source:
                 operators, width = 0, len(token[0].expandtabs(8)) - 1
                 indents = [*(outer for outer in indents if outer < width), width]
         if depth > NESTING or len(indents) > NESTING:
-            raise DplcError(f"more than {NESTING} levels of nesting", _place(source, token.end() - 1))
+            raise DplcError(
+                f"more than {NESTING} levels of nesting",
+                _place(source, token.end() - 1),
+                (),
+                "define parts of it by `let`",
+            )
         if operators > OPERATORS:
-            raise DplcError(f"more than {OPERATORS} operators in one line", _place(source, token.start()))
+            raise DplcError(
+                f"more than {OPERATORS} operators in one line",
+                _place(source, token.start()),
+                (),
+                "define parts of it by `let`",
+            )
     return source
 
 
@@ -137,9 +147,16 @@ def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExamp
 def _edited(lines: Sequence[str], edit: eq.Edit) -> Iterator[str]:
     whole = any(line.strip() == edit.before for line in lines)
     if not any(edit.before in line for line in lines):
-        raise DplcError(f"no line of the example says `{edit.before}`", edit.span)
+        raise DplcError(
+            f"no line of the example says `{edit.before}`",
+            edit.span,
+            (),
+            "copy the text from the example that this one varies",
+        )
     if not whole and len(edit.after) > 1:
-        raise DplcError("several lines take the place of a whole line", edit.span)
+        raise DplcError(
+            "several lines take the place of a whole line", edit.span, (), "write the whole line to the left of `=>`"
+        )
     for line in lines:
         if whole and line.strip() != edit.before:
             yield line
@@ -262,7 +279,12 @@ def with_further(declarations: s.Nodes, source: Source, parse: Callable[[Source]
         found = defaultdict[str, list[s.Example | eq.VariedExample]](list)
         for declaration in parse(source):
             if not isinstance(declaration, s.ExamplesOf):
-                raise DplcError("a file of examples holds `examples RULE` and examples of it", declaration.span)
+                raise DplcError(
+                    "a file of examples holds `examples RULE` and examples of it",
+                    declaration.span,
+                    (),
+                    "write the declaration into the rule file",
+                )
             name = declaration.rule
             if name not in rules:
                 beside = source.name.rpartition("/")[2].removesuffix(FURTHER)
@@ -343,7 +365,7 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
     for row, cells, said in zip(declared.rows, rows, words, strict=True):
         if len(cells) != len(given):
             what = f"family `{declared.name}` has {len(given)} parameters, this row has {len(cells)} values"
-            raise DplcError(what, row.span)
+            raise DplcError(what, row.span, (), f"write a value for each of {', '.join(given)}")
         yield _member(declared, said[:length], dict(zip(given, cells, strict=True))), declared.name
 
 

@@ -198,7 +198,7 @@ class Positions(Complaining):
                 case s.Assign() if dataflow:
                     self._value(node)
                 case s.Statement() | s.ForLoop() | s.IfBlock() | s.AccumulateInto() if dataflow:
-                    self.report(f"a statement on {self.level} is `y = value`", node)
+                    self.report(f"a statement on {self.level} is `y = value`", node, "name a value, as `y = exp(x)`")
                 case s.CaptureStatement(call=call):
                     sort = Sort("stmt", node.repeat is not None, call.fn if call.fn in owners() else None)
                     self.add(named(node.name, node), sort, "a captured statement")
@@ -220,7 +220,7 @@ class Positions(Complaining):
             self.visit(*body)
             return
         if shape is None:
-            self.report("this is not a statement", node)
+            self.report("this is not a statement", node, "`dplc rules nodes` lists the statements")
         else:
             self._shape(shape)
 
@@ -274,7 +274,8 @@ class Positions(Complaining):
             self._items(declared.dims, EXPR, "an extent")
         value = node.value
         if isinstance(value, s.LoadOf):
-            self.report(f"`load` is not a part of level {self.level}", value)
+            what = f"`load` is not a part of level {self.level}"
+            self.report(what, value, "name the value itself, which has no loads")
         elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
             self._aten(value)
         else:
@@ -320,7 +321,7 @@ class Positions(Complaining):
                     self.add(named(term.fn, node), FN, "what is applied")  # in a pattern also a variable, or `_`
                     for operand in term.operands:
                         if self.level == "torch" and term.known and isinstance(operand, s.RunTerm):
-                            self.report(f"`{term.fn}` takes values, not a run of them", operand.node)
+                            self.report(f"`{term.fn}` takes values, not a run of them", operand.node, "leave `..` out")
                         else:
                             self._operands(operand)
                 case s.EitherTerm() | s.CaseTerm() | s.IndexTerm() | s.CastTerm() | s.PlaceTerm() | s.MatTerm():
@@ -366,7 +367,8 @@ class Positions(Complaining):
             return
         known, fields = schemas.overloads(call.fn), schemas.fields(call.fn)
         if not known:
-            self.report(f"torch has no op `{call.fn}`", call, did_you_mean(call.fn, schemas.names()))
+            hint = did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops"
+            self.report(f"torch has no op `{call.fn}`", call, hint)
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
         number = sum(not isinstance(item, s.Run) for item in call.items)
         free = [  # of each form that has the fields with a name: the others, which go by position
@@ -385,11 +387,13 @@ class Positions(Complaining):
                 self._attribute(item.value, _one_kind(named_so), f"`{item.name}` of `{call.fn}`")
             else:
                 what = f"`{call.fn}` has no field `{item.name}`"
-                self.report(what, item, did_you_mean(item.name, fields), (f"its fields are {', '.join(fields)}",))
+                self.report(what, item, did_you_mean(item.name, fields))
         if known and given.issubset(fields):
             loose = number - len(given)
             if number > max(len(form.arguments) for form in known):
-                self.report(f"no form of `{call.fn}` has {number} fields", call)
+                self.report(
+                    f"no form of `{call.fn}` has {number} fields", call, f"`dplc rules nodes {call.fn}` shows its forms"
+                )
             elif (
                 self.pattern
                 and number == len(call.items)
@@ -406,7 +410,8 @@ class Positions(Complaining):
             case s.Prefix(a=s.NameOf(text="inf") as infinity):
                 node = infinity
         if self.pattern and not isinstance(node, s.NameOf | s.Number | s.Text | s.Group):
-            self.report("a field of a pattern on torch is a variable, a constant or a list of them", node)
+            what = "a field of a pattern on torch is a variable, a constant or a list of them"
+            self.report(what, node, "bind it to a variable, and compare that in a `require`")
         if isinstance(node, s.Group):
             inner = want.one if want.many else ANY
             for item in node.items:

@@ -169,9 +169,26 @@ class Inference(Complaining):
         if node is None:
             return sort
         have = self.sort(node)
-        if not fits(have, sort):
-            self.report(f"{place} is {sort}, not {have}", node)
+        sum_as_condition = sort == BOOL != have and isinstance(node, s.Operation)  # a sum is never true or false
+        if sum_as_condition or not fits(have, sort):
+            self.report(f"{place} must be {sort}, and this is {have}", node, self._conversion(have, sort))
         return have
+
+    def _conversion(self, have: Sort, want: Sort) -> str:
+        """Return how to get a value of one sort from another: by a fact, if there is one, else how it is written."""
+        facts = [
+            name
+            for name, fact in self.facts.items()
+            if have.many and [*map(sort_of, fact.arguments), sort_of(fact.result)] == [have, want]
+        ]
+        written = (
+            "a list, as `[a, b]`"
+            if want.many and want != RUN
+            else "a comparison, as `a > b`"
+            if want == BOOL
+            else str(want)
+        )
+        return f"did you mean `{facts[0]}(..)` of it?" if len(facts) == 1 else f"write {written}"
 
     def sort(self, node: s.Syntax) -> Sort:
         """Return the sort of an expression."""
@@ -206,7 +223,7 @@ class Inference(Complaining):
             case s.Run():
                 have = self.sort(node.base)
                 if not fits(have, LIST) and have != CONTEXT:
-                    self.report(f"`..` splices a list, not {have}", node)
+                    self.report(f"`..` splices a list, not {have}", node, "leave `..` out")
                 return have
             case s.Group(bracket="(", items=(item,)) if not isinstance(item, s.Run | s.AxisItem):
                 return self.sort(item)
@@ -225,7 +242,8 @@ class Inference(Complaining):
                 chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):
                     word = "maximising" if node.most else "minimising"
-                    self.report(f"what `{word}` compares is a number, or a list of them, not {cost}", costs.element)
+                    what = f"what `{word}` compares is a number, or a list of them, not {cost}"
+                    self.report(what, costs.element, self._conversion(cost, NUM))
                 return chosen
             case s.Subscript():
                 return self._subscript(node)
@@ -257,13 +275,14 @@ class Inference(Complaining):
                 or (other.kind == "dtype" and isinstance(side, s.NameOf) and side.text in DTYPES)
                 for side, have, other in sides
             ):
-                self.report(f"{a} is compared with {b}: never equal", node)
+                self.report(f"{a} is compared with {b}: never equal", node, "compare values of one sort")
             return BOOL
         if a.many and b.many and node.op in ("+", "-"):
             return a if a.kind == b.kind else LIST
         for side, have, _ in sides:
             if have.kind in ("dtype", "fn", "role", "via") or (not fits(have, NUM) and not fits(have, EXPR)):
-                self.report(f"`{node.op}` works on numbers and index expressions, not on {have}", side)
+                what = f"`{node.op}` works on numbers and index expressions, not on {have}"
+                self.report(what, side, "compare lengths, as `size(xs) > 2`" if have.many else "compare it by `==`")
         return BOOL if node.op in e.COMPARISONS else _arithmetic(a, b)
 
     def _apply(self, node: s.Apply) -> Sort:
@@ -288,12 +307,15 @@ class Inference(Complaining):
             self.want(node.items[0], INT, "the index of a list")
             return base.one
         if not base.many and base.kind in ("int", "num", "bool", "text"):
-            self.report(f"`[..]` reads a list or substitutes, not {base}", node)
+            self.report(f"`[..]` reads a list or substitutes, not {base}", node, "leave the brackets out")
         return ANY
 
     def _member(self, node: s.Member, base: Sort) -> Sort:
         if base.many or base.kind in ("int", "num", "bool", "text", "context"):
-            self.report(f"`.{node.field}` is read from one statement, axis or record, not from {base}", node)
+            what = f"`.{node.field}` is read from one statement, axis or record, not from {base}"
+            self.report(
+                what, node, f"read it from each: `[x.{node.field} for x in xs]`" if base.many else "leave it out"
+            )
             return ANY
         owner, known = "a target", TARGET_FIELDS
         if base != TARGET:

@@ -177,9 +177,11 @@ class Splits:
         what, size, uncut = clause.what, clause.size, self.uncut
         odd = [node for node in what if not isinstance(node, s.NameOf)]
         if odd and len(what) > 1:
-            raise DplcError("several names are split at once, or one sum", odd[0].span)
+            raise DplcError(
+                "several names are split at once, or one sum", odd[0].span, (), "split the sum in a clause of its own"
+            )
         if len(what) > 1 and names_in(what) & uncut.keys():
-            raise DplcError("one part is split further at a time", what[0].span)
+            raise DplcError("one part is split further at a time", what[0].span, (), "write a `split` for each")
         split = MixedRadix(what, size)
         for node in what:
             if isinstance(node, s.NameOf):
@@ -189,7 +191,9 @@ class Splits:
                     known = self._whole(node, split)
                 if size is not None and expression(size) != expression(known):
                     problem = f"`{node.text}` has {expression(known)} values, not {expression(size)}"
-                    raise DplcError(problem, size.span)
+                    raise DplcError(
+                        problem, size.span, (), f"write `{node.text}:{expression(known)}`, or leave the size out"
+                    )
                 split.size = size or known
         split.digits += self._parts(clause.parts, split)
         self.digits |= {digit.name: digit for digit in split.digits}
@@ -199,7 +203,12 @@ class Splits:
         """Record the split of an axis or a loop of the pattern, and return its size."""
         if node.text in self.wholes:
             line = self.wholes[node.text].span.line
-            raise DplcError(f"`{node.text}` is split twice", node.span, (f"first in line {line}",))
+            raise DplcError(
+                f"`{node.text}` is split twice",
+                node.span,
+                (f"first in line {line}",),
+                "split a part further: `=> .. => ..`",
+            )
         if node.text not in self.sizes:
             hint = did_you_mean(node.text, (*self.sizes, *self.uncut))
             raise DplcError(f"the pattern binds no axis or loop `{node.text}`", node.span, (), hint)
@@ -212,7 +221,7 @@ class Splits:
         for n, part in enumerate(parts):
             name, size = part.name, part.size
             if any(name == other.name for other in parts[:n]):
-                raise DplcError(f"the part `{name}` stands twice in one split", part.span)
+                raise DplcError(f"the part `{name}` stands twice in one split", part.span, (), "choose another name")
             if name in known and name not in own:
                 _refuse_another(known[name], part)
                 yield known[name]
@@ -221,9 +230,19 @@ class Splits:
                 what = f"the part `{name}` has no size: only the outermost may leave it out"
                 raise DplcError(what, part.span, (), f"write `{name}:SIZE`")
             if size is None and split.size is None:
-                raise DplcError(f"the part `{name}` has no size, and nobody says that of what is split", part.span)
+                raise DplcError(
+                    f"the part `{name}` has no size, and nobody says that of what is split",
+                    part.span,
+                    (),
+                    f"write `{name}:SIZE`",
+                )
             if part.role is not None and name in self.sizes.keys() - self.wholes.keys() - own:
-                raise DplcError(f"`{name}` is an axis or loop of the pattern: it has its role", part.span)
+                raise DplcError(
+                    f"`{name}` is an axis or loop of the pattern: it has its role",
+                    part.span,
+                    (),
+                    "choose another name for the part",
+                )
             if part.role is not None and part.role not in ROLES:
                 raise DplcError(f"`{part.role}` is not a role", part.span, (), did_you_mean(part.role, ROLES))
             written = size.value if isinstance(size, s.Number) else 1
@@ -235,7 +254,9 @@ class Splits:
     # ---- joins
     def _join(self, clause: eq.JoinClause) -> None:
         if len(clause.what) < 2:
-            raise DplcError("a join is of two axes or loops, or more", clause.what[0].span)
+            raise DplcError(
+                "a join is of two axes or loops, or more", clause.what[0].span, (), "name two or more: `join i, j => n`"
+            )
         join = MixedRadix(clause.what, None)
         join.joined = tuple(self._whole(name, join) for name in clause.what)
         (part,) = clause.parts
@@ -255,7 +276,12 @@ class Splits:
                     hint = f"name it in the template: `Tile(.., {digit.name})`, or `for {digit.name}:`"
                     raise DplcError(f"the part `{digit.name}` is neither an axis nor a loop", digit.span, (), hint)
             if not split.used:
-                raise DplcError("the template puts nothing back that this splits", split.span)
+                raise DplcError(
+                    "the template puts nothing back that this splits",
+                    split.span,
+                    (),
+                    "write its parts in the template, or take the `split` out",
+                )
 
     # ---- clauses
     def clause(self, node: Any) -> Any:
@@ -382,7 +408,7 @@ class Splits:
         other, usual, those, roles = PLACES[kind]
         if digit.role is None or digit.role not in roles:
             role = "" if digit.role is None else f"{other}, {digit.role}, "
-            hint = f"give it a role where it is split: `{digit.name}:N={usual}`; {those} are {', '.join(roles)}"
+            hint = f"give it a role where it is split: `{digit.name}={usual}`; {those} are {', '.join(roles)}"
             raise DplcError(f"`{digit.name}` is {role}not {kind}", at, (), hint)
         self.placed.add(digit.name)
         return digit.role
@@ -424,7 +450,12 @@ class Splits:
             raise DplcError("`within` asks of an axis or loop that this rule splits", item.span, (), hint)
         if home.ragged is None:
             notes = ("a `//` among the sizes of its parts says that they divide it",)
-            raise DplcError(f"`{name}` has no ragged end", item.span, notes)
+            raise DplcError(
+                f"`{name}` has no ragged end",
+                item.span,
+                notes,
+                "leave the `if` out, or write `ceildiv(..)` for the `//`",
+            )
         home.used = True
         return s.Operation(item.span, "<", home.value(name, held, item.span), home.ragged)
 
@@ -438,7 +469,12 @@ def _refuse_another(digit: Digit, part: eq.SplitPart) -> None:
     ):
         if given is not None and given != known:
             notes = (f"it {has} in line {digit.span.line}",)
-            raise DplcError(f"the part `{part.name}` of two splits has two {kind}", part.span, notes)
+            raise DplcError(
+                f"the part `{part.name}` of two splits has two {kind}",
+                part.span,
+                notes,
+                "write it once, and leave it out in the other split",
+            )
 
 
 def steps(clause: s.Syntax) -> Iterator[s.Syntax]:

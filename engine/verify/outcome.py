@@ -87,7 +87,9 @@ def unlike(name: str, want: Any, have: Any, tolerance: float, where: Any = True)
     if same.all():
         return None
     at = tuple(int(n) for n in np.argwhere(~same)[0])
-    return f"{name}{list(at)} is {have[at]}, not {want[at]}"
+    rounded = tolerance < REAL and (agree(want, have, REAL) | ~np.asarray(where)).all()
+    why = ": they differ by rounding alone, which `@approx` allows" if rounded else ""
+    return f"{name}{list(at)} is {have[at]}, not {want[at]}{why}"
 
 
 def said(error: Exception) -> str:
@@ -244,6 +246,10 @@ def detail(verdict: RuleVerdict, path: Path, rule_files: Sequence[Path]) -> str:
 
 
 COLUMNS = ("rule", "level", "subjects", "reached", "firings", "values", "guards", "seconds", "result")
+LEGEND = (
+    "reached: subjects on which the rule fired; values: values of its parameters that fired; "
+    "guards: those that some subject violates, of all"
+)
 ALIGNED = "<<>>>>>><"  # the columns, left or right
 
 
@@ -263,6 +269,7 @@ def summary(verdicts: Sequence[RuleVerdict], seconds: float, each: bool) -> str:
         rows.append((name, of[0].level, *map(str, counts), f"{tested}/{guards}", time, result))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map("{:{}{}}".format, row, ALIGNED, widths)).rstrip() for row in rows]
+    lines += ["", LEGEND]
     untested = [f'{v.rule}: no subject violates "{reason}"' for v in verdicts for reason in v.untested]
     shadowed = [
         f"{v.rule}: {other} matches as well, on {count} of {v.reached} subjects"
@@ -293,17 +300,19 @@ def survey_text(found: Sequence[Any]) -> str:
     """Return the results of mutants: those that survive, and those that only an example of the rule detects."""
     lines: list[str] = []
     for survey in found:
-        lines.append(f"{survey.rule}: {survey.caught} of {len(survey.results)} mutants caught")
+        caught = f"{survey.caught} of {len(survey.results)} mutants caught"
+        lines.append(f"{survey.rule}: {caught if survey.results else NO_MUTANTS}")
         for result in survey.results:
             if result.how in QUIET:
                 beyond = f", {result.legal} more firings compared" if result.legal else ""
                 lines.append(f"  {QUIET[result.how]}: {result.what}{beyond}")
     counts = Counter(result.how for survey in found for result in survey.results)
     ways = ", ".join(f"{counts[how]} {said}" for how, said in NOTICED.items() if counts[how])
-    caught = f"{counts.total() - counts['survives']} of {counts.total()} mutants caught"
-    return "\n".join([*lines, "", f"{caught}: {ways}", ""])
+    total = f"{counts.total() - counts['survives']} of {counts.total()} mutants caught: {ways}"
+    return "\n".join([*lines, *(["", total] if ways else ()), ""])
 
 
+NO_MUTANTS = "no mutants, for it has no `require` and its template no part to change or to leave out"
 QUIET = {"survives": "survives", "example": "means the same, an example notices"}
 NOTICED = {
     "wrong": "wrong", "vacuous": "reached by no subject", "refused": "refused", "example": "by an example alone",

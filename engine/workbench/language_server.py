@@ -276,7 +276,7 @@ Fix = tuple[str, lsp.TextEdit]  # what it does, and the edit
 def fixes(document: Document, message: str, line: int, column: int) -> Iterator[Fix]:
     """Yield the edits that fix a finding with this message at this position."""
     text = "".join(document.text.splitlines()[line : line + 1])
-    if meant := re.search(r"(?:never used; write|did you mean) `([^`]+)`", message):
+    if meant := re.search(r"(?:never used\nhelp: write|did you mean) `([^`]+)`", message):
         for word in re.findall(r"`([^`]+)`", message[: meant.start()].split("\n")[0])[-1:]:
             if found := re.compile(rf"(?<!\w){re.escape(word)}(?!\w)").search(text, column):
                 yield f"Change it to `{meant[1]}`", lsp.TextEdit(text_range(line, *found.span()), meant[1])

@@ -468,7 +468,9 @@ class _Blocks(BlockProducts):
                         yield stmt, POLL
                     group.queue.pop(0)
             else:
-                raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")
+                raise ScheduleError(
+                    f"{type(stmt).__name__} is not a statement of Tile IR: add its meaning to ir/interp/tile.py"
+                )
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 
@@ -507,7 +509,9 @@ class _Blocks(BlockProducts):
             elif isinstance(stmt, SharedTile):
                 self.declare(stmt)
             elif not isinstance(stmt, Carry):
-                raise ScheduleError(f"{type(stmt).__name__} is not a statement of Tile IR")
+                raise ScheduleError(
+                    f"{type(stmt).__name__} is not a statement of Tile IR: add its meaning to ir/interp/tile.py"
+                )
         except ScheduleError as error:
             raise at_statement(stmt, error) from None
 

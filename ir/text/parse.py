@@ -15,7 +15,7 @@ from lark import Lark, Token, Transformer, UnexpectedInput, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken, VisitError
 from lark.indenter import DedentError, Indenter
 
-from ..diagnostic import DplcError, Source, Span, did_you_mean
+from ..diagnostic import DplcError, Source, Span, closest
 from . import equations as q
 from . import syntax as s
 from .syntax import words_in
@@ -52,6 +52,17 @@ _QUOTES = "'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 _STRING = re.compile(r'"[^"\n]*"|#.*')
 # A line that is a condition: a query or a comparison.
 _CONDITION = re.compile(r"(?=\S)((?:not )?\w+\([^#]*?\)|[^#=]*?[\w)\]] (?:[<>]=?|==|!=|in) [^#]*?)\s*(?:#.*)?$")
+# What other languages write, and what rules write: found where the parser stops.
+_FOREIGN = {
+    r"&&": "write `and`", r"\|\|": "write `or`", r"!(?!=)": "write `not`",
+    r"(?<!/)/(?!/)": "write `//`, the whole quotient",
+    r"\*\*": "write a product: `x*x`", r"\.\.\.": "write `..`", r"(?<=[(,])\s*\*(?=\w)": "write `name..` for a run",
+    r"[-+*/]=": "write `acc <- add(acc, value)`", r"@\w+ *(@|rule)": "write each attribute on a line of its own",
+    r"(?<=match):|(?<=rewrite):|^(override )?rule .*:": "leave `:` out: it opens a block of statements only",
+    r"\.\w+\(": "write the name of the function alone, without a module: `exp(x)`",
+    r"^(require|prefer)\b.*?[^=<>!]=(?!=)": "write `==`", r"[<>]=?[^<>]*[<>]": "write two comparisons, joined by `and`",
+    r"^\w+ *=": "write `let` before it", r"^\w+": "begin a declaration, as `rule mine on tensor`, or indent the line",
+}  # fmt: skip
 _STARTS = {"INT", "FLOAT", "NAME", "STRING", "LPAR", "LSQB", "LBRACE", "MINUS", "NOT", "CHOOSE"}  # of an expression
 
 
@@ -81,16 +92,24 @@ def syntax_error(source: Source, error: UnexpectedInput) -> DplcError:
         expected = expected - _STARTS | {"expression"}
     top = "RULE" in expected and "PIPELINE" in expected
     keywords = sorted(k.lower() for k in expected if k.isalpha() and k not in _READABLE)
-    hint = did_you_mean(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
-    if hint is None and expected == {"_INDENT"}:
+    near = closest(str(error.token), keywords) if isinstance(error, UnexpectedToken) else None
+    hint = near and f"did you mean `{near}`?"
+    if expected == {"_INDENT"}:
         hint = "indent it by 4 spaces"
-    few = list(dict.fromkeys(_READABLE[k] for k in sorted(expected) if k in _READABLE)) + [f"`{k}`" for k in keywords]
-    notes = (
-        [f"expected {', '.join(few[:-1])} or {few[-1]}" if len(few) > 1 else f"expected {few[0]}"]
-        if 0 < len(few) <= 9
-        else []
+    text = source.line(line)
+    foreign = (
+        said
+        for spelling, said in _FOREIGN.items()
+        if any(found.start() < column <= found.end() + 1 for found in re.finditer(spelling, text))
     )
-    return DplcError(what, span, [_FILE] if top and hint is None else notes, hint)
+    hint = hint or next(foreign, None)
+    few = list(dict.fromkeys(_READABLE[k] for k in sorted(expected) if k in _READABLE)) + [f"`{k}`" for k in keywords]
+    wanted = " or ".join(filter(None, (", ".join(few[:-1]), *few[-1:]))) if len(few) <= 9 else ""
+    if hint is None:
+        return DplcError(
+            what, span, (), f"write {wanted} here" if wanted else "take it out, or complete the text before it"
+        )
+    return DplcError(what, span, [_FILE] if top else [f"expected {wanted}"] if wanted else [], hint)
 
 
 def _last_line(source: Source) -> tuple[int, int]:

@@ -35,6 +35,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
 CONSTANTS: dict[str, Any] = {"none": None, "true": True, "false": False, "inf": float("inf"), "nan": float("nan")}
 
 
+NEW_STATEMENT = "`dplc rules nodes` lists them; a new one is a class in ir/tile.py, listed in its STATEMENTS"
 # Statements that are written `Op(..)`, of Tile IR and Kernel IR; nodes inside of a field that are written `Node(..)`.
 _WRITTEN: tuple[type[Stmt], ...] = (*tile.STATEMENTS, loop.Scale, loop.Carry, *kernel_ir.STATEMENTS)
 STATEMENT_CLASSES = {cls.__name__: cls for cls in _WRITTEN}
@@ -176,7 +177,7 @@ def _with_body(node: Any, call: s.Apply, given: dict[str, Any]) -> Shape:
 def op_shape(call: s.Apply, among: Mapping[str, type[Node]]) -> Shape:
     """Return the shape of `Op(positional.., field=value)` by the schema of Op."""
     if call.fn not in among:
-        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among))
+        raise DplcError(f"unknown op `{call.fn}`", call.span, (), did_you_mean(call.fn, among) or NEW_STATEMENT)
     cls = among[call.fn]
     positional = list(getattr(cls, "positional", ()))
     first = positional[:1]

@@ -280,7 +280,10 @@ def cannot_reduce(node: Any) -> DplcError:
     """Return the error about the name of a function that has no identity."""
     options = [name for name, function in FUNCTIONS.items() if function.identity is not None]
     return DplcError(
-        f"`{node.text}` cannot reduce: it has no identity", node.span, (), did_you_mean(node.text, options)
+        f"`{node.text}` cannot reduce: it has no identity",
+        node.span,
+        (),
+        did_you_mean(node.text, options),
     )
 
 

@@ -114,7 +114,10 @@ class Check:
         defined: set[str] = set()
         for stmt in block:
             if not isinstance(stmt, self.allowed):
-                self.report(stmt, [f"{type(stmt).__name__} is not a statement of this level"])
+                self.report(
+                    stmt,
+                    [f"{type(stmt).__name__} is not a statement of this level: ir/loop.py and ir/kernel.py list them"],
+                )
                 continue
             for checks in (self.names(stmt, scope), self.ranks(stmt), self.statement(stmt, scope)):
                 self.report(stmt, checks)

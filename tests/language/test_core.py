@@ -58,7 +58,7 @@ def test_values_are_resolved_once() -> None:
 def test_what_is_written_otherwise_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(DplcError) as refused:
         rule(f"y = {text}").left  # noqa: B018
-    assert refused.value.what.startswith("rule `r`: ") and said in refused.value.what
+    assert refused.value.what.startswith("rule `r`: ") and said in refused.value.render()
     assert refused.value.span is not None and refused.value.span.line == 3
 
 

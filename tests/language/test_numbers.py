@@ -127,7 +127,7 @@ def test_an_override_keeps_the_kind_of_its_number(number: str, other: str, value
             rules(*texts).on(target("h200"))
         message = raised.value.render()
         assert message.startswith("1.rw:1:30: error: number `few_copies` is a") and "^" in message
-        assert ("a list of one is written `[4" in message) is (number[0] == "(" and other in ("4", "(4,)", "4.0"))
+        assert ("a list of one: `[4" in message) is (number[0] == "(" and other in ("4", "(4,)", "4.0"))
     else:
         found = rules(*texts).on(target("h200")).numbers["few_copies"].value
         assert repr(found) == repr(value)

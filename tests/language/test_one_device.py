@@ -105,7 +105,7 @@ def test_an_override_for_one_device_reaches_python(tmp_path: Path) -> None:
     ("text", "place", "what", "hint"),
     [
         ("override number many_copies = 9 for h20\n", "1.rw:1:37", "there is no device `h20`", "did you mean `h200`?"),
-        ("override number many_copies = 9 for sm_90\n", "1.rw:1:37", "there is no device `sm_90`", "devices are a100"),
+        ("override number many_copies = 9 for sm_90\n", "1.rw:1:37", "there is no device `sm_90`", "`a100`"),
         ("override fact copies_of(n: int) -> int = 9 for h2000\n", "1.rw:1:48", "no device `h2000`", "`h200`"),
         ("override " + GUARD.replace("on loop", "on loop for h201"), "1.rw:1:34", "no device `h201`", "`h200`"),
         ('number my_copies = 9 for h200 because "x"\n', "1.rw:1:26", "other devices would have none", "override"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from broken_rules import change, report
 
 from dplc.engine.language.format import format_rule
@@ -87,72 +86,3 @@ def test_no_rule_of_ours_writes_the_recurrence() -> None:
         for rule in read_rules(rule_source(path)).rules
         if "Scale(" in format_rule(rule).split("\nexample")[0]
     ]
-
-
-MISTAKES = [
-    pytest.param(
-        change(FOLD, "fold online", "fold onlin"),
-        """\
-rule.rw:5:14: error: rule `chunk`: unknown monoid `onlin`
- 5 |     p = fold onlin over [t] of x into (m, l) scaling o
-   |              ^^^^^
-  help: did you mean `online`?""",
-        id="unknown monoid",
-    ),
-    pytest.param(
-        change(FOLD, "fold online", "fold welford"),
-        """\
-rule.rw:5:14: error: rule `chunk`: `welford` is not a sum relative to a leading part
- 5 |     p = fold welford over [t] of x into (m, l) scaling o
-   |              ^^^^^^^
-  note: such is `online`: its sum is scaled when the leading part changes""",
-        id="no recurrence",
-    ),
-    pytest.param(
-        change(FOLD, "into (m, l)", "into (m)"),
-        """\
-rule.rw:5:14: error: rule `chunk`: `online` has 2 parts, m, s; this names 1
- 5 |     p = fold online over [t] of x into (m) scaling o
-   |              ^^^^^^""",
-        id="too few parts",
-    ),
-    pytest.param(
-        change(FOLD, "of x", "of y"),
-        """\
-rule.rw:3:31: error: rule `chunk`: `x` is bound but never used; write `_`
- 3 |     (m, l) <- online((m, l), (x, 1.0))
-   |                               ^
-rule.rw:5:27: error: rule `chunk`: unbound variable `t`
- 5 |     p = fold online over [t] of y into (m, l) scaling o
-   |                           ^
-rule.rw:5:33: error: rule `chunk`: unbound variable `y`
- 5 |     p = fold online over [t] of y into (m, l) scaling o
-   |                                 ^
-rule.rw:5:55: error: rule `chunk`: unbound variable `o`
- 5 |     p = fold online over [t] of y into (m, l) scaling o
-   |                                                       ^""",
-        id="unbound value",
-    ),
-    pytest.param(
-        change(FOLD, "scaling o", "scaling"),
-        """\
-rule.rw:5:54: error: unexpected end of the line
- 5 |     p = fold online over [t] of x into (m, l) scaling
-   |                                                      ^
-  note: expected an expression""",
-        id="nothing scaled",
-    ),
-    pytest.param(
-        FOLD.replace("match\n", "match\n    q = fold online of x into (m, l)\n"),
-        """\
-rule.rw:3:14: error: rule `chunk`: a pattern has a reduction as programs do: a `fold` stands in a template
- 3 |     q = fold online of x into (m, l)
-   |              ^^^^^^""",
-        id="fold in a pattern",
-    ),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), MISTAKES)
-def test_mistakes(text: str, expected: str) -> None:
-    assert report(text) == expected

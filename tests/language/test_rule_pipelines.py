@@ -6,7 +6,7 @@ import pytest
 
 from dplc.engine.language.pipeline import describe, pipelines
 from dplc.engine.language.rule import RuleFile, RuleSet, read_rules
-from dplc.ir.diagnostic import DplcError, Source
+from dplc.ir.diagnostic import Source
 
 
 def one_rule(name: str, level: str = "tile", body: str = "    Sync()\n    Sync()\n", parameters: str = "") -> RuleFile:
@@ -177,86 +177,3 @@ def test_without_takes_out_a_canonical_rule() -> None:
     assert [rule.name for rule in rules(OURS, None, clean).canonical] == ["clean"]
     assert rules(OURS, "without clean\n", clean).canonical == ()
     assert "- without clean  my.rw:1" in describe(rules(OURS, "without clean\n", clean))
-
-
-@pytest.mark.parametrize(
-    ("user", "message"),
-    [
-        (
-            "pipeline tensor\n    without a\n",
-            "my.rw:2:13: error: pipeline `tensor` has no `a`\n 2 |     without a\n   |             ^\n"
-            "  note: it stands in tile",
-        ),
-        (
-            "pipeline tyle\n    pass a as x\n",
-            "my.rw:1:10: error: unknown pipeline `tyle`\n 1 | pipeline tyle\n   |          ^^^^\n"
-            "  note: pipelines are torch, tensor, fusion, loop, tile, kernel\n  help: did you mean `tile`?",
-        ),
-        (
-            "pipeline tile\n    pass tund\n",
-            "my.rw:2:10: error: pipeline `tile`: there is no pass or rule `tund`\n 2 |     pass tund\n"
-            "   |          ^^^^\n  help: did you mean `tuned`?",
-        ),
-        (
-            "pipeline tile\n    pass a as x after tund\n",
-            "my.rw:2:10: error: pass `x` is to run after `tund`, which is not in pipeline `tile`\n"
-            " 2 |     pass a as x after tund\n   |          ^\n  help: did you mean `tuned`?",
-        ),
-        (
-            "pipeline tensor\n    pass a\n",
-            "my.rw:2:10: error: pipeline `tensor` runs rules on tensor; `a` is on tile\n 2 |     pass a\n"
-            "   |          ^\n  note: the rule is at rules/a.rw:1",
-        ),
-        (
-            "pipeline tile\n    pass a as x\n    pass b as x\n",
-            "my.rw:3:10: error: pass `x` stands twice in pipeline `tile`\n 3 |     pass b as x\n   |          ^\n"
-            "  note: first at my.rw:2\n  help: give one of them another name: `pass b as NAME`",
-        ),
-        (
-            "pipeline tile\n    pass tuned(W=2)\n",
-            "my.rw:2:16: error: `tuned` has no parameter `W`\n 2 |     pass tuned(W=2)\n   |                ^^^",
-        ),
-        (
-            "pipeline tile\n    pass tuned(V=K)\n",
-            "my.rw:2:18: error: unbound variable `K`\n 2 |     pass tuned(V=K)\n   |                  ^",
-        ),
-        (
-            "without x\n",
-            "my.rw:1:9: error: `without x`, but there is no pass or rule `x`\n 1 | without x\n   |         ^",
-        ),
-        (
-            "pipeline tile\n    pass a as x first last\n",
-            "my.rw:2:10: error: pass `x` cannot be first and last\n 2 |     pass a as x first last\n   |          ^",
-        ),
-        (
-            "pipeline tile\n    pass a as x after tuned\n",
-            "rules/pipeline.rw:7:10: error: these lines contradict each other: tuned before x before tuned\n"
-            " 7 |     pass tuned last\n   |          ^^^^^\n"
-            "  note: `x` wants to be after tuned: my.rw:2:10\n"
-            "  note: `tuned` wants to be last: rules/pipeline.rw:7:10\n"
-            "  help: take one of them back",
-        ),
-        (
-            "pipeline tile\n    pass a as x after d before b\n",
-            "my.rw:2:10: error: pass `x` cannot run after `d` and before `b`: `b` runs first\n"
-            " 2 |     pass a as x after d before b\n   |          ^\n"
-            "  note: `b` is at rules/pipeline.rw:3:10\n  note: `d` is at rules/pipeline.rw:5:10",
-        ),
-        (
-            "pipeline tile\n    pass a as x after y\n    pass a as y after x\n",
-            "my.rw:2:10: error: these lines contradict each other: x before y before x\n"
-            " 2 |     pass a as x after y\n   |          ^\n"
-            "  note: `y` wants to be after x: my.rw:3:10\n  note: `x` wants to be after y: my.rw:2:10\n"
-            "  help: take one of them back",
-        ),
-        (
-            "pipeline tile\n    pass a as x after x\n",
-            "my.rw:2:10: error: these lines contradict each other: x before x\n 2 |     pass a as x after x\n"
-            "   |          ^\n  note: `x` wants to be after x: my.rw:2:10\n  help: take one of them back",
-        ),
-    ],
-)
-def test_what_cannot_be_obeyed_is_pointed_at(user: str, message: str) -> None:
-    with pytest.raises(DplcError) as error:
-        pipelines(rules(OURS, user))
-    assert error.value.render() == message

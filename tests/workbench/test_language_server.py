@@ -146,7 +146,7 @@ async def test_every_broken_rule_is_told_and_a_slip_is_mended(editor: Editor) ->
     assert [(one.range.start.line, one.message) for one in wrong] == [
         (12, "`(` is never closed\nnote: line 14 goes on inside of it: rewrite\nhelp: write `)`"),
         (5, "rule `first`: unknown fact or function `exten`\nhelp: did you mean `extent`?"),
-        (20, "rule `third`: unbound variable `k`"),
+        (20, "rule `third`: unbound variable `k`\nhelp: name it in the pattern, or define it by `let`"),
     ]
     slip = wrong[1]
     (action,) = await editor.ask("codeAction", range=slip.range, context=lsp.CodeActionContext([slip]))

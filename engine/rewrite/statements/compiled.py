@@ -235,9 +235,9 @@ class PlanExecutor:
     def mistake(self, error: Exception, place: s.Syntax) -> DplcError:
         """Return the error of a clause that has no value, or of a guard that is no condition."""
         if isinstance(error, NotComputed | InternalError):
-            return DplcError(f"rule `{self.rule.name}`: {error.what}", error.span or place.span)
+            return self.rule.without_value(error.what, error.span or place.span)
         read = place.condition if isinstance(place, s.Guard) else place
-        return DplcError(f"rule `{self.rule.name}`: this cannot be evaluated: {error}", read.span)
+        return self.rule.without_value(f"this cannot be evaluated: {error}", read.span)
 
     def default(self, step: PlannedClause, env: Environment) -> Any:
         """Return the default value of a parameter as a number: a size is replaced by its example value."""
