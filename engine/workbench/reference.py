@@ -245,8 +245,9 @@ def pages(rules: RuleSet, fired: Fired | None = None, suite: str = "") -> dict[s
         "# Constants\n\nOverride a constant in a file for `--rules`: `override number NAME = VALUE`."
     ]
     for name, constant in rules.numbers.items():
-        value, declared = print_value(constant.value), _code(format_file([constant.declared]))
-        constants.append(f"\n## {name}\n\nValue: `{value}`\n\n{declared}")
+        value, declared = print_value(constant.value), constant.declared
+        shown = _code(format_file([replace(declared, reason=None)]))
+        constants.append(f"\n## {name}\n\nValue: `{value}`. {_text(declared.reason or '')}\n\n{shown}")
         if readers := [rule for rule in rules.rules.values() if name in rule.words]:
             constants.append(f"Read by {', '.join(map(_link, readers))}.")
     return {path: f"{MARK}\n\n" + "\n".join(lines).rstrip() + "\n" for path, lines in made.items()}
@@ -265,8 +266,10 @@ def _link(rule: Rule) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text of a rule file with everything escaped that Markdown or HTML would interpret."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(text, quote=False))
+    """Return a text of a rule file with everything escaped that Markdown or HTML would interpret, but code."""
+    parts = re.split(r"(`[^`|]+`)", text)
+    parts[::2] = [re.sub(r"([\\`*_\[\]|])", r"\\\1", html.escape(part, quote=False)) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _code(text: str) -> str:

@@ -101,7 +101,7 @@ def summary() -> Iterator[tuple[object, ...]]:
 
 
 def machine() -> Iterator[tuple[object, ...]]:
-    yield "", ""
+    yield "item", "value"
     found, pack = record()["device"], record()["pack"]
     yield "GPU", f"{found['name']}, driver for CUDA {found['driver'] // 1000}.{found['driver'] % 1000 // 10}"
     yield "torch", f"{found['torch']}, Python {found['python']}"

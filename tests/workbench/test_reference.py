@@ -192,3 +192,10 @@ def test_names_of_values_and_axes_in_an_example_on_torch_are_its_own(dplc: Comma
         "        down[place:4] = floor(x[place])\n        y[place] = subtract(x[place], down)\n"
     )
     dplc("rules test frac.rw").shows("1 examples, 0 failed")
+
+
+def test_pages_keep_code_spans_and_reasons_as_text() -> None:
+    pages = dict(reference.pages(load()))
+    assert [page for page, text in pages.items() if page.endswith("index.md") and "\\`" in text] == []
+    reason = load().numbers["block_threads"].declared.reason
+    assert reason.split(";")[0] in re.sub(r"```.*?```", "", pages["constants.md"], flags=re.S)
