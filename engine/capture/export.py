@@ -190,15 +190,11 @@ def export(
             return None
         return made.graph, made.tensors
 
-    root, symbols = Root(flat, inputs, weights), Symbols(places)
+    root, symbols, shapes = Root(flat, inputs, weights), Symbols(places), exported_shapes(inputs)
     with _tracing():
         try:
-            with (
-                Annotate(places, symbols.note if any(given.sizes for given in inputs) else None) as marks,
-                symbols.computing(),
-            ):
-                args, shapes = stand_ins(inputs), exported_shapes(inputs)
-                program: Any = torch.export.export(root, args, strict=False, dynamic_shapes=shapes)
+            with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
+                program: Any = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
         except DplcError:
             raise
         except Exception as error:
