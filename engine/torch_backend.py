@@ -463,7 +463,7 @@ class GraphPart:
             """
             graph, given, dynamic = piece, list(args), None
             if lengths is not None:
-                graph, given = lengths.of_tensors(piece, args), without(args, lengths.numbers)
+                graph, given = lengths.of_tensors(piece, args), lengths.carried(args)
                 dynamic = lengths.dynamic(args)
             try:
                 made = _made(graph, given, options, dynamic)
@@ -479,7 +479,7 @@ class GraphPart:
                 self.shares.seconds += made.compilation.predicted_seconds
                 if not self.shares.runs:
                     function = eager(graph)
-            return function if lengths is None else lambda *given: function(*without(given, lengths.numbers))
+            return function if lengths is None else lambda *given: function(*lengths.carried(given))
 
         try:
             return split_off_views(self.graph, computed)
@@ -488,7 +488,7 @@ class GraphPart:
         except DplcError as problem:
             assert lengths is not None
             if isinstance(problem, Narrower):
-                lengths.narrowed[problem.size.name] = problem.size
+                lengths.narrowed |= {size.name: size for size in problem.sizes}
             if not isinstance(problem, Narrower) or lengths.rows(args) is None:
                 self._fixed(problem)
                 self.lengths = None

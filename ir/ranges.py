@@ -181,11 +181,11 @@ FARTHEST = 1 << 16  # so many lengths on either side of the hint are looked at
 
 
 class Narrower(DplcError):
-    """Error of a step that depends on a size's number in its range. size: the part of the range that decides it."""
+    """Error of a step that depends on sizes' numbers in their ranges. sizes: parts of the ranges that decide it."""
 
-    def __init__(self, size: Size, what: str, span: Span | None, hint: str, notes: Sequence[str] = ()):
+    def __init__(self, sizes: Sequence[Size], what: str, span: Span | None, hint: str, notes: Sequence[str] = ()):
         super().__init__(what, span, tuple(notes), hint=hint)
-        self.size = size
+        self.sizes = tuple(sizes)
 
 
 def around_hint(size: Size, holds: Callable[[int], bool]) -> Size | None:
@@ -249,6 +249,20 @@ def ranges_around_hints(op: str, a: Any, b: Any) -> tuple[Size, ...] | None:
     return tuple(found.values())
 
 
+def below(e: Any, limit: int) -> tuple[Size, ...] | None:
+    """Return ranges of sizes around their hints for all of which an expression is at most a limit.
+
+    The range that is the widest compared with its hint is halved until then. The result is None if the hints exceed it.
+    """
+    found = sizes_in(e)
+    while interval(with_sizes(e, found), {})[1] > limit:
+        wide = max(found.values(), key=lambda size: size.high / size.hint, default=None)
+        if wide is None or wide.high == wide.hint:
+            return None
+        found[wide.name] = replace(wide, high=max(wide.hint, wide.high // 2))
+    return tuple(found.values())
+
+
 def _widest(whole: Size, part: Size, end: str, holds: Callable[[Size], bool]) -> Size:
     """Return a part of a size's range whose end is as far from the hint as a predicate holds."""
     way = whole.multiple if end == "high" else -whole.multiple
@@ -280,4 +294,4 @@ def where_decided(what: str, conditions: Iterable[Any], span: Span | None, notes
     if part is None:
         return None
     hint = f'narrow it: Dim("{part.name}", {part.low}, {part.high}), where this is decided'
-    return Narrower(part, f"{what} for every `{part.name}` of the range", span, hint, notes)
+    return Narrower((part,), f"{what} for every `{part.name}` of the range", span, hint, notes)

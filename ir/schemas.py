@@ -92,6 +92,11 @@ def overloads(op: str) -> tuple[Overload, ...]:
     return tuple(found)
 
 
+def takes_tensor(op: str, field: str) -> bool:
+    """Return whether an overload of an op has a tensor for a field."""
+    return any(argument.name == field and argument.kind == "Tensor" for x in overloads(op) for argument in x.arguments)
+
+
 def _argument(name: str, kind: str, default: Any = REQUIRED) -> Argument:
     if isinstance(default, list):
         default = tuple(default)

@@ -18,7 +18,7 @@ from ...ir.loop import For, Load
 from ...ir.names import unused
 from ...ir.node import Expr, names_in, nodes, replace
 from ...ir.program import Block, Kernel, Stmt
-from ...ir.ranges import Interval, interval
+from ...ir.ranges import Interval, Narrower, below, interval
 from ...ir.sizes import lowest, sizes_in
 from ...ir.substitute import substitute
 from ...ir.text.print_statements import print_expr
@@ -332,7 +332,12 @@ def block_axes(low: Lowering) -> tuple[tuple[Expr, Expr, Expr], list[Stmt]]:
         out = decompose(BLOCK_INDEX[0], [(axis.name, axis.extent) for axis in axes])
     if interval(grid[0], {})[1] > MAX_GRID[0]:
         wanted = f"kernel `{low.kernel.name}` needs {print_expr(grid[0])} blocks"
-        raise DplcError(f"{wanted}; a launch has at most {MAX_GRID[0]}")
+        what = f"{wanted}; a launch has at most {MAX_GRID[0]}"
+        ranges = below(grid[0], MAX_GRID[0])
+        if ranges is None:
+            raise DplcError(what)
+        narrow = ", ".join(f"`{size.name}` to {size.low}..{size.high}" for size in ranges)
+        raise Narrower(ranges, what, None, f"narrow {narrow}")
     return (grid[0], grid[1], grid[2]), out
 
 

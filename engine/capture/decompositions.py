@@ -452,6 +452,8 @@ COMPOSITES = (
     "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell",
     # weights of a norm and a direction
     "_weight_norm norm_except_dim",
+    # numbers rounded to the levels of integers
+    "fake_quantize_per_tensor_affine fake_quantize_per_channel_affine",
     # of complex numbers, whose parts floats have as well
     "isreal",
 )
@@ -494,8 +496,14 @@ def _own() -> dict[Any, Function]:
         "_cdist_forward": distances, "_cdist_backward": distances_backward, "_trilinear": _trilinear,
         "_transformer_encoder_layer_fwd": encoder_layer, "_native_multi_head_attention": attention,
         "_native_batch_norm_legit_no_training": _norm_with_statistics,
+        "_weight_norm_interface_backward": _weight_norm_backward,
+        "fake_quantize_per_tensor_affine_cachemask": _fake_quantized,
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _fake_quantized_by_tensors,
+        "fake_quantize_per_channel_affine_cachemask": _fake_quantized_by_channels,
         "max_pool3d_with_indices_backward": functools.partial(max_pool_backward, 3),
     }  # fmt: skip
+    for name in BY_SIZES.split():
+        own[f"{name}_backward"] = functools.partial(_smooth_backward, getattr(aten, name).default)
     for rank in (2, 3):
         pool = f"pool{rank}d"
         own |= {
@@ -600,6 +608,46 @@ def _strided_scatter(x: Any, values: Any, size: Ints, stride: Ints, offset: int 
         return NotImplemented
     places = torch.arange(x.numel(), device=x.device).as_strided(size, stride, offset)
     return torch.put(x, places, values)
+
+
+def _weight_norm_backward(g: Any, v: Any, scale: Any, norms: Any, dim: int) -> tuple[Any, Any]:
+    """Return the gradients of a direction v and of its scale in v * scale / norm. dim: the one that no norm sums."""
+    inner = (g * v).sum([d for d in range(v.dim()) if d != dim], keepdim=True)
+    return scale / norms * (g - v * inner / norms**2), inner / norms
+
+
+def _fake_quantized(x: Any, scale: Any, zero: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return x rounded to the levels `scale * (n - zero)`, n from low to high, and the mask of the elements there."""
+    scaled = x * (1 / scale)
+    floating = isinstance(zero, torch.Tensor) and zero.is_floating_point()
+    level = torch.round(scaled + zero) if floating else torch.round(scaled) + zero
+    return ((level.clamp(low, high) - zero) * scale).to(x.dtype), (low <= level) & (level <= high)
+
+
+def _fake_quantized_by_tensors(x: Any, scale: Any, zero: Any, enabled: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return x rounded to levels, where the first number of `enabled` is 1, and the mask of the elements in range."""
+    rounded, mask = _fake_quantized(x, scale.reshape(()), zero.reshape(()).int(), low, high)
+    on = enabled.reshape(()) != 0
+    return torch.where(on, rounded, x), mask | ~on
+
+
+def _fake_quantized_by_channels(x: Any, scale: Any, zero: Any, axis: int, low: int, high: int) -> tuple[Any, Any]:
+    """Return x rounded to the levels of each channel, and the mask of the elements in range."""
+    channels = [-1 if d == axis else 1 for d in range(x.dim())]
+    return _fake_quantized(x, scale.view(channels), zero.view(channels), low, high)
+
+
+def _smooth_backward(
+    op: Any, g: Any, size: Ints, shape: Ints, corners: bool, down: float | None = None, across: float | None = None
+) -> Any:
+    """Return the gradient of an antialiased resize: a product by the matrix of each dimension, the resize of ones."""
+    wide = torch.promote_types(g.dtype, torch.float32)
+    sides = zip(shape[2:], size, (down, across), strict=True)
+    rows, columns = (
+        op(torch.eye(n, dtype=wide, device=g.device)[None, None], [m, n], corners, scale, None)[0, 0]
+        for n, m, scale in sides
+    )
+    return (rows.t() @ g.to(wide) @ columns).to(g.dtype)
 
 
 def _trilinear(

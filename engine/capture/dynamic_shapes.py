@@ -10,13 +10,16 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any
+from unittest import mock
 
 import sympy
 import torch
 from msgspec import Meta
+from torch.fx.experimental.symbolic_shapes import EqualityConstraint
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -88,6 +91,18 @@ class Dim:
         return range_of(self)
 
 
+@dataclass(frozen=True)
+class Computed:
+    """Length that an expression of torch's symbols computes from declared ones. dims: {symbol: its declaration}."""
+
+    expression: Any
+    dims: Mapping[Any, Dim]
+
+    def at(self, lengths: Mapping[str, Any]) -> Any:
+        """Return the expression with these lengths, or expressions of torch, by name."""
+        return self.expression.subs({symbol: lengths[dim.name] for symbol, dim in self.dims.items()}, simultaneous=True)
+
+
 def range_of(size: Dim | Size) -> str:
     """Return the text of a range: `4..512, a multiple of 4`."""
     step = f", a multiple of {size.multiple}" if size.multiple > 1 else ""
@@ -144,7 +159,7 @@ def declared(dynamic: Any, inputs: Sequence[TraceInput]) -> list[TraceInput]:
     if not isinstance(dynamic, Mapping):
         raise UsageError(f"dynamic= is {{input: {{dimension: Dim}}}}, not {type(dynamic).__name__}")
     found: dict[str, tuple[Dim, Size]] = {}
-    settled: dict[str, dict[int, Size]] = {}
+    settled: dict[str, dict[int, Size | Computed]] = {}
     for name, given in dynamic.items():
         if name not in shapes:
             hint = did_you_mean(str(name), list(shapes))
@@ -157,7 +172,9 @@ def declared(dynamic: Any, inputs: Sequence[TraceInput]) -> list[TraceInput]:
         for place, dim in given.items():
             if place.__class__ is not int or place not in range(-rank, rank):
                 raise UsageError(f"dynamic= names dimension {place} of `{name}`, which has {rank}")
-            if dim is None:
+            if isinstance(dim, Computed):
+                settled.setdefault(name, {})[place % rank] = dim
+            if dim is None or isinstance(dim, Computed):
                 continue
             dim, place = dim if isinstance(dim, Dim) else _of_torch(dim), place % rank
             known, size = found.setdefault(dim.name, (dim, dim.size(length := shapes[name][place])))
@@ -185,26 +202,50 @@ def _of_torch(dim: Any) -> Dim:
     return Dim(name, max(low, 1) * step, high * step, step)
 
 
-def stand_in(given: TraceInput) -> Any:
-    """Return the tensor to trace with: torch specialises an extent of 1, so a size of 1 has another extent there."""
+def stand_ins(inputs: Sequence[TraceInput]) -> tuple[Any, ...]:
+    """Return the tensors to trace with.
+
+    Torch specialises an extent of 1, so a size that is 1, or from which an extent of 1 is computed, is longer there.
+    """
+    found, computed = dict[str, tuple[int, Size]](), list[Computed]()
+    for given in inputs:
+        for place, n in given.sizes.items():
+            if isinstance(n, Computed):
+                computed.append(n)
+            else:
+                found[n.name] = given.tensor.shape[place], n
+    for least in (2, 4, 8, 16):
+        lengths = {name: max(n, min(size.high, least * size.multiple)) for name, (n, size) in found.items()}
+        if all(n.at(lengths) > 1 for n in computed):
+            break
+    return tuple(_stand_in(given, lengths) for given in inputs)
+
+
+def _stand_in(given: TraceInput, lengths: Mapping[str, int]) -> Any:
     shape = list(given.tensor.shape)
-    for place, size in given.sizes.items():
-        shape[place] = max(shape[place], min(size.high, 2 * size.multiple))
+    for place, n in given.sizes.items():
+        shape[place] = int(n.at(lengths)) if isinstance(n, Computed) else lengths[n.name]
     return given.tensor if shape == list(given.tensor.shape) else given.tensor.new_zeros(shape)
 
 
 def exported_shapes(inputs: Sequence[TraceInput]) -> Any:
     """Return the sizes of inputs in the form of torch.export's `dynamic_shapes`, None without sizes."""
 
+    def exported(length: Size | Computed) -> Any:
+        return torch.export.Dim.AUTO if isinstance(length, Computed) else of_size(length)
+
     @functools.cache
-    def exported(size: Size) -> Any:
+    def of_size(size: Size) -> Any:
         step = size.multiple
         least, most = -(-size.low // step), size.high // step
         if step == 1:
             return torch.export.Dim(size.name, min=least, max=most)
         return step * torch.export.Dim(f"_{size.name}", min=least, max=most)
 
-    of_each = ({place: exported(n) for place, n in given.sizes.items() if n.low < n.high} for given in inputs)
+    of_each = (
+        {place: exported(n) for place, n in given.sizes.items() if isinstance(n, Computed) or n.low < n.high}
+        for given in inputs
+    )
     return (tuple(of_each),) if any(given.sizes for given in inputs) else None
 
 
@@ -230,15 +271,38 @@ class Symbols:
         self._declared: dict[Any, tuple[Size, str]] = {}  # {torch's symbol: its size, and where it is declared}
         self._found: list[Asked] = []
         self._sizes: dict[Any, Size] = {}  # by a symbol of ours
+        self._computed: set[Any] = set()  # torch's sources of lengths that are computed from others
         self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
 
     def begin(self, inputs: Sequence[TraceInput], tensors: Sequence[Any]) -> None:
-        """Learn torch's symbols from the tensors that it traces."""
+        """Learn torch's symbols from the tensors that it traces, and tell it which lengths are computed from others."""
+        lengths, computed = dict[str, Any](), list[tuple[Any, Computed]]()
         for given, tensor in zip(inputs, tensors, strict=True):
             for place, size in given.sizes.items():
-                if isinstance(n := tensor.shape[place], torch.SymInt):
+                n = tensor.shape[place]
+                if isinstance(size, Computed):
+                    computed.append((n, size))
+                    continue
+                lengths[size.name] = n
+                if isinstance(n, torch.SymInt):
+                    lengths[size.name] = n.node.expr
                     self._env = n.node.shape_env
                     self._declared[n.node.expr] = size, f"dimension {place} of `{given.name}`"
+        for n, length in computed:
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+                symbol, expression = n.node.expr, length.at(lengths)
+                self._computed.update(self._env.var_to_sources[symbol])
+                self._env.var_to_range[symbol] = self._env.bound_sympy(expression)
+                self._env._set_replacement(symbol, expression, "computed from others")
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Return a context in which torch.export accepts lengths that are computed from others."""
+        derived = EqualityConstraint.is_derived
+
+        def is_derived(known: Any, source: Any, *others: Any) -> bool:
+            return source in self._computed or derived(known, source, *others)
+
+        return mock.patch.object(EqualityConstraint, "is_derived", is_derived)
 
     def note(self, span: Span | None) -> None:
         """Record new guards with the location of a call, None before it."""
@@ -319,16 +383,16 @@ class Symbols:
                 ranges = f"{range_of(one)} ({here}) and {range_of(other)} ({there})"
                 what = f"`{one.name}` and `{other.name}` must be equal in this program, and are declared {ranges}"
                 return DplcError(what, at, hint=f"give both the name `{other.name}`{hint}")
-            if found is not symbol and found.free_symbols <= declared.keys():
+            if found not in declared and found.free_symbols <= declared.keys():
                 return DplcError(f"{but} {size.name} = {_spoken(found, declared)}", at, hint="declare it so")
             if (step := common_step(size, symbol, guards)) > size.multiple:
                 narrow = node.replace(size, low=-(-size.low // step) * step, multiple=step, hint=step)
                 hint = f'declare it so: Dim("{size.name}", .., multiple={step})'
-                return Narrower(narrow, f"{but} a multiple of {step}", at, hint)
+                return Narrower((narrow,), f"{but} a multiple of {step}", at, hint)
             part = around_hint(size, functools.partial(all_hold, guards, symbol))
             if part is not None and part is not size and part.low < part.high:
                 what = f"{declared_as}, but this way through the program is that of {part.low}..{part.high}"
-                return Narrower(part, what, at, f"narrow it: {declaration(part)}; {OTHERS}")
+                return Narrower((part,), what, at, f"narrow it: {declaration(part)}; {OTHERS}")
             if part is not size:
                 asked += [f"asked of `{size.name}`: {_spoken(guard, declared)}" for guard in guards]
         what, at = "the program asks more of its dimensions than was declared", span or self._span(set(declared))
@@ -414,11 +478,16 @@ def _one_of(op: str, opposite: str, word: str) -> Callable[[Expr, Expr], Expr]:
     return chosen
 
 
+def _remainder(a: Expr, b: Expr) -> Expr:
+    """Return the remainder of a division of extents: a smaller extent is its own."""
+    return a if decide_sizes("<", a, b) else modulo(a, b)
+
+
 _ROUNDED: dict[str, Callable[[float], int]] = {
     "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
 }  # fmt: skip
 _OPERATIONS = {
-    "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": modulo, "PythonMod": modulo,
+    "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": _remainder, "PythonMod": modulo,
     "Min": _one_of("<=", ">", "least"), "Max": _one_of(">=", "<", "greatest"),
 }  # fmt: skip
 

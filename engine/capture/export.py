@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir import schemas
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
-from ...ir.expr import Var, free_names
+from ...ir.expr import Size, Var, free_names
 from ...ir.functions import FUNCTIONS
 from ...ir.names import unused, with_article
 from ...ir.node import REQUIRED, Value, replace
@@ -38,7 +38,7 @@ from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS, op_name
 from ...ir.torch import TorchGraph, TorchOp
 from .decompositions import UNASKED, by_types, decompose, table
-from .dynamic_shapes import Symbols, exported_shapes, stand_in
+from .dynamic_shapes import Symbols, exported_shapes, stand_ins
 from .fx_rewrites import (
     Function,
     as_tensors,
@@ -190,12 +190,11 @@ def export(
             return None
         return made.graph, made.tensors
 
-    root, symbols = Root(flat, inputs, weights), Symbols(places)
+    root, symbols, shapes = Root(flat, inputs, weights), Symbols(places), exported_shapes(inputs)
     with _tracing():
         try:
-            with Annotate(places, symbols.note if any(given.sizes for given in inputs) else None) as marks:
-                args, shapes = tuple(map(stand_in, inputs)), exported_shapes(inputs)
-                program: Any = torch.export.export(root, args, strict=False, dynamic_shapes=shapes)
+            with Annotate(places, symbols.note if shapes else None) as marks, symbols.computing():
+                program: Any = torch.export.export(root, stand_ins(inputs), strict=False, dynamic_shapes=shapes)
         except DplcError:
             raise
         except Exception as error:
@@ -445,7 +444,9 @@ class Conversion:
         self._params: dict[str, Param] = {}  # every value by its name; of an op with several results the first
         self._body: list[TorchOp] = []
         self._used, self._tried = set(_RESERVED), dict[str, int]()
-        for name in dict.fromkeys(size.name for given in inputs for size in given.sizes.values()):
+        for name in dict.fromkeys(
+            size.name for given in inputs for size in given.sizes.values() if isinstance(size, Size)
+        ):
             if self._fresh(name) != name:
                 raise UsageError(f"`{name}` is a word of the IRs: a size needs another name")
         nodes = placeholders(program)
@@ -572,7 +573,11 @@ class Conversion:
             name = argument.name
             if name not in schemas.PLACEMENT:
                 default = self._value(argument.default_value, node) if argument.has_default_value() else REQUIRED
-                value = self._value(given[name], node) if name in given else default
+                value = given.get(name, default)
+                if isinstance(value, complex) and schemas.takes_tensor(op_name(schema.name.split("::")[1]), name):
+                    value = self._complex(value, node)
+                elif name in given:
+                    value = self._value(value, node)
                 if "List[" in str(argument.type) and not isinstance(value, tuple) and value is not None:
                     value = (value,)
                 if default is None and name == "end" and value == _END:
@@ -598,8 +603,20 @@ class Conversion:
             hint = "compute with a tensor instead; or leave the length out of dynamic="
             raise self._refused(node, "takes a float made of a length", hint)
         if isinstance(given, complex):
-            raise DplcError("complex numbers are not supported", place(node))
+            raise DplcError("a complex number is not supported here", place(node), hint="compute with a tensor of it")
         raise self._refused(node, "depends on the values of a tensor")
+
+    def _complex(self, number: complex, node: Any) -> Value:
+        """Add a complex number as a tensor without dimensions, which promotes as the number does."""
+        kinds = (dtype_name(x.dtype) for x in tensors(value(node), *map(value, node.all_input_nodes)))
+        dtype = next(filter(PARTS.__contains__, kinds), "c64")
+        part = TensorType(PARTS[dtype], ())
+        real, imaginary = (
+            Var(self._add("part", "Full", (("size", ()), ("fill_value", n)), (part,)))
+            for n in (number.real, number.imag)
+        )
+        made = self._add("number", "Complex", (("real", real), ("imag", imaginary)), (TensorType(dtype, ()),))
+        return Var(made)
 
     def _refused(self, node: Any, why: str, hint: str | None = None) -> DplcError:
         return DplcError(f"torch op '{_aten(node.target)}' {why}", place(node), hint=hint)

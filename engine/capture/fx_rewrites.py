@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,12 +18,10 @@ from torch._higher_order_ops.wrap import tag_activation_checkpoint, wrap_with_au
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Size
-from .dynamic_shapes import MOST, Dim, evaluated
+from .dynamic_shapes import MOST, Computed, Dim, evaluated
 
 Function = Callable[..., Any]
 
@@ -421,7 +419,6 @@ def _kinds(overload: Any) -> dict[str, str]:
 
 
 FIRST_ROW = 4096  # the end of the first range of lengths, where torch knows none
-_UNBOUNDED = ValueRanges(1, int_oo)
 WIDER = 16  # each following range is this many times as large
 
 
@@ -429,35 +426,44 @@ class Lengths:
     """Lengths of a graph, and its other numbers, which are fixed.
 
     open: for each argument the dimensions that a range covers; None for a number that is computed from those. narrowed:
-    {name of a length: what a compile found to be one program}. Raises DplcError for a graph with a length that is not a
-    dimension of a tensor.
+    {name of a length: what a compile found to be one program}. Raises DplcError for a graph with a length that its
+    arguments do not tell.
     """
 
     def __init__(self, graph: GraphModule):
         nodes = placeholders(graph)
         self.numbers = {index: value(node).node.expr for index, node in enumerate(nodes) if is_number(node)}
-        self.places: dict[Any, tuple[int, int]] = {}  # symbol: an argument and a dimension that tell it
+        # {length: an argument and the dimension that tell it; None for an argument that is the number}
+        self.places: dict[Any, tuple[int, int | None]] = {}
         self.narrowed: dict[str, Size] = {}
         self._names = [node.target for node in nodes]
         self._ranges: dict[Any, tuple[int, int | None]] = {}
-        symbols: list[dict[int, Any]] = [{} for _ in nodes]
-        for n, index, place in _open_numbers(graph):
-            if place is not None:
-                symbols[index][place] = e = n.node.expr
-                if e.is_Symbol and e not in self.places:
-                    self.places[e], known = (index, place), n.node.shape_env.var_to_range.get(e, _UNBOUNDED)
-                    self._ranges[e] = max(1, int(known.lower)), None if known.upper > MOST else int(known.upper)
-        computed = [e for own in symbols for e in own.values() if not e.is_Symbol]
-        if computed:
-            raise DplcError(f"an argument has the length `{computed[0]}`, which is computed from others")
-        extents = (n for leaf in leaves(graph) for n in (leaf.shape if isinstance(leaf, torch.Tensor) else (leaf,)))
-        used = {symbol for n in extents if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
-        if read := sorted(map(str, used - self.places.keys() - set(self.numbers.values()))):
+        known, shaping = list(_open_numbers(graph)), _symbols(n for x in tensors(leaves(graph)) for n in x.shape)
+        dimensions = [told for told in known if told[2] is not None]
+        for told in sorted(known, key=lambda told: told[2] is None):  # a dimension before a number
+            e = told[0].node.expr
+            if e.is_Symbol and (told[2] is not None or e in shaping):
+                self._learn(*told)
+        for told in dimensions:  # of which only the product is known
+            if not told[0].node.expr.free_symbols <= self.places.keys():
+                self._learn(*told)
+        sources = {symbol for e in self.places for symbol in e.free_symbols} | set(self.numbers.values())
+        if read := sorted(map(str, (shaping | _symbols(leaves(graph))) - sources)):
             raise DplcError(f"a shape depends on `{read[0]}`, which is read out of a tensor")
-        self.open: list[dict[int, Any] | None] = [*symbols]
+        lengths: list[dict[int, Any]] = [{} for _ in nodes]
+        for n, index, place in dimensions:
+            lengths[index][place or 0] = n.node.expr
+        self.open: list[dict[int, Any] | None] = [*lengths]
         for index, e in self.numbers.items():
-            if e.free_symbols <= self.places.keys():
+            if e in self.places or e.free_symbols <= self.places.keys():
                 self.open[index] = None
+
+    def _learn(self, n: Any, index: int, place: int | None) -> None:
+        """Record where a length is told, if nothing told it before, and its range."""
+        e = n.node.expr
+        if e not in self.places:
+            self.places[e], known = (index, place), n.node.shape_env.bound_sympy(e)
+            self._ranges[e] = int(max(1, known.lower)), None if known.upper > MOST else int(known.upper)
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
         """Return (low, high, multiple) for every length of a call: torch's range, or one of those of WIDER.
@@ -466,13 +472,13 @@ class Lengths:
         """
         rows = []
         for symbol, (index, place) in self.places.items():
-            (low, high), n, multiple = self._ranges[symbol], args[index].shape[place], 1
+            (low, high), n, multiple = self._ranges[symbol], _told(args, index, place), 1
             if high is None:
                 high = FIRST_ROW
                 while n > high:
                     low, high = high + 1, high * WIDER
                 high = min(high, MOST)
-            known = self.narrowed.get(symbol.name)
+            known = self.narrowed.get(self._name(symbol))
             if known is not None and known.low <= high and known.high >= low:
                 low, high, multiple = max(low, known.low), min(high, known.high), known.multiple
             if not low <= n <= high or n % multiple:
@@ -480,15 +486,30 @@ class Lengths:
             rows.append((low, high, multiple))
         return tuple(rows)
 
-    def dynamic(self, args: Sequence[Any]) -> dict[str, dict[int, Dim]]:
+    def dynamic(self, args: Sequence[Any]) -> dict[str, dict[int, Dim | Computed]]:
         """Return the value of `dynamic=` in `dplc.compile` for a call. Its lengths are the hints."""
         rows = zip(self.places.items(), self.rows(args) or (), strict=True)
-        dims = {e: Dim(e.name, *row, hint=args[index].shape[place]) for (e, (index, place)), row in rows}
-        return {
-            name: {place: dims[e] for place, e in own.items()}
+        dims = {e: Dim(self._name(e), *row, hint=_told(args, *told)) for (e, told), row in rows}
+        of_each = {
+            name: {place: dims[e] if e in dims else Computed(e, dims) for place, e in own.items()}
             for name, own in zip(self._names, self.open, strict=True)
             if own
         }
+        return of_each | {f"of_{e}": {0: dims[e]} for e in self._carriers}
+
+    def _name(self, e: Any) -> str:
+        return str(e) if e.is_Symbol else "length_{}_{}".format(*self.places[e])
+
+    @property
+    def _carriers(self) -> list[Any]:
+        """The lengths that only numbers tell: a tensor without elements carries each into a graph of tensors."""
+        return [e for e, (_, place) in self.places.items() if place is None]
+
+    def carried(self, args: Sequence[Any]) -> list[Any]:
+        """Return the arguments of a graph without numbers, for a call with numbers."""
+        given = without(args, self.numbers)
+        like = next(iter(tensors(given)), torch.empty(0))
+        return given + [like.new_empty((_told(args, *self.places[e]), 0)) for e in self._carriers]
 
     def of_tensors(self, part: GraphModule, args: Sequence[Any]) -> GraphModule:
         """Return a part of the graph without numbers among its arguments: it reads the lengths from its tensors.
@@ -499,14 +520,25 @@ class Lengths:
         given = placeholders(part)
         copies: dict[Any, Any] = {node: inner.node_copy(node) for node in without(given, self.numbers)}
         known: dict[Any, Any] = {e: args[index] for index, e in self.numbers.items()}
-        for symbol, (index, place) in self.places.items():
-            read = inner.call_method("size", (copies[given[index]], place))
-            read.meta["example_value"] = value(given[index]).shape[place]
-            known[symbol] = torch.fx.Proxy(read)
+        carriers = {e: inner.placeholder(f"of_{e}") for e in self._carriers}
+        for e, (index, place) in self.places.items():
+            read = inner.call_method("size", (carriers[e], 0) if place is None else (copies[given[index]], place))
+            read.meta["example_value"] = value(given[index]) if place is None else value(given[index]).shape[place]
+            known[e] = torch.fx.Proxy(read)
         for index, e in self.numbers.items():
-            number = evaluated(e, known)
+            number = known[e] if e in self.places else evaluated(e, known)
             copies[given[index]] = number.node if isinstance(number, torch.fx.Proxy) else int(number)
         return copied(part, inner, copies)
+
+
+def _told(args: Sequence[Any], index: int, place: int | None) -> int:
+    """Return a length of a call: of a dimension of an argument, or an argument that is a number."""
+    return int(args[index] if place is None else args[index].shape[place])
+
+
+def _symbols(numbers: Iterable[Any]) -> set[Any]:
+    """Return torch's symbols of the lengths among numbers."""
+    return {symbol for n in numbers if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
 
 
 def copied(

@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...ir.diagnostic import DplcError, Span
-from ...ir.expr import Size
 from ...ir.program import Param, TensorType
 from ...ir.schemas import DTYPES, PARTS
 from ...ir.sizes import has_sizes
@@ -26,13 +25,14 @@ Tensors = Mapping[str, Any]  # {name: tensor}
 class TraceInput(NamedTuple):
     """Tensor that a trace replaces by an input of the graph.
 
-    name: what people call it; sizes: {dimension: its size}, of those that are known at a call; kind: input or
-    parameter; span: of the text that made it; held: the object that may be met elsewhere, where it is this input too.
+    name: what people call it; sizes: {dimension: its size, or how it is computed from sizes}, of those that are known
+    at a call; kind: input or parameter; span: of the text that made it; held: the object that may be met elsewhere,
+    where it is this input too.
     """
 
     name: str
     tensor: Any
-    sizes: Mapping[int, Size] = MappingProxyType({})
+    sizes: Mapping[int, Any] = MappingProxyType({})
     kind: str = "input"
     span: Span | None = None
     held: Any = None

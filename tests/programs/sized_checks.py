@@ -4,7 +4,6 @@ run on the emulator with its accesses checked."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from dplc.codegen.emulator.executor import EmulatorExecutor, run_kernels
 from dplc.codegen.target import target
 from dplc.engine.api import Compiled
 from dplc.engine.capture.capture import capture
+from dplc.engine.capture.dynamic_shapes import Dim
 from dplc.engine.capture.signature import Capture
 from dplc.engine.compiler import Compilation, Compiler, compiler_with
 from dplc.engine.ruleset import toolchain
@@ -47,8 +47,8 @@ def compiled(program: SizedProgram) -> Compilation:
             with at_most(SECONDS):
                 return Compiler(tools, machine).compile(captured_at(function, args, program.dynamic(known)))
         except Narrower as error:
-            part, letter = error.size, error.size.name.upper()
-            known[letter] = replace(known[letter], low=part.low, high=part.high, multiple=part.multiple, hint=part.hint)
+            for part in error.sizes:
+                known[part.name.upper()] = Dim.of(part)
             function, args = program.at({letter: dim.hint or 1 for letter, dim in known.items()})
         except DplcError as error:
             if any("undecided: " in note for note in error.notes):  # a refusal that names the length it asks
