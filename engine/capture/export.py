@@ -142,7 +142,12 @@ class Root(torch.nn.Module):  # type: ignore[misc]
                 check_kind(f"{word} `{self.label(target)}`", weight, wrappers=True)
 
     def forward(self, *tensors: Any) -> Any:
-        return self._function(*tensors)
+        ranks = [x.dim() for x in tensors]
+        results = self._function(*tensors)
+        for name, x, rank in zip(self._labels.values(), tensors, ranks, strict=False):
+            if x.dim() != rank:
+                raise DplcError(f"the function changes the shape of `{name}` in place", hint=A_COPY)
+        return results
 
     def label(self, target: str) -> str:
         """Return the name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
@@ -167,11 +172,7 @@ def export(
     def flat(*tensors: Any) -> tuple[Any, ...]:
         nonlocal results
         symbols.begin(inputs, tensors)
-        ranks = [x.dim() for x in tensors]
         result, order = function(*tensors), itertools.count()
-        for given, x, rank in zip(inputs, tensors, ranks, strict=True):
-            if x.dim() != rank:
-                raise DplcError(f"the function changes the shape of `{given.name}` in place", hint=A_COPY)
         leaves, spec = pytree.tree_flatten(result)
         held = tuple(tensor for leaf in leaves for tensor in tensors_of(leaf))
         if not held:
