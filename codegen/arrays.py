@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -63,7 +64,7 @@ def as_numpy(buffer: Buffer, value: Array) -> npt.NDArray[np.generic]:
         tensor = resolved(value.detach()).cpu()
         if DTYPES[buffer.dtype].numpy != DTYPES[buffer.dtype].torch:
             tensor = tensor.view(getattr(_torch(), DTYPES[buffer.dtype].numpy))
-        return np.asarray(tensor.numpy())
+        return np.from_dlpack(tensor)  # `.numpy()` would keep PyTorch from resizing the tensor ever after
     array = np.asarray(value)
     carrier = np.dtype(DTYPES[buffer.dtype].numpy)
     check_fits(buffer, buffer.dtype if array.dtype == carrier else str(array.dtype), array.shape)
@@ -76,9 +77,9 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
-    """Return the array as a torch tensor of the buffer's dtype, sharing its memory."""
-    tensor = _torch().from_numpy(array)
-    return tensor.view(torch_dtype(buffer.dtype))
+    """Return a copy of the array as a torch tensor of the buffer's dtype, whose memory PyTorch may resize."""
+    tensor: torch.Tensor = _torch().from_numpy(array)
+    return tensor.view(torch_dtype(buffer.dtype)).clone()
 
 
 def as_typed(buffer: Buffer, value: Array) -> torch.Tensor:
@@ -89,8 +90,12 @@ def as_typed(buffer: Buffer, value: Array) -> torch.Tensor:
 
 def torch_dtype_name(tensor: torch.Tensor) -> str:
     """Return dplc's name of a tensor's dtype, or torch's name if dplc has none."""
-    names = {torch_dtype(name): name for name in DTYPES}
-    return names.get(tensor.dtype, str(tensor.dtype).removeprefix("torch."))
+    return _names().get(tensor.dtype) or str(tensor.dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _names() -> dict[torch.dtype, str]:
+    return {torch_dtype(name): name for name in DTYPES}
 
 
 def torch_dtype(name: str) -> torch.dtype:

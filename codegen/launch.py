@@ -301,7 +301,7 @@ class CudaSession(PlacedProgram):
         executor.notes = tuple(notes)
         if self.returns_tensors(arrays):
             return made
-        return {buffer.name: as_numpy(buffer, made[buffer.name]) for buffer in program.outputs}
+        return {buffer.name: as_numpy(buffer, made[buffer.name]).copy() for buffer in program.outputs}
 
     def launch(self, place: int) -> None:
         """Run one launch of the program again, on the buffers of the latest run."""

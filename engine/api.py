@@ -109,7 +109,8 @@ class Compiled(Served):
         if self.device == "reference":
             kinds = (torch_dtype(kind.dtype) for kind in self.compilation.plan.results)
             results = [result.to(kind) for result, kind in zip(results, kinds, strict=True)]
-        return captured.signature.pack(results, next((t.device for t in (*results, *inputs.values())), None))
+        device = next((t.device for t in (*results, *inputs.values())), None)
+        return captured.signature.pack(results, device, inputs.values())
 
     def refresh_weights(self) -> None:
         """Compute prepared weights (`explore=True` may fold and pack some) again at the next call.
@@ -179,7 +180,8 @@ class Compiled(Served):
         carried = inputs and not any(x.is_cuda for x in inputs.values())
         for output in wanted:  # tensors, even if the program was given none
             result = results[output.name]
-            tensor = (result if is_tensor(result) else as_tensor(output, result)).reshape(output.shape)
+            tensor = result if is_tensor(result) else as_tensor(output, result)
+            tensor = tensor.reshape(output.shape).data  # no view, which autograd lets nobody change in place
             outputs.append(tensor.cpu() if carried else tensor)
         return outputs
 
@@ -303,7 +305,7 @@ def compile(
     )
     watch = Stopwatch()
     with watch.stage("capture"):
-        captured = capture(function, args, named, dynamic)
+        captured = capture(function, args, named, dynamic, aliases=True)
     compilation = options.compile(captured, watch)
     tell_unheard(compilation.unheard)
     remembered = logged(decisions, compilation)

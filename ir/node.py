@@ -104,8 +104,8 @@ class _Entry(weakref.ref):  # type: ignore[type-arg]
 def _forgetting(table: dict[Any, Any]) -> Callable[[Any], None]:
     """Return a callback that removes the entry of a dead node from its table, atomically for other threads."""
 
-    def forget(entry: Any) -> None:
-        _remove_dead_weakref(table, entry.key)
+    def forget(entry: Any, remove: Callable[..., None] = _remove_dead_weakref) -> None:  # at exit globals are None
+        remove(table, entry.key)
 
     return forget
 

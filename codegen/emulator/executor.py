@@ -117,10 +117,10 @@ class EmulatorSession(PlacedProgram):
             self._launch(launch, buffers)
         self._latest = buffers
         executor.notes = tuple(notes)
-        results = {buffer.name: buffers[buffer.name].array.copy() for buffer in program.outputs}
+        results = ((buffer, buffers[buffer.name].array) for buffer in program.outputs)
         if self.returns_tensors(arrays):
-            return {buffer.name: as_tensor(buffer, results[buffer.name]) for buffer in program.outputs}
-        return dict(results)
+            return {buffer.name: as_tensor(buffer, array) for buffer, array in results}
+        return {buffer.name: array.copy() for buffer, array in results}
 
     def launch(self, place: int) -> None:
         """Run one launch of the program again, on the buffers of the latest run."""
@@ -327,5 +327,5 @@ def run_kernels(
             bound[place.name] = memory[param.name]
         bound |= {param.name: bound[param.box.source] for param in cuda.params if param.box is not None}
         loaded.launch(cuda, bound, options)
-    values = {name: as_tensor(held.buffer, held.array.copy()) for name, held in memory.items()}
+    values = {name: as_tensor(held.buffer, held.array) for name, held in memory.items()}
     return {n: (v.double() if memory[n].buffer.dtype in FLOATS else v).numpy() for n, v in values.items()}

@@ -130,13 +130,14 @@ def _global_names(code: CodeType) -> Iterator[str]:
 @export_lock()
 @collections_paused()
 def capture(
-    function: Function, example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None
-) -> Capture:
+    function: Function, example_args: Any, kwargs: Mapping[str, Any] | None = None, dynamic: Any = None,
+    aliases: bool = False,
+) -> Capture:  # fmt: skip
     """Return the program of `function(*example_args, **kwargs)`, for arguments of these shapes and dtypes.
 
     function: a function, or a module, in the mode (training or evaluation) that it is in. example_args: a tuple of
     arguments, nested as needed; tensors in it are inputs, everything else is fixed. dynamic: the dimensions that are
-    known at a call (`dynamic_shapes.declared`). Raises DplcError if it cannot be compiled.
+    known at a call (`dynamic_shapes.declared`). aliases: as in `export`. Raises DplcError if it cannot be compiled.
     """
     if not callable(function):
         raise DplcError(f"a function or module is needed, not {type(function).__name__}")
@@ -162,7 +163,7 @@ def capture(
         return function(*inner_args, **inner_kwargs)
 
     given = declared(dynamic, given) if dynamic else given
-    made = export(call, given, modules_of(function), SourcePlaces())
+    made = export(call, given, modules_of(function), SourcePlaces(), aliases=aliases)
     check_dtypes(made)
     inputs = iter(made.inputs)
     arguments = tuple(

@@ -42,7 +42,8 @@ COMPOSITE = DispatchKey.CompositeImplicitAutograd
 def by_types() -> AbstractContextManager[None]:
     """Return a context in which these ops are traced whole."""
     kernels: dict[str, Function] = {
-        "cov": _cov, "corrcoef": _corrcoef, "max_pool1d": _max_pool1d, "ctc_loss": _ctc_loss
+        "cov": _cov, "corrcoef": _corrcoef, "max_pool1d": _max_pool1d, "ctc_loss": _ctc_loss,
+        "dropout": lambda x, rate, train: x.clone() if train and rate else x,  # PyTorch's own always copies
     }  # fmt: skip
     return replaced({op: {COMPOSITE: kernel} for name, kernel in kernels.items() for op in _overloads(name)})
 

@@ -12,7 +12,8 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Any
 from unittest import mock
@@ -44,6 +45,7 @@ from .fx_rewrites import (
     as_tensors,
     constant_of,
     indexed,
+    is_view,
     leaving_autocast,
     placeholders,
     regions,
@@ -51,6 +53,7 @@ from .fx_rewrites import (
     switching_autocast,
     tensors,
     value,
+    views_among,
 )
 from .places import SourcePlaces
 from .signature import (
@@ -139,7 +142,12 @@ class Root(torch.nn.Module):  # type: ignore[misc]
                 check_kind(f"{word} `{self.label(target)}`", weight, wrappers=True)
 
     def forward(self, *tensors: Any) -> Any:
-        return self._function(*tensors)
+        ranks = [x.dim() for x in tensors]
+        results = self._function(*tensors)
+        for name, x, rank in zip(self._labels.values(), tensors, ranks, strict=False):
+            if x.dim() != rank:
+                raise DplcError(f"the function changes the shape of `{name}` in place", hint=A_COPY)
+        return results
 
     def label(self, target: str) -> str:
         """Return the name for people of an input or weight: `weight0.layers.1.bias` is `linear_layers_1_bias`."""
@@ -149,14 +157,15 @@ class Root(torch.nn.Module):  # type: ignore[misc]
 
 def export(
     function: Function, inputs: Sequence[TraceInput], weights: Mapping[str, Any], places: SourcePlaces,
-    of_text: bool = False,
+    of_text: bool = False, aliases: bool = False,
 ) -> Capture:  # fmt: skip
     """Return the Torch IR of a function of such tensors, without the weights that it does not read.
 
     weights: {label: module that the function uses}. of_text: whether the inputs are tensors of a text, which may mutate
-    them; it keeps those that it reads. Raises DplcError for everything that cannot be traced, at the span of the user's
-    text that caused it, and for an op that Torch IR cannot express: random, sized by the values of a tensor, or not an
-    ATen op.
+    them; it keeps those that it reads. aliases: whether results that share memory, with each other or an input, also do
+    so at a call, by the signature; otherwise the graph computes each. Raises DplcError for everything that cannot be
+    traced, at the span of the user's text that caused it, and for an op that Torch IR cannot express: random, sized by
+    the values of a tensor, or not an ATen op.
     """
     results: Results = (None, ())  # no attributes of the module, since export restores those
 
@@ -185,7 +194,7 @@ def export(
             if any(map(_mutable, _nodes(program))):
                 with _tracing():
                     own = decompose(program, {})
-            made = Conversion(own, root, inputs, symbols)
+            made = Conversion(own, root, inputs, symbols, aliases)
         except Exception:  # of torch's many classes
             return None
         return made.graph, made.tensors
@@ -202,7 +211,7 @@ def export(
             raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
         functional = _functional(program, root, places, of_text)
-    made = Conversion(functional, root, inputs, symbols)
+    made = Conversion(functional, root, inputs, symbols, aliases)
     graph, user = made.graph, zip(program.graph_signature.user_inputs, made.inputs, inputs, strict=True)
     read = {out.name for out in graph.outs}.union(*(free_names(statement.args) for statement in graph.body))
     kept = tuple(p for p in graph.ins if p.name in read or (not of_text and p.name in made.inputs))
@@ -213,12 +222,13 @@ def export(
         {name: made.tensors[name] for name in kinds},
         kinds,
         made.spans,
-        Signature((pytree.tree_structure((given, {})), given), results, made.outputs),
+        Signature((pytree.tree_structure((given, {})), given), results, made.outputs, made.views),
         strides={name: x.tensor.stride() for target, name, x in user if target in strided and not of_text},
         written=None if functional is program else written,
     )
 
 
+A_COPY = "change a copy: `.clone()`"
 _ELSEWHERE = 'compile with torch.compile(.., backend="dplc")'
 # Errors of Python and torch, by their class and text, and what they mean for the user.
 _KNOWN: tuple[tuple[str, str, str | None], ...] = (
@@ -230,7 +240,7 @@ _KNOWN: tuple[tuple[str, str, str | None], ...] = (
     (
         "is mutated in the forward method",
         "the function changes a tensor of its closure in place",
-        "change a copy: `.clone()`",
+        A_COPY,
     ),
     ("^SystemExit:", "the program exits", None),
     (
@@ -328,14 +338,14 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
     except Exception as error:
         if changes and isinstance(error, AssertionError):  # torch's own, of what it cannot make functional
             what = f"torch op '{_aten(changes[0].target)}' works in place, which is not supported here"
-            raise DplcError(what, first, hint="change a copy: `.clone()`") from None
+            raise DplcError(what, first, hint=A_COPY) from None
         raise explain(error, places.of_error(error) or first) from None
     finally:  # an error within a `vmap` does not remove its levels
         torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
     for spec in functional.graph_signature.output_specs:
         if spec.kind.name == "USER_OUTPUT" or (spec.kind.name == "USER_INPUT_MUTATION" and may_change):
             continue
-        hint = "change a copy: `.clone()`"
+        hint = A_COPY
         if spec.kind.name == "BUFFER_MUTATION":
             hint = "a module that keeps statistics in training does not in evaluation: call `.eval()` on it"
         # an op whose schema says nothing of it may change its statistics
@@ -423,7 +433,7 @@ class Conversion:
     Numbers stay tensors where tensors hold them, or where they are computed from lengths.
 
     graph: the computation, with outputs that have elements. tensors, kinds: of every input by its name, used or not.
-    inputs: the names of the user inputs in order. spans: as in Capture; outputs: as in Signature.
+    inputs: the names of the user inputs in order. spans: as in Capture; outputs, views: as in Signature.
     """
 
     def __init__(
@@ -432,6 +442,7 @@ class Conversion:
         root: Root,
         inputs: Sequence[TraceInput],
         symbols: Symbols,
+        aliases: bool,
     ):
         indexed(program)
         if any(given.sizes for given in inputs):
@@ -469,6 +480,9 @@ class Conversion:
                 held[id(tensor)] = self._placeholder(node, kind, label, tensor)
             self._values[node] = held[id(tensor)]
         outputs = program.graph.output_node().args[0][-len(program.graph_signature.user_outputs) :]
+        self.views: Function | None = None
+        if aliases:
+            outputs, self.views = _aliased(program, user, outputs)
         self._region(program.graph_module, outputs)
         self.spans.update((name, x.span) for name, x in zip(self.inputs, inputs, strict=True) if x.span is not None)
         made, outs = list[Output](), list[Param]()
@@ -636,6 +650,32 @@ class Conversion:
 
     def _type_of(self, tensor: Any) -> TensorType:
         return TensorType(dtype_name(tensor.dtype), tuple(map(self._symbols.extent, tensor.shape)))
+
+
+def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tuple[Sequence[Any], Function | None]:
+    """Return the results to compute, and a function that derives all of them; None if no two share memory.
+
+    user: nodes of the inputs that a call gives. The function takes these inputs and the computed results.
+    """
+    nodes = placeholders(program)
+    owners = Counter(memory for node in (*filter(user.__contains__, nodes), *results) for memory in storages(node))
+    shared = {memory for memory, count in owners.items() if count > 1}
+    if shared.isdisjoint(storages(*results)):
+        return results, None
+    below, derive = views_among(
+        program.graph_module, results, user, lambda node: is_view(node) and not shared.isdisjoint(storages(node))
+    )
+    after = derive()
+
+    def views(inputs: Iterable[Any], computed: Sequence[Any]) -> Any:
+        given = iter(inputs)
+        args = [next(given) if node in user else None for node in nodes]
+        for place, node in enumerate(nodes):
+            if node in user and value(node).is_complex():
+                args[place] = torch.view_as_complex(args[place])
+        return after(args, computed)
+
+    return below, views
 
 
 _END = 2**63 - 1  # the end of a slice that is left open, as torch writes it

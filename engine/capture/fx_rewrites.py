@@ -75,12 +75,7 @@ def split_off_views(graph: GraphModule, compiled: Callable[[GraphModule], Functi
     Results have the strides that the graph gives them, since views that are derived later depend on these.
     """
     results = [x for x in pytree.tree_leaves(graph.graph.output_node().args) if isinstance(x, torch.fx.Node)]
-    views = dict[Any, None]()  # among the results, and those that they are views of
-    for node in reversed(graph.graph.nodes):
-        if (node in results or not views.keys().isdisjoint(node.users)) and is_view(node):
-            views[node] = None
-    read = dict.fromkeys([*results, *(source for view in views for source in view.all_input_nodes)])
-    below = [x for x in read if x not in views and x.op.startswith("call_") and not _numeric(x)]
+    below, derive = views_among(graph, results, placeholders(graph), is_view)
     strides = [x.stride() if isinstance(x, torch.Tensor) and not x.is_contiguous() else () for x in map(value, below)]
     if results == below and not any(strides):
         return compiled(graph)
@@ -91,23 +86,46 @@ def split_off_views(graph: GraphModule, compiled: Callable[[GraphModule], Functi
         inner.output(tuple(copies[node] for node in below))
         inner.eliminate_dead_code()
         made = compiled(GraphModule(graph, inner))
-    # lengths that results and views read, of absent tensors: those of a call also give them
-    given = placeholders(graph)
-    there = {*below, *views, *given}
-    for node in graph.graph.nodes:
-        if _numeric(node) and there.issuperset(node.all_input_nodes):
-            there.add(node)
-    numbers = [node for node in read if node not in there and is_number(node)]
-    viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
-    copies = {node: viewing.placeholder(node.name) for node in (*given, *below, *numbers)}
-    views_only = copied(graph, viewing, copies, lambda node: node.op in ("placeholder", "output"))
-    after, known = eager(views_only), at_call(graph)
+    views, known = derive(), at_call(graph)
 
     def run(*args: Any) -> Any:
         wanted = (tuple(known(args, n) for n in own) for own in strides)
-        return after(*args, *map(restrided, made(*args), wanted), *(known(args, value(node)) for node in numbers))
+        return views(args, map(restrided, made(*args), wanted))
 
     return run
+
+
+def views_among(
+    graph: GraphModule, results: Sequence[Any], given: Container[Any], derived: Callable[[Any], bool]
+) -> tuple[list[Any], Callable[[], Function]]:
+    """Return the nodes to compute, and what makes a function of the arguments and these that returns all results.
+
+    given: arguments that need not be computed; derived: whether a node, of those that are results or that such views
+    read, is to be derived as a view at a call.
+    """
+    views = dict[Any, None]()
+    for node in reversed(graph.graph.nodes):
+        if (node in results or not views.keys().isdisjoint(node.users)) and derived(node):
+            views[node] = None
+    read = dict.fromkeys([*results, *(source for view in views for source in view.all_input_nodes)])
+    below = [x for x in read if x not in views and x not in given and x.op != "get_attr" and not _numeric(x)]
+
+    def function() -> Function:
+        # lengths that results and views read, of absent tensors: those of a call also give them
+        arguments = placeholders(graph)
+        there = {*below, *views, *arguments}
+        for node in graph.graph.nodes:
+            if _numeric(node) and there.issuperset(node.all_input_nodes):
+                there.add(node)
+        numbers = [node for node in read if node not in there and is_number(node)]
+        viewing = torch.fx.Graph()  # from the arguments and the computed tensors to the results
+        taken = enumerate((*arguments, *below, *numbers))  # an argument twice, where it is computed: then as that
+        copies = {node: viewing.placeholder(f"x{place}") for place, node in taken}
+        views_only = copied(graph, viewing, copies, lambda node: node.op in ("placeholder", "output"))
+        after, known = eager(views_only), at_call(graph)
+        return lambda args, computed: after(*args, *computed, *(known(args, value(node)) for node in numbers))
+
+    return below, function
 
 
 def restrided(tensor: Any, strides: tuple[int | None, ...]) -> Any:

@@ -132,12 +132,14 @@ class Signature:
     """Arguments and results of a captured function.
 
     arguments: the structure of (args, kwargs) and per leaf the input's name or its fixed value. results: the same of
-    the returned value. outputs: per tensor that is returned, how it is made.
+    the returned value. outputs: per tensor that is returned, how it is made. views: computes the returned tensors from
+    the inputs and those of `outputs`, where some share memory.
     """
 
     arguments: tuple[Any, tuple[str | Pairs | Fixed, ...]] = (None, ())
     results: Results = (None, ())
     outputs: tuple[Output, ...] = ()
+    views: Callable[..., Sequence[Any]] | None = None
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return {input name: tensor} of a call. Raises DplcError for another structure or another fixed value."""
@@ -162,18 +164,23 @@ class Signature:
                 raise DplcError(what, hint="only tensors may differ between calls: compile again")
         return bound
 
-    def pack(self, outputs: Sequence[Any], device: Any = None) -> Any:
-        """Return the function's result from the outputs of the graph in order. device: of results without elements."""
+    def pack(self, outputs: Sequence[Any], device: Any = None, inputs: Iterable[Any] = ()) -> Any:
+        """Return the function's result from the outputs of the graph and the inputs of the call, in order.
+
+        device: of results without elements.
+        """
         spec, leaves = self.results
         order = iter(outputs)
-        tensors = [
+        tensors: Sequence[Any] = [
             made(device=device)
             if callable(made)
-            else torch.view_as_complex(next(order).contiguous())
+            else torch.view_as_complex(next(order).contiguous()).data
             if made
             else next(order)
             for made in self.outputs
         ]
+        if self.views is not None:
+            tensors = self.views(inputs, tensors)
 
         def result(leaf: int | Fixed | ObjectOutput) -> Any:
             if isinstance(leaf, ObjectOutput):
