@@ -79,7 +79,7 @@ class OperationSite(FusionSite, Protocol):
 
     @property
     def places(self) -> ReadIndices:
-        """How many elements of each value the kernel computes for one result."""
+        """The elements of each value that the kernel computes for one result."""
 
 
 class ReadIndices(Protocol):
