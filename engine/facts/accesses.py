@@ -208,6 +208,12 @@ def strided(body: Block, i: Var, r: Var, factor: int) -> bool:
 
 
 @statement_fact
+def total_stride(body: Block, i: Var) -> int:
+    """Return the sum of the coefficients of a name over all indices of a run."""
+    return sum(n for stmt in body for n in _coefficients(stmt).get(i.name, {}).values())
+
+
+@statement_fact
 def neighbours(idx: ExpressionList, i: Var, r: Var, factor: int) -> bool:
     """Return whether an index mentions i and r as `c*(i*factor + r)` only, if at all."""
     found: Coefficients = {}
