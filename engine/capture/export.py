@@ -24,6 +24,7 @@ from torch._functorch import predispatch
 from torch.export.graph_signature import InputKind
 from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -662,9 +663,13 @@ def _aliased(program: Any, user: Container[Any], results: Sequence[Any]) -> tupl
     shared = {memory for memory, count in owners.items() if count > 1}
     if shared.isdisjoint(storages(*results)):
         return results, None
-    below, derive = views_among(
-        program.graph_module, results, user, lambda node: is_view(node) and not shared.isdisjoint(storages(node))
-    )
+
+    def derived(node: Any) -> bool:
+        """Return whether a node is a view of shared memory, at indices that no tensor holds."""
+        known = not any(free_unbacked_symbols(value(x)) for x in node.all_input_nodes)
+        return known and is_view(node) and not shared.isdisjoint(storages(node))
+
+    below, derive = views_among(program.graph_module, results, user, derived)
     after = derive()
 
     def views(inputs: Iterable[Any], computed: Sequence[Any]) -> Any:

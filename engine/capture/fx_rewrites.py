@@ -480,8 +480,9 @@ class Lengths:
         """Record where a length is told, if nothing told it before, and its range."""
         e = n.node.expr
         if e not in self.places:
-            self.places[e], known = (index, place), n.node.shape_env.bound_sympy(e)
-            self._ranges[e] = int(max(1, known.lower)), None if known.upper > MOST else int(known.upper)
+            known = n.node.shape_env.bound_sympy(e)  # None for the length of a jagged tensor
+            low, high = (max(1, known.lower), known.upper) if known else (1, MOST + 1)
+            self.places[e], self._ranges[e] = (index, place), (int(low), None if high > MOST else int(high))
 
     def rows(self, args: Sequence[Any]) -> tuple[tuple[int, int, int], ...] | None:
         """Return (low, high, multiple) for every length of a call: torch's range, or one of those of WIDER.

@@ -189,6 +189,6 @@ def test_a_rule_by_indices_alone_is_right() -> None:
     ],
 )
 def test_a_tensor_is_not_an_index(line: int, behind: str, before: str) -> None:
-    with pytest.raises(DplcError, match="an index is an axis or a number, not a tensor value") as caught:
+    with pytest.raises(DplcError, match="an index must be an axis or a number, and this is a tensor value") as caught:
         failures(behind, before)
     assert caught.value.exit_code == 1 and caught.value.span is not None and caught.value.span.line == line

@@ -110,10 +110,10 @@ def law_of_common(data: Any) -> None:
 
 
 @law
-def law_of_places(data: Any) -> None:
+def law_of_element_count(data: Any) -> None:
     over = data.draw(SOME_AXES)
-    assert facts.places(over) == counted(over)
-    assert facts.places(over + over) == counted(over)
+    assert facts.element_count(over) == counted(over)
+    assert facts.element_count(over + over) == counted(over)
 
 
 @law

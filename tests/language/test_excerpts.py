@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = (
     "docs/tutorials/first_rule.md",
     "docs/tutorials/schedule_rule.md",
+    "docs/tutorials/new_statement.md",
     "docs/reference/diagnostics.md",
 )  # whole files that one writes while one reads: tests/docs/test_docs.py and tests/examples/test_rule_pages.py run them
 PAGES = [

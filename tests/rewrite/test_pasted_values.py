@@ -153,7 +153,7 @@ def test_a_form_without_a_meaning_is_an_error_at_its_place(
             TermRules(rules.at("tensor")).table(False) if level == "tensor" else TorchRule(rules.rules["pasted"])
         broken = [found.value]
     assert len(broken) == 1
-    assert what in broken[0].what
+    assert what in broken[0].render()
     assert f"pasted.rw:{place}:" in broken[0].render()
     assert "^" in broken[0].render()
 

@@ -274,4 +274,4 @@ def test_names_and_origins_follow_their_values() -> None:
 def test_what_is_no_rule_says_so_with_its_place(match: str, rewrite: str, message: str) -> None:
     with pytest.raises(DplcError) as caught:
         rewritten(rule(match, rewrite), e("exp", X))
-    assert message in caught.value.what and caught.value.span is not None
+    assert message in caught.value.render() and caught.value.span is not None

@@ -358,7 +358,8 @@ class TemplateCompiler:
     def index(self, node: s.Syntax) -> Closure:
         """Return an index, a list of them or a condition of them: of axes and numbers, never of tensors."""
         compute, names = self.symbolic.compile(node), names_in(node)
-        refused = partial(DplcError, "an index is an axis or a number, not a tensor value", node.span)
+        what, hint = "an index must be an axis or a number, and this is a tensor value", "write an axis or a number"
+        refused = partial(DplcError, what, node.span, (), hint)
 
         def index(env: Environment) -> Any:
             try:
