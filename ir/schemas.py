@@ -34,6 +34,12 @@ DTYPES = {
 # Complex dtypes that programs may compute with, and the dtype of their real and imaginary parts.
 PARTS = {"c64": "f32", "c128": "f64"}
 
+# Fields whose tensors torch promotes together.
+PROMOTED = frozenset(("self", "other", "value", "tensor1", "tensor2", "min", "max", "exponent", "x", "n"))
+
+# Ops that do not round a tensor without dimensions to 16 bits next to 16-bit floats.
+WIDE_SCALARS = frozenset(("Mul", "Multiply", "Div", "Divide", "TrueDivide", "FloorDivide"))
+
 # Where and how, not what: left out of the table, and dropped by capture.
 PLACEMENT = frozenset(
     ("device", "layout", "pin_memory", "memory_format", "non_blocking", "copy", "cudnn_enable", "cudnn_enabled")

@@ -19,13 +19,14 @@ from typing import Any
 from ....ir import compose
 from ....ir.compose import Folded, collected_folds, const, rebuilt, remap
 from ....ir.diagnostic import DplcError, Span, did_you_mean
-from ....ir.dtypes import FLOATS
+from ....ir.dtypes import DTYPES, FLOATS, SMALL_FLOATS
 from ....ir.expr import Axis, Undecided, Var
+from ....ir.functions import category, promote
 from ....ir.names import unused
 from ....ir.node import contains, nodes
 from ....ir.program import TensorType
 from ....ir.ranges import where_decided
-from ....ir.schemas import PARTS, aten_name, names, resolve
+from ....ir.schemas import PARTS, PROMOTED, WIDE_SCALARS, aten_name, names, resolve
 from ....ir.sizes import sizes_in
 from ....ir.tensor import (
     Case,
@@ -441,7 +442,27 @@ class TorchLowering:
         overload = resolve(statement.op, statement.args)
         if overload is None:
             raise self.unsupported(origin, statement, ())
-        return OpCall(statement, overload, {name: self._value(value) for name, value in statement.args}, origin)
+        given = {name: self._value(value) for name, value in statement.args}
+        return OpCall(statement, overload, given | self._converted(statement, given), origin)
+
+    def _converted(self, statement: TorchOp, given: Mapping[str, Any]) -> dict[str, View]:
+        """Return the fields without dimensions in the dtype of those with dimensions, if both have one category.
+
+        Torch converts them first, so that 300 is 44 next to a tensor of u8. An op whose result has another dtype, such
+        as the quotient of integers, computes in that dtype instead.
+        """
+        known = ((name, x) for name, x in given.items() if isinstance(x, View) and name in PROMOTED)
+        tensors = [(name, x) for name, x in known if x.dtype in DTYPES]  # complex numbers are pairs of tensors
+        dtypes = [x.dtype for _, x in tensors if x.shape]
+        common = promote(*dtypes) if dtypes else None
+        wide = common in SMALL_FLOATS and statement.op in WIDE_SCALARS
+        if common is None or wide or statement.types[0].dtype not in (common, "b8"):
+            return {}
+        return {
+            name: View(x.name, common, (), compose.cast(self.own(x), common))
+            for name, x in tensors
+            if not x.shape and x.dtype != common and category(x.dtype) == category(common)
+        }
 
     def _value(self, value: Any) -> Any:
         if value.__class__ is tuple:
