@@ -78,8 +78,9 @@ def resolved(tensor: torch.Tensor) -> torch.Tensor:
 
 def as_tensor(buffer: Buffer, array: npt.NDArray[np.generic]) -> torch.Tensor:
     """Return a copy of the array as a torch tensor of the buffer's dtype, whose memory PyTorch may resize."""
-    tensor: torch.Tensor = _torch().from_numpy(array)
-    return tensor.view(torch_dtype(buffer.dtype)).clone()
+    tensor, wanted = _torch().from_numpy(array), torch_dtype(buffer.dtype)
+    copied: torch.Tensor = (tensor if tensor.dtype == wanted else tensor.view(wanted)).clone()
+    return copied
 
 
 def as_typed(buffer: Buffer, value: Array) -> torch.Tensor:

@@ -181,7 +181,9 @@ class Compiled(Served):
         for output in wanted:  # tensors, even if the program was given none
             result = results[output.name]
             tensor = result if is_tensor(result) else as_tensor(output, result)
-            tensor = tensor.reshape(output.shape).data  # no view, which autograd lets nobody change in place
+            if tensor.shape != output.shape:  # a call of `reshape` costs more than this question
+                tensor = tensor.reshape(output.shape)
+            tensor = tensor.data  # no view, which autograd lets nobody change in place
             outputs.append(tensor.cpu() if carried else tensor)
         return outputs
 

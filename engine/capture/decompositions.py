@@ -469,6 +469,8 @@ RESIZES = """
 """
 # Ops that rules take by the sizes of the result: an overload by scales says those.
 BY_SIZES = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+# Fills with a complex number are `fill` with a tensor.
+FILLED = "full full_like new_full scalar_tensor"
 
 
 def table() -> dict[Any, Function]:
@@ -488,6 +490,7 @@ def _own() -> dict[Any, Function]:
     found |= {overload: _composite(overload) for overload in _overloads(*COMPOSITES, *lists)}
     resizes = (*_overloads(RESIZES), *(getattr(aten, name).vec for name in BY_SIZES.split()))
     found |= {overload: functools.partial(_resized, overload) for overload in resizes}
+    found |= {overload: functools.partial(_filled, overload) for overload in _overloads(FILLED)}
     # formulas of our own, and ops that are others by another name or without a check
     own: dict[str, Function] = {
         "alias_copy": aten.alias, "_unsafe_index": aten.index, "_unsafe_index_put": aten.index_put,
@@ -514,6 +517,15 @@ def _own() -> dict[Any, Function]:
         }
     found |= {overload: formula for names, formula in own.items() for overload in _overloads(names)}
     return {overload: formula for overload, formula in found.items() if formula is not None}
+
+
+def _filled(overload: Any, *given: Any, **options: Any) -> Any:
+    """Fill a tensor with a complex number. Returns NotImplemented for a real number, which a rule takes."""
+    *like, number = given
+    if not isinstance(number, complex):
+        return NotImplemented
+    dtypes = [x.dtype for x in like if isinstance(x, torch.Tensor)] or [torch.get_default_dtype().to_complex()]
+    return torch.fill(overload(*like, 0, **{"dtype": dtypes[0], **options}), number)
 
 
 def _resized(overload: Any, *values: Any, **options: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -26,7 +27,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from ...ir import node
 from ...ir.diagnostic import DplcError, Span, UsageError, did_you_mean
-from ...ir.expr import Binary, Size, add, floordiv, modulo, multiply
+from ...ir.expr import Binary, Size, Sum, add, floordiv, is_int, modulo, multiply
 from ...ir.node import Expr
 from ...ir.ranges import Narrower, around_hint, ranges_around_hints, where_decided
 from ...ir.sizes import decide_sizes, size_ends, sizes_in
@@ -270,7 +271,7 @@ class Symbols:
         self._env: Any = None  # torch's, of a trace with sizes
         self._declared: dict[Any, tuple[Size, str]] = {}  # {torch's symbol: its size, and where it is declared}
         self._found: list[Asked] = []
-        self._sizes: dict[Any, Size] = {}  # by a symbol of ours
+        self._atoms: dict[Any, Expr] = {}  # sizes, and quotients of them, by a symbol of ours
         self._computed: set[Any] = set()  # torch's sources of lengths that are computed from others
         self._known: dict[Any, Any] = {}  # torch's symbol: ours, divided by what the size is a multiple of
 
@@ -316,7 +317,7 @@ class Symbols:
             hint = f"leave `{size.name}` out of dynamic=, and compile for each length"
             raise DplcError(f"`{size.name}` is fixed to {found}: {why}", hint=hint)
         own = sympy.Symbol(size.name, integer=True, positive=True)
-        self._sizes[own] = size
+        self._atoms[own] = size
         self._known |= dict.fromkeys(found.free_symbols, own / size.multiple)
 
     def settle(self) -> None:
@@ -423,8 +424,8 @@ class Symbols:
 
     def _of(self, e: Any) -> Expr:
         word = type(e).__name__
-        if e in self._sizes:
-            return self._sizes[e]
+        if e in self._atoms:
+            return self._atoms[e]
         if e.is_Integer:
             return int(e)
         if e.is_Mul:
@@ -436,8 +437,25 @@ class Symbols:
         if word in _ROUNDED and (found := self._rounded(_ROUNDED[word], e.args[0])) is not None:
             return found
         if word in _OPERATIONS:
-            return functools.reduce(_OPERATIONS[word], map(self._of, e.args))
+            args = [self._of(part) for part in e.args]
+            if word in _DIVISIONS:
+                quotient = sympy.cancel(operator.truediv(*map(self._polynomial, args)))
+                if quotient.is_integer:
+                    return 0 if "Mod" in word else self._of(quotient)
+            return functools.reduce(_OPERATIONS[word], args)
         raise DplcError(f"an extent is `{e}`, which is not supported", hint="sizes are added, multiplied and divided")
+
+    def _polynomial(self, e: Any) -> Any:
+        """Return an extent as torch's expression, in which each size and each quotient is a symbol."""
+        if e.__class__ is Sum:
+            return sympy.Add(e.constant, *(n * self._polynomial(atom) for atom, n in e.terms))
+        if e.__class__ is Binary and e.op == "*":
+            return self._polynomial(e.a) * self._polynomial(e.b)
+        if is_int(e):
+            return sympy.Integer(e)
+        symbol = sympy.Symbol(print_expr(e), integer=True)
+        self._atoms[symbol] = e
+        return symbol
 
     def _rounded(self, whole: Callable[[float], int], e: Any) -> Expr | None:
         """Return a length times a float, rounded, as a quotient of integers: `TruncToInt(1.5*ToFloat(s))` is s*3 // 2.
@@ -486,6 +504,7 @@ def _remainder(a: Expr, b: Expr) -> Expr:
 _ROUNDED: dict[str, Callable[[float], int]] = {
     "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil
 }  # fmt: skip
+_DIVISIONS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod")
 _OPERATIONS = {
     "Add": add, "FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": _remainder, "PythonMod": modulo,
     "Min": _one_of("<=", ">", "least"), "Max": _one_of(">=", "<", "greatest"),

@@ -48,6 +48,21 @@ COMPLEX: dict[str, Callable[[Tensor], Tensor]] = {
     "in place": lambda x: torch.view_as_real(torch.complex(x, x.sin()).mul_(1j).add_(2j)),
     "a choice": lambda x: torch.view_as_real(torch.where(x > 0, torch.complex(x, x.sin()), 1j * x)),
     "filled": lambda x: torch.view_as_real(torch.complex(x, x.sin()).masked_fill(x > 0, 2 - 1j)),
+    "full": lambda x: torch.view_as_real(
+        torch.full((4, 6), 1 - 2j) * x + torch.full_like(1j * x, 2j) + (1j * x).new_full((6,), 3j)
+    ),
+    "a chosen number": lambda x: torch.view_as_real(torch.where(x > 0, torch.where(x > 1, 2j, 1j * x), 1j)),
+    "powers": lambda x: torch.view_as_real(
+        (x + 2j) ** (1 - 2j) + (x.abs() + 1) ** 1j + (x + 1j) ** 3 * (x - 1j) ** -0.5
+    ),
+    "powers of powers": lambda x: torch.view_as_real(
+        (x + 1j) ** 2 + 2 ** (x * 1j) + torch.pow(1j, x + 2j) + torch.log(x * 1j - 1)
+    ),
+    "neighbours": lambda x: (
+        torch.view_as_real(x.sin().view(torch.complex64) * 2j)
+        + (1j * x).view(torch.float32).view(4, 6, 2)[:, :3]
+        + x[:, :3, None]
+    ),
     "of doubles": lambda x: torch.view_as_real(x.double() * 1j),
     "a product of matrices": lambda x: torch.einsum("ij,kj->ik", torch.complex(x, x.cos()), 1j * x).abs(),
     "a batch of products": lambda x: torch.einsum("bij,bj->bi", (x + 2j)[None], (x * 1j)[:1]).imag,
