@@ -24,7 +24,9 @@ ALONE = """
     _grouped_mm ctc_loss _native_batch_norm_legit_no_training as_strided_scatter _transformer_encoder_layer_fwd
     _native_multi_head_attention _cdist_forward _cdist_backward _trilinear adaptive_max_pool2d_backward
     adaptive_max_pool3d_backward max_pool3d_with_indices_backward _adaptive_avg_pool2d_backward
-    _adaptive_avg_pool3d_backward alias_copy _unsafe_index _unsafe_index_put
+    _adaptive_avg_pool3d_backward alias_copy _unsafe_index _unsafe_index_put _weight_norm_interface_backward
+    fake_quantize_per_tensor_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+    fake_quantize_per_channel_affine_cachemask _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward
 """
 # a rule takes most calls of these
 SHARED = f"as_strided as_strided_copy avg_pool2d_backward avg_pool3d_backward {BY_SIZES} {FILLED}"
