@@ -178,8 +178,11 @@ def fixed_seconds(target: Target, ends: float = 1.0) -> float:
     return float(target.launch_seconds + ends * policy(target).memory_trips * target.memory_latency_seconds)
 
 
-def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
-    """Return (the operations that make a value from what is in memory, what they read there), each once."""
+def parts(root: Any, stored: Container[Any], ends: Container[Any] = ()) -> tuple[list[Any], list[Any]]:
+    """Return (the operations that make a value from what is in memory, what they read there), each once.
+
+    The values at the ends count as stored.
+    """
     made: dict[Any, None] = {}
     read: dict[Any, None] = {}
     pending = [root]
@@ -188,7 +191,7 @@ def parts(root: Any, stored: Container[Any]) -> tuple[list[Any], list[Any]]:
         kind = term.__class__
         if term in made or kind is Const or kind is Index:
             continue
-        if kind is Input or (term in stored and term is not root):
+        if kind is Input or (term is not root and (term in stored or term in ends)):
             read[term] = None
         else:
             made[term] = None
@@ -202,12 +205,13 @@ def slots_of(flow: Dataflow, made: list[Any], target: Target) -> float:
     A product that is only summed up is part of the sum.
     """
     summed = {term.x for term in made if term.__class__ is Reduce and term.fn == "add"}
+    costs = {fn: _cost(fn, target) for fn in {term.fn for term in made if term.__class__ is Elementwise}}
     total = 0.0
     for term in made:
         if term.__class__ is Reduce:
             total += flow.elements(flow.mask[term.x])
         elif term.__class__ is Elementwise and not (term.fn == "multiply" and term in summed):
-            total += _cost(term.fn, target) * flow.elements(flow.mask[term])
+            total += costs[term.fn] * flow.elements(flow.mask[term])
     return total
 
 

@@ -6,7 +6,7 @@ All facts describe the resulting kernel. The site, not the terms, records the co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.atoms import ATOMS
@@ -15,7 +15,7 @@ from ...ir.expr import Axis, linear
 from ...ir.facts.dataflow import Dataflow, common_key, contracts
 from ...ir.facts.layout import SECTOR
 from ...ir.functions import promote
-from ...ir.node import contains
+from ...ir.node import contains, memoised
 from ...ir.ranges import interval
 from ...ir.sizes import at_hint
 from ...ir.tensor import (
@@ -79,12 +79,11 @@ class PairSite(ProgramSite, Protocol):
 # L2.
 
 
-def uses_of(site: FusionSite, v: Any) -> Iterator[tuple[Any, Any, int]]:
+def uses_of(flow: Dataflow, v: Any, kept: Container[Any]) -> Iterator[tuple[Any, Any, int]]:
     """Return the products that v is an operand of, also through a view or a padded window.
 
     Each comes with the sum over it, and with the mask of the axes that the operand is seen under there.
     """
-    flow, kept = site.flow, site.kept
     return (
         (product, total, flow.mask[seen])
         for seen in flow.forms(v)
@@ -94,11 +93,6 @@ def uses_of(site: FusionSite, v: Any) -> Iterator[tuple[Any, Any, int]]:
         for total in flow.readers[product]
         if total.__class__ is Reduce and flow.mask_of_axes(total.over) & flow.mask[seen]
     )
-
-
-def _parts(site: FusionSite, v: Any) -> tuple[list[Any], list[Any]]:
-    """Return the operations that make a value from what is in memory, and what they read there."""
-    return cost.parts(v, site.kept)
 
 
 def _tiles(site: FusionSite, mask: int, side: int) -> int:
@@ -112,16 +106,16 @@ def scattered(site: FusionSite, v: Value) -> bool:
 
     In that case no shared tile holds the elements that a block needs.
     """
-    sources = [term.x for term in _parts(site, v)[0] if term.__class__ is Remap]
+    sources = [term.x for term in site.parts(v)[0] if term.__class__ is Remap]
     return len(set(sources)) < len(sources)
 
 
 @tensor_fact
 def by_every_warp(site: FusionSite, v: Value) -> float:
     """Return the seconds of a product's warps for the elements of its operand v that each of them computes."""
-    made, read = _parts(site, v)
+    made, read = site.parts(v)
     loads = sum(term.__class__ is Remap and term.x in read for term in made) or 1
-    return max((_asked(site, *use) * loads for use in uses_of(site, v)), default=0.0)
+    return max((_asked(site, *use) * loads for use in uses_of(site.flow, v, site.kept)), default=0.0)
 
 
 def _asked(site: FusionSite, product: Any, total: Any, seen: int) -> float:
@@ -261,28 +255,27 @@ def moved(site: OperationSite, y: Value) -> bool:
 @tensor_fact
 def widest(site: OperationSite, y: Value) -> int:
     """Return the most elements of anything that y would read: the value that climbs, or what is in memory."""
-    known: dict[tuple[Any, int], int] = {}
-
-    def read(term: Any, reach: int) -> int:
-        """Return the elements of the largest stored value that an elementwise value reads."""
-        if (term, reach) not in known:
-            known[term, reach] = _largest_read(site, term, reach, read)
-        return known[term, reach]
-
-    reach = policy(site.target).diamond_operations
-    return max(site.flow.size(site.top), *(read(operand, reach) for operand in operands(y)))
+    return max(site.flow.size(site.top), _largest_read(site, operands(y), policy(site.target).diamond_operations))
 
 
-def _largest_read(site: FusionSite, term: Any, reach: int, read: Callable[[Any, int], int]) -> int:
-    """Return the elements of the largest stored value that a value reads, given that of its operands."""
-    kind, size = term.__class__, site.flow.size(term)
-    if kind is Input or term in site.kept:
-        return size
-    if kind is Remap:
-        return min(size, read(term.x, reach))
-    if reach and kind in (Elementwise, Case):
-        return max((read(operand, reach - 1) for operand in operands(term)), default=0)
-    return 0
+def _largest_read(site: FusionSite, values: Iterable[Any], reach: int) -> int:
+    """Return the elements of the largest stored value that some values read through so many elementwise operations."""
+    size, largest, most = site.flow.size, 0.0, dict[Any, float]()  # of a value: the elements that its readers see
+    pending = [(value, math.inf, reach) for value in values]
+    for term, seen, left in pending:  # the nearest first: a value that is met again is met with less reach
+        while term.__class__ is Remap and term not in site.kept:
+            term, seen = term.x, min(seen, size(term))
+        if term in most and most[term] >= seen:
+            continue
+        most[term], kind = seen, term.__class__
+        if kind is Input or term in site.kept:
+            own = min(seen, size(term))
+            largest = own if own > largest else largest
+        elif left and kind in (Elementwise, Case):
+            for x in operands(term):
+                if x not in most or most[x] < seen:
+                    pending += ((x, seen, left - 1),)
+    return int(largest)
 
 
 @tensor_fact
@@ -294,7 +287,7 @@ def kernels(site: OperationSite, v: Value) -> int:
 @tensor_fact
 def operations(site: FusionSite, v: Value) -> int:
     """Count the operations that compute a value from memory, each once."""
-    return len(_parts(site, v)[0])
+    return len(site.parts(v)[0])
 
 
 @tensor_fact
@@ -306,7 +299,7 @@ def holds_reduction(site: OperationSite, v: Value) -> bool:
 @tensor_fact
 def reductions_in(site: OperationSite, y: Value) -> int:
     """Count the reductions that y's kernel would compute before y."""
-    return sum(map(reduction, site.seen))
+    return len([value for value in site.seen if value.__class__ in (Reduce, Fold)])
 
 
 @tensor_fact
@@ -366,10 +359,10 @@ def beside(site: FusionSite, v: Value, y: Value) -> bool:
     """Return whether y's kernel folds over the axis that v folds, for more axes, and reads what v reads: one loop."""
     if v.__class__ is not Reduce or len(v.over) != 1:
         return False
-    mask, (mine, read) = site.flow.mask, _parts(site, v)
-    for other in _parts(site, y)[0]:
+    mask, (mine, read) = site.flow.mask, site.parts(v)
+    for other in site.parts(y)[0]:
         if other.__class__ is Reduce and other.over == v.over and other not in mine:
-            made, reads = _parts(site, other)
+            made, reads = site.parts(other)
             wider = mask[other] & mask[v] == mask[v] != mask[other]
             if wider and v not in made and not set(read).isdisjoint(reads):
                 return True
@@ -385,7 +378,7 @@ def again(site: OperationSite, v: Value, y: Value, tile: int) -> float:
 
 def _in_block(site: FusionSite, v: Any, space: Any) -> float:
     """Return the seconds to compute v once, reading each of its elements from shared memory."""
-    made, read = _parts(site, v)
+    made, read = site.parts(v)
     return _issue_seconds(site, made, len(read) * site.flow.size(space))
 
 
@@ -411,7 +404,7 @@ def in_iterations(site: OperationSite, v: Value, y: Value) -> float:
         return 0.0
     flow, over = site.flow, site.flow.mask_of_axes(y.over)
     busy = min(1.0, flow.elements(site.space & ~site.folded & ~over) / site.target.multiprocessors)
-    made, read = _parts(site, v)
+    made, read = site.parts(v)
     nested = _issue_seconds(site, made, len(read) * flow.elements(flow.mask[v] | flow.mask_of_axes(v.over)))
     alone = _issue_seconds(site, made, sum(map(flow.size, read)))
     traffic = _traffic_seconds(site, read)
@@ -427,7 +420,7 @@ def product_blocks(site: FusionSite, v: Value, tile: int) -> int:
     flow = site.flow
     return max((
         cost.blocks(flow, flow.mask[total], seen, tile, site.target) * max(1, flow.elements(seen) // flow.size(v))
-        for _, total, seen in uses_of(site, v)
+        for _, total, seen in uses_of(site.flow, v, site.kept)
     ), default=1)  # fmt: skip
 
 
@@ -460,8 +453,8 @@ def multiplied_narrow(site: FusionSite, y: Value) -> bool:
 @tensor_fact
 def joins_products(site: FusionSite, v: Value) -> bool:
     """Return whether v contains a product of groups of four warps, and a consumer of v another such product."""
-    own = _group_products(site, _parts(site, v)[0])
-    return bool(own) and any(_group_products(site, _parts(site, r)[0]) - own for r in site.flow.readers[v])
+    own = _group_products(site, site.parts(v)[0])
+    return bool(own) and any(_group_products(site, site.parts(r)[0]) - own for r in site.flow.readers[v])
 
 
 @tensor_fact
@@ -474,18 +467,26 @@ def _group_products(site: ProgramSite, made: Iterable[Any]) -> set[Any]:
     """Return the operations that are sums of products for groups of four warps, by their dtypes and sizes."""
     if not policy(site.target).asynchronous_mma:
         return set()
-    return {total for total in made if total.__class__ is Reduce and _for_groups(total, site.target)}
+    return {
+        total for total in made if total.__class__ is Reduce and _own_places(total) and _for_groups(total, site.target)
+    }
 
 
 def _for_groups(total: Any, target: Any) -> bool:
     numbers = policy(target)
-    a, b = (set(axes(factor)) for factor in factors(total) or (total, total))
-    if min(_places(a - b), _places(b - a)) < numbers.tile_side:
+    if _own_places(total) < numbers.tile_side:
         return False
     chunks = 2 * _places(total.over) // (SECTOR // 2 * numbers.chunk_vectors)  # of halves, in vectors of 16 bytes
     held = [_widened_from(factor) or dtype(factor) for factor in factors(total)]
     atoms = (atom for atom in ATOMS.values() if atom.asynchronous and atom.on(target.sm))
     return chunks >= numbers.split_least_chunks and any(atom.multiplies(*held) for atom in atoms)
+
+
+@memoised
+def _own_places(total: Any) -> int:
+    """Return the indices along the axes that only one factor of a sum of products has; 0 where one of them has none."""
+    a, b = (set(axes(factor)) for factor in factors(total) or (total, total))
+    return min(_places(a - b), _places(b - a)) if a - b and b - a else 0
 
 
 def _places(of: Iterable[Axis]) -> int:
@@ -502,22 +503,29 @@ def _widened_from(x: Any) -> Any:
 @tensor_fact
 def apart(site: FusionSite, v: Value) -> float:
     """Return the seconds that a kernel of its own takes for v, and to read v again."""
-    return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*_parts(site, v)[1], v, v])
+    return cost.fixed_seconds(site.target) + _traffic_seconds(site, [*site.parts(v)[1], v, v])
 
 
 @tensor_fact
 def multiplied(site: FusionSite, y: Value) -> bool:
     """Return whether a value flows into a product that reads it many times, through values that nothing stores."""
-    flow = site.flow
+    possible, seen, pending = site.flow.leading_to(_multiplied_at_once), {y}, [y]
+    while pending:
+        term = pending.pop()
+        if term not in possible:
+            continue
+        if _multiplied_at_once(site.flow, term, site.kept):
+            return True
+        following = {x for x in site.flow.readers[term] if x.__class__ is not Reduce and x not in site.kept} - seen
+        seen |= following
+        pending += following
+    return False
 
-    def following(term: Any) -> list[Any]:
-        return [reader for reader in flow.readers[term] if reader.__class__ is not Reduce and reader not in site.kept]
 
-    return any(
-        any(reader.__class__ is Fold for reader in flow.readers[term])
-        or any(flow.mask[product] & ~seen for product, _, seen in uses_of(site, term))
-        for term in postorder((y,), following)
-    )
+def _multiplied_at_once(flow: Dataflow, term: Any, kept: Container[Any] = ()) -> bool:
+    """Return whether a product that reads a value many times is a reader of it."""
+    uses = (flow.mask[product] & ~seen for product, _, seen in uses_of(flow, term, kept))
+    return any(reader.__class__ is Fold for reader in flow.readers[term]) or any(uses)
 
 
 # ---- Facts about values that climb: `x` is stored, `y` would be stored instead.
@@ -532,7 +540,7 @@ def climbed(site: FusionSite, y: Value) -> float:
 @tensor_fact
 def folds_across(site: FusionSite, y: Value, x: Value) -> bool:
     """Return whether making y of x takes a fold of something else, along an axis that x varies with."""
-    return _folds_along(site, cost.parts(y, {*site.kept, x})[0], x)
+    return _folds_along(site, site.parts(y, (x,))[0], x)
 
 
 @tensor_fact
@@ -541,10 +549,10 @@ def waits_across(site: FusionSite, y: Value, x: Value) -> bool:
 
     In this case x does not wait for the reduction itself.
     """
-    for leaf in cost.parts(y, {*site.kept, x})[1]:
+    for leaf in site.parts(y, (x,))[1]:
         if leaf is not x and leaf in site.kept:
-            made, below = _parts(site, leaf)
-            if _folds_along(site, made, x) and not set(below).isdisjoint(_parts(site, x)[1]):
+            made, below = site.parts(leaf)
+            if _folds_along(site, made, x) and not set(below).isdisjoint(site.parts(x)[1]):
                 return True
     return False
 
@@ -552,14 +560,14 @@ def waits_across(site: FusionSite, y: Value, x: Value) -> bool:
 def _folds_along(site: FusionSite, made: Any, x: Any) -> bool:
     """Return whether one of some values is a fold along an axis that x varies with."""
     flow = site.flow
-    return any(flow.mask_of_axes(term.over) & flow.mask[x] for term in made if reduction(term))
+    return any(flow.mask_of_axes(term.over) & flow.mask[x] for term in made if term.__class__ in (Reduce, Fold))
 
 
 @tensor_fact
 def left(site: FusionSite, x: Value, y: Value) -> float:
     """Return the seconds to store x, and for each reader of y to make y of x and of what else is in memory."""
     times = len(site.flow.readers[y])
-    made, read = cost.parts(y, {*site.kept, x})
+    made, read = site.parts(y, (x,))
     others = [leaf for leaf in read if leaf is not x]
     return _traffic_seconds(site, [x, *[x, *others] * times]) + _issue_seconds(site, made, 0, times)
 

@@ -58,6 +58,9 @@ class FusionSite(ProgramSite, Protocol):
 
     kept: set[Any]
 
+    def parts(self, value: Term, ends: tuple[Term, ...] = ()) -> tuple[list[Any], list[Any]]:
+        """Return the operations that make a value from what is in memory or at the ends, and what they read there."""
+
 
 class OperationSite(FusionSite, Protocol):
     """The operation that may absorb a value, and what its kernel would hold. Axes are bit masks of the flow.

@@ -23,6 +23,7 @@ from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
 from ...ir.tensor import Elementwise, Fold, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands, postorder
+from ..cost.limits import parts
 from ..language import core as s
 from ..language.check import load_facts
 from ..language.evaluate import SITE, Environment, Expressions
@@ -254,6 +255,7 @@ class Fusion:
         self.fused, self.climbed, self.shared = Firings(), Firings(), Firings()
         self.evaluations: dict[Any, int] = {}
         self.places = Places(self.flow, self.kept)
+        self.known_parts: dict[Any, tuple[list[Any], list[Any]]] = {}  # by value and ends
 
     def decide(self) -> FusionDecisions:
         place, order = 0, self.flow.order
@@ -293,6 +295,12 @@ class Fusion:
             for one in self.refused:
                 self.refusals.setdefault((one.rule.name, one.because, value), one)
         return found
+
+    def parts(self, value: Term, ends: tuple[Term, ...] = ()) -> tuple[list[Any], list[Any]]:
+        """Return the operations that make a value from what is in memory or at the ends, and what they read there."""
+        if (value, ends) not in self.known_parts:
+            self.known_parts[value, ends] = parts(value, self.kept, ends)
+        return self.known_parts[value, ends]
 
     # ---- the walk
     def _visit(self, term: Any) -> int:
@@ -341,42 +349,51 @@ class Fusion:
         """Absorb the open values that an operation sees, or store one of them and return the index to go back to."""
         flow, rules, position = self.flow, self.rules, self.flow.position
         self.space = flow.mask[term] | flow.mask_of_axes(_over(term))
-        self.folded = flow.mask_of_axes(axis for one in (term, *self.seen) for axis in _over(one))
+        folds = [one.over for one in (term, *self.seen) if one.__class__ in (Reduce, Fold)]
+        self.folded = flow.mask_of_axes({axis for over in folds for axis in over})
         # an operation absorbs all in an example of another rule, unless a `mat` has to climb
         climbing = rules.climb.attempts and term.__class__ not in (Reduce, Fold, Remap)
         if self.marked is not None and not rules.fuse.at(term) and (rules.fuse.attempts or climbing):
             return None
-        refused, why = None, list[Refusal]()
+        refused: Any = None
+        place: Any = None
+        why = list[Refusal]()
         for value in sorted(self.seen, key=position.__getitem__):
-            asked = refused is None or self._instead(value, refused, term)
+            asked = refused is None or self._instead(value, refused, place, term)
             if asked and self._fires(rules.fuse, term, value, self.fused) is None:
                 refused, why = value, self.refused
+                place = self._place_of(refused, term)
         if refused is None:
             return None
-        place = self._place_of(refused, term)
         reason = why[0].because if why else "no fusion rule takes it in"
         self.why[place] = Stored(place, term, reason, why[0].location if why else "")
-        self.kept.add(place)
+        self._store((place,))
         return position[place]
 
-    def _instead(self, value: Any, refused: Any, term: Any) -> bool:
+    def _instead(self, value: Any, refused: Any, stored: Any, term: Any) -> bool:
         """Return whether storing a value is enough if an earlier one was refused.
 
-        The value to which its store climbs must not be larger than that of the other, and the other must reach the
-        operation only through it.
+        The value to which its store climbs must not be larger than that of the other, which is `stored`, and the other
+        must reach the operation only through it.
         """
         if refused not in self.open.get(value, {}):
             return False
         flow, place = self.flow, self._place_of(value, term)
-        size, other = (flow.elements(flow.mask[x]) for x in (place, self._place_of(refused, term)))
         first = flow.position[refused]
 
         def others(x: Any) -> list[Any]:
             return [y for y in operands(x) if y is not place and y not in self.kept and flow.position[y] >= first]
 
-        return size <= other and refused not in postorder([term], others)
+        return flow.size(place) <= flow.size(stored) and refused not in postorder([term], others)
 
     # ---- stores
+    def _store(self, values: Iterable[Any]) -> None:
+        """Store values, and forget the parts of what they may be computed into: all values that come later."""
+        self.kept.update(values)
+        position = self.flow.position
+        first = min(map(position.__getitem__, values), default=len(position))
+        self.known_parts = {key: known for key, known in self.known_parts.items() if position[key[0]] <= first}
+
     def _place_of(self, value: Any, reader: Any) -> Any:
         """Return the value to store so that a reader finds a value in memory: the value, or one computed from it.
 
@@ -425,7 +442,7 @@ class Fusion:
                 changed.append(term)
                 rule = fired.rule
                 self.why[term] = Stored(term, None, rule.docs[0] if rule.docs else rule.name, rule.location)
-        self.kept.update(changed)
+        self._store(changed)
         return min(map(self.flow.position.__getitem__, changed), default=len(self.flow.order))
 
     def _several(self, term: Any) -> bool:

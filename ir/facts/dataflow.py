@@ -54,6 +54,7 @@ class Dataflow:
         self._bits: dict[Axis, int] = {}
         self._counts: dict[int, int] = {}
         self._natural: dict[Any, tuple[Axis, ...]] = {}
+        self._leading: dict[Any, set[Any]] = {}
         self.mask: dict[Any, int] = {}
         self.readers: dict[Any, list[Any]] = {term: [] for term in self.order}
         for term in self.order:
@@ -108,6 +109,16 @@ class Dataflow:
         """Return the forms in which other values read a value: itself, its index maps, and its padded windows."""
         maps = [reader for reader in self.readers[term] if reader.__class__ is Remap and reader.x is term]
         return [term, *maps, *(reader for seen in maps for reader in self.readers[seen] if reader.__class__ is Case)]
+
+    def leading_to(self, here: Callable[[Dataflow, Any], bool]) -> set[Any]:
+        """Return the values where a test holds, or that flow into such a value through no reduction."""
+        if here not in self._leading:
+            found = self._leading[here] = set()
+            for term in reversed(self.order):
+                following = (reader for reader in self.readers[term] if reader.__class__ is not Reduce)
+                if not found.isdisjoint(following) or here(self, term):
+                    found.add(term)
+        return self._leading[here]
 
     def natural(self, term: Term) -> tuple[Axis, ...]:
         """Return the axes of a value in the order of its operands, the widest first. Names do not affect the order."""
