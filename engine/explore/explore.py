@@ -11,7 +11,6 @@ import functools
 import gc
 import itertools
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -49,6 +48,7 @@ from ..kernels.kernels import Candidate, Kernels, Plan, Prepared, compile_graph
 from ..kernels.sharing import FusionSummary, key
 from ..language.rule import policy
 from ..language.rule_files import collections_paused
+from ..rewrite.trace import STRICT, is_strict
 from ..ruleset import Toolchain
 from ..schedule.scheduling import seconds_of
 from .problem import Problem, Reader, RegionTooLarge, as_written
@@ -62,7 +62,6 @@ from .stored_solutions import NotProved, StoredSolution, proved, region_of, used
 
 
 T = TypeVar("T")
-STRICT = "DPLC_STRICT"  # in the environment: a failure of exploration is an error, as our tests want it
 
 
 def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[str], None]) -> T:
@@ -77,7 +76,7 @@ def or_else(make: Callable[[], T], otherwise: Callable[[], T], tell: Callable[[s
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of egglog is not an Exception
-        if os.environ.get(STRICT, "0") not in ("", "0"):
+        if is_strict():
             raise
         tell(
             f"exploration failed, so the rules decide in their order ({type(error).__name__}: {error}; "

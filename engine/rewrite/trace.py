@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import hashlib
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,13 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
     if "repeat" in rule.attributes:
         hint += f", or `{s.DECREASES} N`: a number N that every firing makes smaller"
     return DplcError(f"{what}: {said}", rule.span, shown_steps(steps[:STEPS]), hint)
+
+
+STRICT = "DPLC_STRICT"  # in the environment: a failure that a compile survives is an error, as our tests want it
+
+
+def is_strict() -> bool:
+    return os.environ.get(STRICT, "0") not in ("", "0")
 
 
 def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcError:

@@ -5,7 +5,7 @@ from trial import TARGET, block, engine, fire, plain, text
 
 from dplc.engine.language.pipeline import PassStep
 from dplc.engine.rewrite.statements.driver import only, run_pipeline
-from dplc.engine.rewrite.trace import Firing, Skip, Trace
+from dplc.engine.rewrite.trace import STRICT, Firing, Skip, Trace
 from dplc.ir.diagnostic import DplcError
 
 BUMP = """
@@ -91,6 +91,17 @@ def test_a_measure_that_does_not_decrease_is_named(name):
         made = engine("".join(ENDLESS[name]))
         made.fire("test1", block("Wait()"), TARGET)
     assert "decreases" in stop.value.span.source.line(stop.value.span.line)
+
+
+def test_a_measure_that_grows_ends_only_endless_rules(monkeypatch):
+    up = '@repeat\nrule up on tile\nmatch\n    Wait(keep=n)\nrequire n < 9 else "nine"\ndecreases n\n'
+    up += "rewrite\n    Wait(keep=n + 1)\n"
+    with pytest.raises(DplcError, match="does not decrease `n`"):
+        fire(up, "Wait()")
+    monkeypatch.setenv(STRICT, "0")
+    assert fire(up, "Wait()") == "Wait(keep=9)"
+    with pytest.raises(DplcError, match="does not decrease `n`"):
+        fire(up.replace("n < 9", "n >= 0"), "Wait()")
 
 
 def test_a_rule_that_decreases_its_measure_needs_no_fuel():

@@ -38,6 +38,7 @@ from ..trace import (
     Skip,
     Trace,
     endless,
+    is_strict,
     not_smaller,
     show,
     smaller,
@@ -222,7 +223,8 @@ class PassRun:
     """One pass over one program.
 
     done: the kernels to leave alone, and those in which it fired, by name; log: the sites where it fired; measures: of
-    the last firing of each rule in each kernel; left_open: the conditions that sizes left open.
+    the last firing of each rule in each kernel; larger: the error of a firing that made its measure no smaller;
+    left_open: the conditions that sizes left open.
     """
 
     engine: Engine
@@ -232,6 +234,7 @@ class PassRun:
     done: set[str] = field(default_factory=set)
     log: list[RuleSite] = field(default_factory=list)
     measures: dict[tuple[str, CompiledRule], Any] = field(default_factory=dict)
+    larger: DplcError | None = None
     left_open: set[LeftOpen] = field(default_factory=set)
 
     def over(self, program: Program) -> Program:
@@ -271,7 +274,7 @@ class PassRun:
                 return program, len(step.after)
             if unmeasured >= REPEAT_FUEL and unmeasured >= STATEMENT_FUEL * sum(1 for _ in nodes(first, Stmt)):
                 what = f"pass `{self.step.label}` does not stop after {len(steps)} firings in kernel `{first.name}`"
-                raise endless(what, steps)
+                raise self.larger or endless(what, steps)
         return program, 1
 
     def once(self, program: Program, number: int, seen: Seen) -> tuple[Program, RewriteStep] | None:
@@ -299,11 +302,16 @@ class PassRun:
         return None
 
     def measure(self, kernel: str, compiled: CompiledRule, match: Match, step: RewriteStep) -> None:
-        """Note what a rule `decreases` at a firing. Raises DplcError if it is not less than at the one before."""
+        """Note what a rule `decreases` at a firing, nothing if it is not less than at the one before.
+
+        Such a firing counts towards the limit of rules without the clause. DPLC_STRICT raises the DplcError.
+        """
         last, value = self.measures.get((kernel, compiled)), compiled.measure(match.env)
-        self.measures[kernel, compiled] = value
         if last is not None and not smaller(value, last):
-            raise not_smaller(step, f"`{kernel}`", last, value)
+            self.larger, value = not_smaller(step, f"`{kernel}`", last, value), None
+            if is_strict():
+                raise self.larger
+        self.measures[kernel, compiled] = value
 
     # ---- events of the trace
     def fired(self, trace: Trace, site: RuleSite, step: RewriteStep) -> None:
