@@ -24,7 +24,7 @@ from ...ir.text.parse import parse
 from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
 from .splits import Splits, steps
-from .typed_slots import is_variable, names, substituted
+from .typed_slots import names, substituted
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
@@ -169,11 +169,9 @@ def located(value: Any, place: Callable[[Span], Span]) -> Any:
 
 # Declarations with parameters that rules of one file share.
 #
-# `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules. A name of
-# a form that is not a parameter belongs to the rule: the rule reads it as if it contained the statements.
-#
-# `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules. A group declares conditions and
-# their reasons once. Its rules may read the group's `let`s.
+# `form NAME(parameters):` once in a file, `form NAME(arguments)` in the patterns and templates of its rules.
+# `guards NAME(parameters):` once in a file, `guards NAME(arguments)` in its rules: conditions and their reasons.
+# A name that is not a parameter belongs to the rule: the rule reads it as if it contained the statements or clauses.
 
 
 _WORDS: dict[type, str] = {
@@ -231,23 +229,14 @@ class Shared:
 
 
 def _check_shared(declared: Declared) -> None:
-    """Raise DplcError for a parameter that nothing reads, and for a guard that reads anything but parameters."""
-    given, body = list(names(declared.parameters)), declared.body
+    """Raise DplcError for a parameter that nothing reads."""
     if isinstance(declared, eq.StatementForm):
-        read = {part for node in walk(body) for part in children(node) if isinstance(part, str)}
+        read = {part for node in walk(declared.body) for part in children(node) if isinstance(part, str)}
         unread = f"no statement of `form {declared.name}` says"
     else:
-        read = {name.text for name in names(body)}
+        read = {name.text for name in names(declared.body)}
         unread = f"no guard of `{declared.name}` reads"
-        known = {"target", *(item.text for item in given)}
-        for clause in body:
-            for name in names(clause):
-                if is_variable(name.text) and "_" not in name.text and name.text not in known:
-                    what = f"`{name.text}` is not a parameter of `guards {declared.name}`"
-                    raise DplcError(what, name.span, (), did_you_mean(name.text, known))
-            if isinstance(clause, s.LetClause):
-                known.add(clause.name)
-    for item in given:
+    for item in names(declared.parameters):
         if item.text not in read:
             raise DplcError(f"{unread} `{item.text}`", item.span, (), "use it, or take it out")
 

@@ -205,8 +205,9 @@ class Document:
                 chunk = chunk_at(self.text, rule.span.line - 1)
                 key = (rule.name, chunk.text, shared)
                 known = checked.get(key) or (chunk.start, [*check_rule(rule, rules), *lint_rule(rule, rules)])
-                self._checked[key] = known
-                found += [_moved(one, rule.span.source, chunk.start - known[0]) for one in known[1]]
+                if all(chunk_at(self.text, one.span.line - 1) == chunk for one in known[1] if one.span is not None):
+                    self._checked[key] = known  # a finding in what rules share would not move with the rule
+                found += [_moved(one, source, chunk.start - known[0]) for one in known[1]]
         pipelines(self.rules)
         return found
 
