@@ -8,9 +8,12 @@ import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from string import ascii_letters
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..ir.diagnostic import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from ..ir.atoms import AtomRecord
 
 DEVICES = Path(__file__).parent / "devices"
 
@@ -54,6 +57,9 @@ class Target:
     - swizzle_bytes: bytes of a swizzled row of shared memory; it reaches all banks
     - copies_in_background: whether copies to shared memory bypass registers (cp.async, from sm_80)
     - boxes_by_tma: whether one thread issues the copy of a whole box (TMA, from sm_90)
+    - atoms: what its tensor cores multiply at once, a list of records: name, dtypes of the operands (two of them if
+      mixed), dtype of the sums, m, n, k and the extents of its axes. An asynchronous one is WGMMA; its matrices may
+      run across the rows of a shared tile if it says `across`
 
     policy: what rule files override of the numbers of `rules/policy.rw`; a device file does not have it.
     """
@@ -97,6 +103,12 @@ class Target:
     @property
     def boxes_by_tma(self) -> bool:
         return self.sm >= 90
+
+    @property
+    def atoms(self) -> tuple[AtomRecord, ...]:
+        from ..ir.atoms import atoms_of  # numpy, which `--help` does not wait for
+
+        return atoms_of(self.sm)
 
 
 DEVICE_FIELDS = tuple(field for field in fields(Target) if field.name != "policy")  # what a device file says

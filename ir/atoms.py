@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .expr import Var
+
 Axes = tuple[tuple[str, int], ...]  # names and extents
 WORD_BYTES = 4  # a register of an operand
 WITHIN = "w"  # the axis along the elements of a word, where it has several
@@ -139,7 +141,7 @@ def _asynchronous(name: str, columns: int, dtypes: tuple[str, ...], within: int)
     )  # fmt: skip
 
 
-ASYNCHRONOUS_COLUMNS = range(32, 257, 16)
+ASYNCHRONOUS_COLUMNS = range(256, 31, -16)  # rules take the first that fits: the most columns
 _ALL: tuple[Atom, ...] = (
     Atom("m16n8k16", 16, 8, 16, ("bf16", "f16"), "f32", 80,
          depth=(("u", 2), ("w", 2)), place="u*8 + t*2 + w", **_QUADS),
@@ -153,6 +155,42 @@ _ALL: tuple[Atom, ...] = (
     *(_asynchronous(f"m64n{n}k32_f8", n, ("e4m3", "e5m2"), 4) for n in ASYNCHRONOUS_COLUMNS),
 )  # fmt: skip
 ATOMS: dict[str, Atom] = {atom.name: atom for atom in _ALL}
+
+
+class AtomRecord(NamedTuple):
+    """MMA atom as rules see it, with the extents of its axes by name: 1 for an axis that the atom does not have."""
+
+    name: Var
+    dtypes: tuple[Var, ...]
+    sums: Var
+    mixed: bool
+    asynchronous: bool
+    across: bool
+    m: int
+    n: int
+    k: int
+    g: int
+    t: int
+    h: int
+    v: int
+    u: int
+    w: int = 1
+    p: int = 1
+    q: int = 1
+    s: int = 1
+
+
+@functools.cache
+def atoms_of(sm: int) -> tuple[AtomRecord, ...]:
+    """Return the atoms that a machine has."""
+    return tuple(
+        AtomRecord(
+            Var(atom.name), tuple(map(Var, atom.dtypes)), Var(atom.sums), atom.mixed, atom.asynchronous, atom.across,
+            atom.m, atom.n, atom.k, **dict(atom.axes),
+        )
+        for atom in _ALL
+        if atom.on(sm)
+    )  # fmt: skip
 
 
 @functools.cache

@@ -50,59 +50,41 @@ from .shared_memory import kept_inside, thread_number
 from .structure import axis_names, conjuncts
 
 
-class AtomRecord(NamedTuple):
-    """MMA atom as rules see it: its name, the dtype of its sums, its m x n x k and the extents of its axes by name.
+class Product(NamedTuple):
+    """Product that a run sums.
 
-    The extent of an axis that the atom does not have is 1.
+    a, b: dtypes of its factors, before they are widened; sums: dtype of its sum; steps: how many the innermost loop
+    sums, 0 without a loop. staged: whether the factors are elements of shared tiles that Stages fill; alone: whether
+    the innermost loop has no other product; along: whether its loops run along the rows of all that they load.
     """
 
-    name: Var
+    a: Var
+    b: Var
     sums: Var
-    m: int
-    n: int
-    k: int
-    g: int
-    t: int
-    h: int
-    v: int
-    u: int
-    w: int = 1
-    p: int = 1
-    q: int = 1
-    s: int = 1
+    steps: int
+    staged: bool
+    alone: bool
+    along: bool
 
 
 @tile_fact
-def atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
-    """Return the atoms that can do every product of a run.
+def products(site: Site, body: Block) -> tuple[Product, ...]:
+    """Return the products of two operands that a run sums, in loops or in tensor cores; none if it sums anything else.
 
-    Products are sums of products of two operands, at most widened, from shared tiles.
+    Products that are alike count once. The operands are elements of buffers or shared tiles, at most widened.
     """
-    return tuple(map(_record, _atoms_of(site, body)))
-
-
-@tile_fact
-def asynchronous_atoms(site: Site, body: Block) -> tuple[AtomRecord, ...]:
-    """Return the atoms of four warps that can do every product of a run, those with the most columns first.
-
-    Products of single warps count, where the run has no others: of elements that may run across a shared tile's rows.
-    """
-    known, products = value_dtypes(site.kernel), summary(body).mmas
-    if products and all(loop.role != "reduce" for loop in summary(body).loops):
-        pairs = [{known[e.name] for e in (product.a, product.b)} for product in products]
-        whole = (atom for atom in ATOMS.values() if atom.across)
-        return _asynchronous_records(atom for atom in whole if all(_multiplies(site, atom, pair) for pair in pairs))
-    return _asynchronous_records(_atoms_of(site, body, asynchronous=True))
-
-
-@tile_fact
-def asynchronous_atoms_for(site: Site, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """Return the atoms of four warps that multiply two values, by their dtypes, those with the most columns first."""
-    return _asynchronous_records(_multiplying(site, left, right))
-
-
-def _asynchronous_records(atoms: Iterable[Atom]) -> tuple[AtomRecord, ...]:
-    return tuple(sorted((_record(atom) for atom in atoms if atom.asynchronous), key=lambda atom: -atom.n))
+    found = summary(body)
+    reductions = [loop for loop in found.loops if loop.role == "reduce"]
+    if found.mmas and not reductions:
+        known = value_dtypes(site.kernel)
+        pairs = ((known[mma.a.name], known[mma.b.name], known[mma.acc]) for mma in found.mmas)
+        return tuple({Product(Var(a), Var(b), Var(sums), 0, True, True, False): None for a, b, sums in pairs})
+    innermost = [loop for loop in reductions if not summary(loop.body).loops]
+    # a run may be one loop's own
+    bodies = [(loop.body, _iterations(loop)) for loop in innermost] if found.loops else [(body, 0)]
+    along = all(map(_along, reductions))
+    each = [_products(site.kernel, inner, steps, along) for inner, steps in bodies]
+    return tuple(dict.fromkeys(chain(*each))) if all(each) else ()
 
 
 @tile_fact
@@ -158,61 +140,11 @@ def chunks(body: Block) -> int:
     return _iterations(loops[0]) if len(loops) == 1 else 1
 
 
-@tile_fact
-def for_atoms(site: Site, body: Block) -> bool:
-    """Return whether there is an atom that can do so, once the operands are in shared tiles."""
-    return bool(_atoms_of(site, body, anywhere=True))
-
-
 @module_fact
-def atoms_multiply(site: Site, body: Block, params: ValueList) -> bool:
-    """Return whether there is an atom for the dtype of all that a run loads of these buffers."""
+def dtypes_read(body: Block, params: ValueList) -> tuple[Var, ...]:
+    """Return the dtypes of all that a run loads of these buffers, sorted."""
     read = {load.buf for load in nodes(body, Load)}
-    dtypes = {param.dtype for param in params if param.name in read}
-    return any(_multiplies(site, atom, dtypes) for atom in ATOMS.values() if not atom.asynchronous)
-
-
-@tile_fact
-def for_asynchronous_atoms(site: Site, body: Block) -> bool:
-    """Return whether there is one of four warps, too."""
-    return bool(_atoms_of(site, body, asynchronous=True, anywhere=True))
-
-
-def _atoms_of(site: Site, body: Block, asynchronous: bool = False, anywhere: bool = False) -> list[Atom]:
-    """Return the atoms for the products of a run. anywhere: of any operands, not only of those in shared tiles.
-
-    Some of the asynchronous ones need all that the run loads in rows along which it sums.
-    """
-    filled = stages(site.kernel)
-    sources = {name for name, shared_tile in filled.items() if isinstance(shared_tile, Stage)}
-    if anywhere:
-        sources = {*filled, *params(site.kernel)}
-    reductions = [loop for loop in summary(body).loops if loop.role == "reduce"]
-    loops = [loop for loop in reductions if not summary(loop.body).loops]
-    bodies = [loop.body for loop in loops] if summary(body).loops else [body]  # a run may be one loop's own
-    each = [_products(site.kernel, inner, sources) for inner in bodies]
-    if not each or not all(len(products) == 1 if asynchronous else products for products in each):
-        return []
-    return [
-        atom
-        for atom in ATOMS.values()
-        if atom.asynchronous == asynchronous
-        and all(sums == {atom.sums} and _multiplies(site, atom, dtypes) for dtypes, sums in chain(*each))
-        and all(_iterations(loop) % atom.k == 0 for loop in loops)
-        and (not asynchronous or atom.across or all(map(_along, reductions)))
-    ]
-
-
-@tile_fact
-def atoms_for(site: Site, left: Var, right: Var) -> tuple[AtomRecord, ...]:
-    """Return the atoms that multiply two values, by their dtypes."""
-    return tuple(_record(atom) for atom in _multiplying(site, left, right) if not atom.asynchronous)
-
-
-def _multiplying(site: Site, left: Var, right: Var) -> Iterator[Atom]:
-    """Yield the atoms for the dtypes of two values."""
-    known = value_dtypes(site.kernel)
-    return (atom for atom in ATOMS.values() if _multiplies(site, atom, {known[left.name], known[right.name]}))
+    return tuple(map(Var, sorted({param.dtype for param in params if param.name in read})))
 
 
 @tile_fact
@@ -260,43 +192,31 @@ def _along(loop: For) -> bool:
     return all(loop.var in free_names(load.idx[-1]) for load in nodes(loop, Load))
 
 
-def _multiplies(site: Site, atom: Atom, dtypes: set[str]) -> bool:
-    """Return whether an atom multiplies operands of one or two dtypes on this target.
-
-    f32 operands lose bits, so they need the policy `tf32_products`.
-    """
-    asked = "f32" not in dtypes or policy(site.target).tf32_products > 0
-    return atom.on(site.target.sm) and asked and bool(dtypes) and atom.multiplies(min(dtypes), max(dtypes))
-
-
-def _record(atom: Atom) -> AtomRecord:
-    return AtomRecord(Var(atom.name), Var(atom.sums), atom.m, atom.n, atom.k, **dict(atom.axes))
-
-
-def _products(kernel: Kernel, body: Block, sources: set[str]) -> list[tuple[set[str], set[str]]]:
-    """Return the products that a loop's body sums; an empty list if the body does anything else.
-
-    Each product is a pair: the dtypes of its factors, read from the buffers and shared tiles `sources`, and the dtype
-    of its sum.
-    """
-    own = (stmt for stmt in body if isinstance(stmt, Load) and stmt.buf in sources)
-    loads = {Var(stmt.dst) for stmt in own if kept_inside(kernel, stmt)}
+def _products(kernel: Kernel, body: Block, steps: int, along: bool) -> list[Product]:
+    """Return the products that a loop's body sums; an empty list if the body does anything else."""
+    filled = stages(kernel)
+    own = (stmt for stmt in body if isinstance(stmt, Load) and (stmt.buf in filled or stmt.buf in params(kernel)))
+    loads = {Var(stmt.dst): filled.get(stmt.buf) for stmt in own if kept_inside(kernel, stmt)}
     values = {stmt.dst: stmt.val for stmt in body if isinstance(stmt, Let)}
     sums = [stmt for stmt in body if isinstance(stmt, Accumulate)]
     if len(loads) + len(values) + len(sums) != len(body) or len({total.acc for total in sums}) != len(sums):
         return []
-    dtypes, found, read = value_dtypes(kernel), [], set()
+    dtypes, factors = value_dtypes(kernel), list[tuple[Any, Any]]()
     for total in sums:
         match total.fn, values.get(getattr(total.val, "name", "")):
-            case "add", Call(fn="multiply", args=args):
-                operands = {_narrowed(operand, values, dtypes) for operand in args}
+            case "add", Call(fn="multiply", args=(a, b)):
+                factors.append((_narrowed(a, values, dtypes), _narrowed(b, values, dtypes)))
             case _:
                 return []
-        if len(operands) != 2 or not operands <= loads:
-            return []
-        read |= operands
-        found.append(({dtypes[operand.name] for operand in operands}, {dtypes[total.acc]}))
-    return found if read == loads else []
+    if set(chain(*factors)) != loads.keys() or any(a == b for a, b in factors):
+        return []
+    return [
+        Product(
+            Var(dtypes[a.name]), Var(dtypes[b.name]), Var(dtypes[total.acc]), steps,
+            isinstance(loads[a], Stage) and isinstance(loads[b], Stage), len(sums) == 1, along,
+        )
+        for total, (a, b) in zip(sums, factors, strict=True)
+    ]  # fmt: skip
 
 
 # ---- What the threads of a block all do to one operand of a product, and could share out among themselves.

@@ -337,4 +337,5 @@ TARGET_FIELDS: dict[str, Sort] = {
     **{f.name: sort_of(SORT_OF[str(f.type)]) for f in DEVICE_FIELDS},
     **dict.fromkeys(COMMON, INT),
     **dict.fromkeys(ABILITIES, BOOL),
+    "atoms": sort_of("[record]"),
 }

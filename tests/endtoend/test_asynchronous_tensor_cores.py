@@ -20,7 +20,7 @@ import dplc
 from dplc.codegen.target import target
 from dplc.engine.cost.instruction_counts import instruction_counts
 from dplc.engine.cost.predict import predict
-from dplc.engine.facts.fragments import asynchronous_atoms
+from dplc.engine.facts.fragments import products
 from dplc.engine.rewrite.statements.site import Site
 from dplc.ir.interp import tile
 from dplc.ir.text.programs import read_program
@@ -120,7 +120,7 @@ kernel f(A: bf16[4, 4]) -> C: f32[4]:
         C[p] = a
 """
     _, program = read_program(text)
-    assert asynchronous_atoms(Site(program, (0,), target("h200")), ()) == ()
+    assert products(Site(program, (0,), target("h200")), ()) == ()
 
 
 def gated(x: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
