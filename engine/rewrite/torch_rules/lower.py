@@ -373,6 +373,7 @@ class TorchLowering:
         self.bounds: list[Bound] = []
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
+        self.alike: dict[int, Any] = {}  # by the length of lists: what the fact `alike` knows of operands
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
         # the statements whose value is read, by anything but Getitem: those are read through it
         read = tuple(statement.args for statement in graph.body if statement.op != "Getitem")
