@@ -64,12 +64,14 @@ def _is_one(term: Any) -> bool:
     return term.__class__ is Const and term.value == 1
 
 
-def stacked(axis: Axis, terms: Terms, other: Other) -> Term | None:
+def stacked(axis: Axis, terms: Terms, other: Other, known: dict[Terms, Term | None] | None = None) -> Term | None:
     """Return the value that is terms[n] at index n of an axis, or None if the terms are not computed alike.
 
-    other: called for operands that are the steps of a recurrence, which no function of the index expresses.
+    Args:
+        other: called for operands that are the steps of a recurrence, which no function of the index expresses.
+        known: results for operands, which a caller keeps for further terms along the same axis.
     """
-    return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other).whole(terms)
+    return terms[0] if all(term is terms[0] for term in terms) else _Stacking(axis, other, known).whole(terms)
 
 
 class _Unknown(Exception):
@@ -81,27 +83,29 @@ class _Unlike(Exception):
 
 
 class _Stacking:
-    """Stacking of terms along one axis. known: the results so far. Terms may be deeper than the stack of Python."""
+    """Stacking of terms along one axis. known: the results of operands. Terms may be deeper than the stack of Python."""
 
-    def __init__(self, axis: Axis, other: Other):
+    def __init__(self, axis: Axis, other: Other, known: dict[Terms, Term | None] | None):
         self.axis, self.other = axis, other
-        self.known: dict[Terms, Term | None] = {}
+        self.known = {} if known is None else known
 
     def whole(self, terms: Terms) -> Term | None:
         """Return the term of which all terms are instances, or None. Their operands are stacked before them."""
         waiting = [terms]
-        while waiting:
+        while True:
             operands = waiting[-1]
             try:
                 recurrent = len(waiting) > 1 and (steps(operands) or steps(operands[::-1]))
-                self.known[operands] = self.other(operands) if recurrent else self.alike(operands)
+                found = self.other(operands) if recurrent else self.alike(operands)
             except _Unknown as unknown:
                 waiting.append(unknown.args[0])
                 continue
             except _Unlike:
-                self.known[operands] = None
+                found = None
             waiting.pop()
-        return self.known[terms]
+            if not waiting:
+                return found
+            self.known[operands] = found
 
     def of(self, terms: Terms) -> Term:
         """Return the stacked operands. Raises _Unknown or _Unlike."""

@@ -246,6 +246,34 @@ def dtype(term: Any) -> str:
     return opmath(dtype(term.x)) if kind is Reduce else dtype(term.x)
 
 
+@from_below
+def reduced_below(term: Any) -> tuple[frozenset[Axis], frozenset[Axis]]:
+    """Return the axes that reductions in a value fold, and the axes that their results vary with."""
+    own = (frozenset(term.over), frozenset(axes(term))) if term.__class__ in (Reduce, Fold) else (NONE, NONE)
+    folded, results = zip(own, *map(reduced_below, operands(term)), strict=True)
+    return _union(folded), _union(results)
+
+
+NONE: frozenset[Axis] = frozenset()
+
+
+def _union(sets: Sequence[frozenset[Axis]]) -> frozenset[Axis]:
+    """Return the union of some sets, which is one of them if it has all: the values of a chain share it."""
+    largest = max(sets, key=len)
+    return largest if all(map(largest.issuperset, sets)) else largest.union(*sets)
+
+
+def decide_below(
+    root: Any, known: dict[Any, R], decide: Callable[[Any], R], below: Callable[[Any], Sequence[Any]] = operands
+) -> R:
+    """Return the decision of a value. The decisions of all values below it are made first, and each once."""
+    if root not in known:
+        for term in postorder((root,), lambda term: () if term in known else below(term)):
+            if term not in known:
+                known[term] = decide(term)
+    return known[root]
+
+
 def postorder(roots: Iterable[Any], below: Callable[[Any], Sequence[Any]] = operands) -> list[Any]:
     """Return all terms below the roots, every operand before its readers, each once, in depth-first order."""
     out: list[Any] = []

@@ -25,11 +25,12 @@ from ...ir.tensor import (
     Remap,
     Term,
     axes,
+    decide_below,
     dtype,
     from_below,
     index_axes,
     operands,
-    postorder,
+    reduced_below,
 )
 from ..language.evaluate import AxisList, Number, NumberList, Value, ValueList, every_fact, fact, tensor_fact
 from ..rewrite.terms.rewriter import TermSite
@@ -138,8 +139,8 @@ def _folds(x: Any) -> bool:
 @tensor_fact
 def folded_below(x: Term, along: AxisList) -> tuple[Axis, ...]:
     """Return the axes of a list that reductions below a value fold."""
-    folds = [axis for below in postorder((x,)) if below.__class__ in (Reduce, Fold) for axis in below.over]
-    return tuple(axis for axis in along if axis in folds)
+    folded, _ = reduced_below(x)
+    return tuple(axis for axis in along if axis in folded)
 
 
 @tensor_fact
@@ -154,8 +155,14 @@ def exact_reciprocal(x: Value) -> Any:
 @tensor_fact
 def known(site: TermSite, x: Term) -> bool:
     """Return whether a value is known when the program is loaded: it reads weights only, and at least one."""
-    inputs = [term for term in postorder((x,)) if term.__class__ is Input]
-    return bool(inputs) and all(term.name in site.weights for term in inputs)
+
+    def inputs(term: Any) -> bool | None:  # whether all are weights; None without inputs
+        if term.__class__ is Input:
+            return term.name in site.weights
+        found = {site.known[below] for below in operands(term)} - {None}
+        return all(found) if found else None
+
+    return decide_below(x, site.known, inputs) is True
 
 
 @tensor_fact

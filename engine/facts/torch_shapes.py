@@ -536,13 +536,15 @@ class RecurrenceParts(NamedTuple):
 
 
 @torch_fact
-def alike(xs: Tensors) -> bool:
+def alike(site: TorchSite, xs: Tensors) -> bool:
     """Return whether tensors of one shape are computed by one formula of their number in the list.
 
     Operands that are the steps of a recurrence may differ.
     """
-    terms = _along_the_first(xs)
-    return len(terms) > 1 and stacked(Axis("number", len(terms)), terms, lambda others: others[0]) is not None
+    first = xs[0].dims if xs else ()
+    dims = [dim and Axis(f"dimension{n}", dim.extent) for n, dim in enumerate(first)]  # the same for all steps of a loop
+    terms, known = _along(dims, xs), site.lowering.alike.setdefault(len(xs), {})
+    return len(terms) > 1 and stacked(Axis("number", len(terms)), terms, lambda others: others[0], known) is not None
 
 
 @torch_fact
@@ -551,13 +553,13 @@ def recurrence(xs: Tensors) -> RecurrenceParts:
 
     They are empty if a tensor is not computed in this way.
     """
-    found = steps(_along_the_first(xs))
+    found = steps(_along(xs[0].dims, xs))
     factors = tuple(_part(xs[0], step.factor) for step in found)
     return RecurrenceParts(factors, tuple(_part(xs[0], step.summand) for step in found))
 
 
-def _along_the_first(xs: Sequence[View]) -> tuple[Term, ...]:
-    """Return the values of tensors along the axes of the first.
+def _along(dims: Sequence[Axis | None], xs: Sequence[View]) -> tuple[Term, ...]:
+    """Return the values of tensors along the axes of dimensions.
 
     The result is empty if one has no axes yet, or other dimensions.
     """
@@ -565,7 +567,7 @@ def _along_the_first(xs: Sequence[View]) -> tuple[Term, ...]:
     for view in xs:
         if view.term is None or view.shape != xs[0].shape or view.dtype != xs[0].dtype:
             return ()
-        pairs = zip(view.dims, xs[0].dims, strict=True)
+        pairs = zip(view.dims, dims, strict=True)
         found.append(remap(view.term, {own: other for own, other in pairs if own is not None and other is not None}))
     return tuple(found)
 

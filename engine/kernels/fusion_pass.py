@@ -14,6 +14,7 @@ its operands: linear in practice, and no term is rebuilt.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ from ...codegen.target import Target
 from ...ir.diagnostic import DplcError
 from ...ir.expr import Axis
 from ...ir.facts.dataflow import Dataflow
-from ...ir.tensor import Elementwise, Fold, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands, postorder
+from ...ir.tensor import Elementwise, Fold, Input, Reduce, Remap, TensorGraph, Term, index_axes, operands
 from ..cost.limits import parts
 from ..language import core as s
 from ..language.check import load_facts
@@ -357,12 +358,13 @@ class Fusion:
             return None
         refused: Any = None
         place: Any = None
-        why = list[Refusal]()
+        why, enough, leading = list[Refusal](), set[Any](), set[Any]()
         for value in sorted(self.seen, key=position.__getitem__):
-            asked = refused is None or self._instead(value, refused, place, term)
+            asked = refused is None or (value in leading and self._place_of(value, term) in enough)
             if asked and self._fires(rules.fuse, term, value, self.fused) is None:
                 refused, why = value, self.refused
                 place = self._place_of(refused, term)
+                enough, leading = self._instead(refused, place, term)
         if refused is None:
             return None
         reason = why[0].because if why else "no fusion rule takes it in"
@@ -370,21 +372,30 @@ class Fusion:
         self._store((place,))
         return position[place]
 
-    def _instead(self, value: Any, refused: Any, stored: Any, term: Any) -> bool:
-        """Return whether storing a value is enough if an earlier one was refused.
+    def _instead(self, refused: Any, stored: Any, term: Any) -> tuple[set[Any], set[Any]]:
+        """Return the values that are enough to store if one was refused, and the values whose store may climb to them.
 
-        The value to which its store climbs must not be larger than that of the other, which is `stored`, and the other
-        must reach the operation only through it.
+        They are not larger than `stored`, which would be stored for the refused one, and all paths from the refused one to
+        the operation lead through them: the walk down from the operation, latest value first, has no other to visit then.
         """
-        if refused not in self.open.get(value, {}):
-            return False
-        flow, place = self.flow, self._place_of(value, term)
-        first = flow.position[refused]
-
-        def others(x: Any) -> list[Any]:
-            return [y for y in operands(x) if y is not place and y not in self.kept and flow.position[y] >= first]
-
-        return flow.size(place) <= flow.size(stored) and refused not in postorder([term], others)
+        flow, enough = self.flow, set[Any]()
+        latest, between = [-flow.position[term]], {term}
+        while latest:
+            here = flow.order[-heapq.heappop(latest)]
+            if not latest and here is not term and flow.size(here) <= flow.size(stored):
+                enough.add(here)
+            for x in operands(here):
+                if x not in between and x not in self.kept and refused in self.open[x]:
+                    between.add(x)
+                    heapq.heappush(latest, -flow.position[x])
+        leading = {x for x in between if term.__class__ is Remap and x in self._below(term.x)}
+        pending = [*enough]
+        while pending:
+            here = pending.pop()
+            leading.add(here)
+            if here.__class__ is Remap or self.rules.climb.at(here):
+                pending += [x for x in operands(here) if x in between and x not in leading]
+        return enough, leading
 
     # ---- stores
     def _store(self, values: Iterable[Any]) -> None:

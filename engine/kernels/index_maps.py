@@ -6,6 +6,7 @@ its axes substituted. A Reduce inside keeps its own axes: one that would capture
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import ChainMap, defaultdict
@@ -34,9 +35,11 @@ from ...ir.tensor import (
     TensorGraph,
     Term,
     axes,
+    decide_below,
     index_axes,
     operands,
     postorder,
+    reduced_below,
 )
 from ...ir.torch import TorchOp
 
@@ -51,17 +54,27 @@ class Resolver:
     """
 
     def __init__(self, flow: Dataflow, stored: Container[Any], values: dict[Any, str], sources: dict[Any, Any]):
-        self.stored, self.values, self.sources = stored, values, sources
-        self.names = {axis.name for axis in flow.axes}
+        self.flow, self.stored, self.values, self.sources = flow, stored, values, sources
         self.known: dict[Task, Term] = {}
         self.missing: list[Task] = []
-        self.plain: set[Any] = set()  # values below which nothing needs to be pushed
-        for term in flow.order:
-            if term in stored or self._reads_plainly(term):
-                self.plain.add(term)
+        self._plain: dict[Any, bool] = {}
+
+    @functools.cached_property
+    def names(self) -> set[str]:
+        """The names of all axes."""
+        return {axis.name for axis in self.flow.axes}
+
+    def _is_plain(self, term: Any) -> bool:
+        """Return whether a value is stored, or nothing needs to be pushed below it."""
+        return decide_below(
+            term,
+            self._plain,
+            lambda x: x in self.stored or self._reads_plainly(x),
+            lambda x: () if x in self.stored else operands(x),
+        )
 
     def _reads_plainly(self, term: Any) -> bool:
-        return (term.__class__ is not Remap or self._leaf(term.x)) and self.plain.issuperset(operands(term))
+        return (term.__class__ is not Remap or self._leaf(term.x)) and all(map(self._is_plain, operands(term)))
 
     def _leaf(self, term: Any) -> bool:
         return term.__class__ is Input or term in self.stored
@@ -100,7 +113,7 @@ class Resolver:
         task = _, substitution = _task(term, places)
         if self._leaf(term):
             return Remap(term, substitution) if substitution else term
-        if not substitution and term in self.plain:
+        if not substitution and self._is_plain(term):
             return term
         if task not in self.known:
             self.missing.append(task)
@@ -378,8 +391,7 @@ def _order(view: Remap, outer: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
     """
     own, images = axes(view.x), dict(view.map)
     cut = {axis for axis, e in view.map if contains(e, Binary)}
-    folds = (term for term in postorder([view.x]) if term.__class__ in FOLDING)
-    if not cut or all(cut.isdisjoint(axes(term)) for term in folds):
+    if not cut or cut.isdisjoint(reduced_below(view.x)[1]):
         return None
     if len(own) > MOST or {*axes(view)} != {*outer} or _elements(own) != _elements(outer):
         return None

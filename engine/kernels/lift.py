@@ -90,10 +90,11 @@ class Names:
         self.values: dict[Any, str] = {named.value: identifier(named.name) for named in graph.names}
         self.used = {x.name for x in graph.ins} | {out.name for out in graph.outs}
         self.kernels: set[str] = set()
+        self.tried: tuple[dict[str, int], dict[str, int]] = {}, {}  # of buffers, of kernels
 
     def temporary(self, term: Any) -> str:
         """Return the name of a buffer between kernels."""
-        return _claimed(self.values.get(term) or self._label(term) or "value", self.used)
+        return _claimed(self.values.get(term) or self._label(term) or "value", self.used, self.tried[0])
 
     def kernel(self, values: Sequence[Any]) -> str:
         """Return the name of the kernel that stores these values: its operations in order, each once."""
@@ -107,7 +108,8 @@ class Names:
         if len(labels) > MOST:
             labels[MOST - 1 : -1] = []
         name = "_".join(labels)
-        return _claimed(f"{name}_kernel" if name in KEYWORDS or name in LIBRARY else name, self.kernels)
+        name = f"{name}_kernel" if name in KEYWORDS or name in LIBRARY else name
+        return _claimed(name, self.kernels, self.tried[1])
 
     def _label(self, term: Any) -> str | None:
         kind, origin = term.__class__, self.origins.get(term)
@@ -126,8 +128,8 @@ class Names:
         return contracts(self.flow.mask[term], *(self.flow.mask[factor] for factor in factors(term)))
 
 
-def _claimed(wanted: str, used: set[str]) -> str:
-    name = unused(wanted, used, KEYWORDS, between="_", first=2)
+def _claimed(wanted: str, used: set[str], tried: dict[str, int]) -> str:
+    name = unused(wanted, used, KEYWORDS, between="_", first=2, tried=tried)
     used.add(name)
     return name
 

@@ -136,7 +136,7 @@ class Steps:
 def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | Sequence[str]) -> Steps:
     """Return the launches of a program whose kernels became `scheduled`. taken: names of buffers that are in use."""
     chain = chains(sharing.kernels, scheduled)
-    used, between, made = set(taken), list[Param](), []
+    used, between, made, tried = set(taken), list[Param](), [], dict[str, int]()
     for place, (index, launch) in enumerate(zip(sharing.place, sharing.launches, strict=True)):
         own = sharing.kernels[index].params
         names = {a.name: b.name for a, b in zip(own, launch.params, strict=True)}
@@ -144,7 +144,7 @@ def steps(sharing: Sharing, scheduled: Sequence[Kernel], taken: Iterator[str] | 
             params = scheduled[position].params
             for param in params:
                 if param.name not in names:
-                    names[param.name] = name = unused(param.name, used, between="_", first=2)
+                    names[param.name] = name = unused(param.name, used, between="_", first=2, tried=tried)
                     used.add(name)
                     between.append(Param(name, param.dtype, param.shape))
             made.append(ScheduledLaunch(position, {param.name: names[param.name] for param in params}, place))

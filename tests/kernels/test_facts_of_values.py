@@ -277,7 +277,7 @@ def law_of_known(data: Any) -> None:
     x = drawn_term(data)
     ins = [term for term in postorder((x,)) if isinstance(term, Input)]
     weights = {term.name for term in ins if data.draw(st.booleans())}
-    if facts.known(SimpleNamespace(weights=weights), x):
+    if facts.known(SimpleNamespace(weights=weights, known={}), x):
         graph = TensorGraph("g", tuple(ins), (Output("y", axes(x), x),))
         one, other = data_for(graph, 0), data_for(graph, 1)
         values = [meaning(x, {**drawn, **{name: one[name] for name in weights}}) for drawn in (one, other)]

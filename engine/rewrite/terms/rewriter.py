@@ -127,7 +127,7 @@ class TermSite:
     """Context of facts on tensor: the target, and which inputs are weights. With evidence, refusals are noted here.
 
     roots: the results of the program, for facts that search all of it. flow: the program as a flow, computed by the
-    first fact that needs it.
+    first fact that needs it. known: of a value, whether all inputs below it are weights; None without inputs.
     """
 
     target: Target
@@ -135,6 +135,7 @@ class TermSite:
     weights: frozenset[str] = frozenset()
     roots: tuple[Term, ...] = ()
     flow: Any = None
+    known: dict[Any, bool | None] = field(default_factory=dict)
     bound: Mapping[str, Any] = field(default_factory=dict)  # by the last pattern that matched, with evidence
     folded: list[compose.Folded] = field(default_factory=list)  # by canonical forms, since the last template began
 

@@ -44,6 +44,7 @@ from ....ir.tensor import (
     Term,
     axes,
     dtype,
+    from_below,
     operands,
     postorder,
 )
@@ -278,12 +279,13 @@ _OTHERWISE = {Reduce: "folded", Fold: "folded", Mat: "stored", Case: "picked"}
 
 def complete_names(outs: Sequence[Output], hints: Mapping[Term, str], taken: set[str]) -> tuple[Named, ...]:
     """Return a name for every line between inputs and outputs. taken: the names of these, and of axes."""
-    stored, named = dict.fromkeys(out.value for out in outs), []
+    stored, named, tried = dict.fromkeys(out.value for out in outs), [], dict[str, int]()
     for term in postorder(stored):
         kind, fn = term.__class__, getattr(term, "fn", "")
         if kind not in PLAIN and term not in stored:
             name = hints.get(term) or _CALLED.get(kind, {}).get(fn) or _OTHERWISE.get(kind, f"{fn}_")
-            name = unused(name, taken, (name,)) if name.endswith("_") else unused(name, taken, first=2)
+            plain = (name,) if name.endswith("_") else ()  # a name that always has a number
+            name = unused(name, taken, plain, first=1 if plain else 2, tried=tried)
             taken.add(name)
             named.append(Named(name, term))
     return tuple(named)
@@ -371,6 +373,7 @@ class TorchLowering:
         self.bounds: list[Bound] = []
         self.depth = 0
         self.references: dict[View, Var] = {}  # what templates call values
+        self.alike: dict[int, Any] = {}  # by the length of lists: what the fact `alike` knows of operands
         self.slices: dict[Term, Term] = {}  # values that are computed as part of another one, and where it has them
         # the statements whose value is read, by anything but Getitem: those are read through it
         read = tuple(statement.args for statement in graph.body if statement.op != "Getitem")
@@ -401,7 +404,7 @@ class TorchLowering:
     def bound(self, origin: TorchOp, x: Any, low: int, end: int) -> Any:
         """Return x; its values are indices from low to end-1, and torch raises an error of `origin` for any other."""
         elementwise = contains(x, Input) and not contains(x, Reduce, Fold)  # reductions would be calculated twice
-        if elementwise and not any(dtype(part) in FLOATS for part in postorder((x,))):
+        if elementwise and not _reads_floats(x):
             self.bounds.append(Bound(x, low, end, aten_name(origin.op), self._place(origin)))
         return x
 
@@ -610,6 +613,11 @@ class TorchLowering:
         ins = tuple(view.term for view in self.inputs if isinstance(view.term, Input))
         taken = used | {axis.name for axis in self.age} | _RESERVED
         return TensorGraph(self.graph.name, ins, tuple(outs), complete_names(outs, self.hints, taken))
+
+
+@from_below
+def _reads_floats(x: Any) -> bool:
+    return dtype(x) in FLOATS or any(map(_reads_floats, operands(x)))
 
 
 _RESERVED = RESERVED | CONSTANTS.keys() | {"and", "or", "not", "in", "if", "else", "for", "load", "mat"}
