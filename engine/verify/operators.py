@@ -19,7 +19,7 @@ from ..capture.signature import Capture
 from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
-from ..run.calls import accepted, errors, run_reference
+from ..run.calls import judge_program
 from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 
@@ -80,9 +80,9 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return OperatorVerdict(WRONG, f"{got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}")
     if not any(UNWRITTEN in statement.op for statement in graph.body):
-        references = run_reference(captured, tensors)
-        if not accepted(results, references, eager):
-            return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
+        found = judge_program(captured, tensors, results, eager)
+        if not found.ok:
+            return OperatorVerdict(WRONG, f"off by {found.absolute:.2e}")
     return OperatorVerdict(RIGHT)
 
 
