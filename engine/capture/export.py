@@ -365,11 +365,12 @@ def _check_numbers(program: Any) -> None:
     ones of their shapes.
     """
     for node in _nodes(program):
-        schema = getattr(node.target, "_schema", None)
         kinds = {x.dtype for x in tensors(value(node), *map(value, node.all_input_nodes))}
-        given = schema and dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-        scalars = [a.name for a in schema.arguments if re.search("number|float", str(a.type))] if schema else ()
-        if all(_fits(given.get(name), kind) for name in scalars for kind in kinds):
+        schema, given = getattr(node.target, "_schema", None), _given(node)
+        scalars = (
+            [given.get(a.name) for a in schema.arguments if re.search("number|float", str(a.type))] if schema else []
+        )
+        if all(_fits(number, kind) for number in scalars for kind in kinds):
             continue
         try:
             called_with(node, torch.ones)
@@ -380,6 +381,13 @@ def _check_numbers(program: Any) -> None:
 
 
 _WHOLE = {torch.bool: torch.uint8}  # bounds of numbers for a dtype without any
+
+
+def _given(node: Any) -> dict[str, Any]:
+    """Return the arguments of a node by their names in the schema."""
+    schema = getattr(node.target, "_schema", None)
+    names = (argument.name for argument in schema.arguments) if schema else ()
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _fits(number: Any, dtype: Any) -> bool:
@@ -616,7 +624,7 @@ class Conversion:
     def _fields(self, node: Any, schema: Any) -> Fields:
         """Return the fields in schema order, without those of device and memory layout."""
         found: Fields = {}
-        given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
+        given = _given(node)
         for argument in schema.arguments:
             name = argument.name
             if name not in schemas.PLACEMENT:
