@@ -46,14 +46,19 @@ def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
     return dict(sorted(found.items()))
 
 
-def judged(rules: Iterable[Rule], dtype: str, compiler: Compiler) -> OperatorVerdict:
-    """Return the worst verdict on an op in a dtype, over the examples of its rules with their floats in that dtype."""
-    found = [
-        _judged(_in_dtype(subject.value, dtype), compiler)
-        for subject in TorchChecker(compiler.tools.torch).examples(rules)
-        if subject.value.body
-    ]
-    return min(found, key=lambda verdict: WORST.index(verdict.word), default=OperatorVerdict(UNTRIED, "no example"))
+def judged(rules: Iterable[Rule], dtypes: Iterable[str], compiler: Compiler) -> dict[str, OperatorVerdict]:
+    """Return the worst verdict on an op in each dtype, over the examples of its rules with floats of that dtype."""
+    examples = TorchChecker(compiler.tools.torch).examples(rules)
+    graphs = dict.fromkeys(subject.value for subject in examples if subject.value.body)  # rules share some of them
+    untried = OperatorVerdict(UNTRIED, "no example")
+    return {
+        dtype: min((_judged(_in_dtype(graph, dtype), compiler) for graph in graphs), key=_badness, default=untried)
+        for dtype in dtypes
+    }
+
+
+def _badness(verdict: OperatorVerdict) -> int:
+    return WORST.index(verdict.word)
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
