@@ -4,13 +4,14 @@ An element is right if it is of float64's class (finite, inf, -inf, NaN, all as 
 as the gate says: a share of the largest value, or twice the largest error of PyTorch's own eager result. Where eager
 itself fails it says nothing of its neighbours, and the gate is not widened by it: there an element is right if it
 equals float64 or eager. An element that equals neither, but is not worse than eager, is not judged, and the report
-says so.
+says so. An element that references with errors of rounding explain is right, too: on either side of a step that its
+operands are near, and where a sum cancels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,9 +37,9 @@ class Judgement:
     """Knowledge about some outputs.
 
     count: elements. wrong: those that are wrong. as_eager: those that are as eager has them where float64 differs.
-    unjudged: those that are undecided, because eager fails there. absolute, relative: the largest distance from
-    float64 of all others, and the same over the largest value; inf where a class differs. overflows: whether eager
-    fails by overflow wherever it fails.
+    unjudged: those that are undecided, because eager fails there. rounded: those that only errors of rounding explain.
+    absolute, relative: the largest distance from float64 of all others, and the same over the largest value; inf where
+    a class differs. overflows: whether eager fails by overflow wherever it fails.
     """
 
     count: int = 0
@@ -48,6 +49,7 @@ class Judgement:
     absolute: float = 0.0
     relative: float = 0.0
     overflows: bool = True
+    rounded: int = 0
 
     @property
     def ok(self) -> bool:
@@ -57,7 +59,7 @@ class Judgement:
         return Judgement(
             self.count + other.count, self.wrong + other.wrong, self.as_eager + other.as_eager,
             self.unjudged + other.unjudged, max(self.absolute, other.absolute), max(self.relative, other.relative),
-            self.overflows and other.overflows,
+            self.overflows and other.overflows, self.rounded + other.rounded,
         )  # fmt: skip
 
     @property
@@ -67,6 +69,8 @@ class Judgement:
         found = []
         if self.as_eager:
             found.append(f"{self.as_eager:,} of {self.count:,} elements are as eager has them, not float64: {why}")
+        if self.rounded:
+            found.append(f"{self.rounded:,} of {self.count:,} elements are not float64's, as rounding explains")
         if self.unjudged:
             found.append(f"{self.unjudged:,} of {self.count:,} elements were not judged: {why}")
         return tuple(found)
@@ -82,17 +86,25 @@ def judge(
     references: Sequence[Any],
     eager: Sequence[Any] | None = None,
     gates: Mapping[str, float] | None = None,
+    rounded: Iterable[Sequence[Any]] = (),
 ) -> Judgement:
     """Judge outputs against float64, and against eager where that is known.
 
     results: tensors of the outputs' dtypes. references: the same in float64; integers and bools exact. eager: what
     PyTorch gives, in the outputs' dtypes. gates: {dtype: share of the largest value}; GATE with an eager result,
-    else GATES. All of one shape, on any device; they are compared on that of the references.
+    else GATES. rounded: the references with errors of rounding, several times; they are computed only if an
+    element is wrong. All of one shape, on any device; they are compared on that of the references.
     """
     known: Sequence[Any] = [None] * len(references) if eager is None else eager
-    total = Judgement()
-    for result, reference, own in zip(results, references, known, strict=True):
-        total += _judge(result, reference, own, gates)
+    total, moved = Judgement(), list[Sequence[Any]]()
+    for place, (result, reference, own) in enumerate(zip(results, references, known, strict=True)):
+        found = _judge(result, reference, own, gates)
+        if found.wrong and result.shape == reference.shape:
+            moved = moved or list(rounded)
+            explained = _explained(result, reference, [each[place] for each in moved])
+            other = _judge(explained, reference, own, gates)
+            found = replace(other, rounded=found.wrong - other.wrong)
+        total += found
     return total
 
 
@@ -110,6 +122,22 @@ def errors(results: Sequence[Any], references: Sequence[Any]) -> tuple[float, fl
 def error(result: Any, reference: Any) -> tuple[float, float]:
     """Return `errors` of one output."""
     return errors([result], [reference])
+
+
+def _explained(result: Any, reference: Any, rounded: Sequence[Any]) -> Any:
+    """Return a result with float64's values for all elements that errors of rounding explain.
+
+    Such an element is a value that they give, on either side of a step, or a float at most twice as far from float64 as
+    they move it. rounded: references with such errors.
+    """
+    got = result.detach().to(reference.device)
+    explained = torch.zeros_like(got, dtype=torch.bool)
+    for each in rounded:
+        explained |= torch.isclose(got, each.to(got.dtype), 0, 0, equal_nan=True)
+        if got.is_floating_point() and reference.is_floating_point():
+            far = (each - reference).abs()
+            explained |= ((got - reference).abs() <= 2 * far) & torch.isfinite(far)
+    return torch.where(explained, reference.to(got.dtype), got)
 
 
 def _judge(result: Any, reference: Any, eager: Any, gates: Mapping[str, float] | None) -> Judgement:

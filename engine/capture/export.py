@@ -44,6 +44,7 @@ from .dynamic_shapes import Symbols, exported_shapes, stand_ins
 from .fx_rewrites import (
     Function,
     as_tensors,
+    called_with,
     constant_of,
     indexed,
     is_view,
@@ -210,6 +211,7 @@ def export(
         except Exception as error:
             span = places.of_error(error)
             raise symbols.refusal(str(error), span) or explain(error, span or marks.last) from None
+        _check_numbers(program)
         strided = _holders(program, (node.args[0] for node in _nodes(program) if "as_strided" in str(node.target)))
         functional = _functional(program, root, places, of_text)
     made = Conversion(functional, root, inputs, symbols, aliases)
@@ -354,6 +356,45 @@ def _functional(program: Any, root: Root, places: SourcePlaces, may_change: bool
         what = f"the function changes `{root.label(spec.target)}` in place"
         raise DplcError(what, spans.get(spec.target, first), hint=hint)
     return functional
+
+
+def _check_numbers(program: Any) -> None:
+    """Raise DplcError for a number that does not fit the dtype that torch converts it to.
+
+    torch raises an error for it only when it computes. So an op with a number beyond the range of its tensors runs on
+    ones of their shapes.
+    """
+    for node in _nodes(program):
+        kinds = {x.dtype for x in tensors(value(node), *map(value, node.all_input_nodes))}
+        schema, given = getattr(node.target, "_schema", None), _given(node)
+        scalars = (
+            [given.get(a.name) for a in schema.arguments if re.search("number|float", str(a.type))] if schema else []
+        )
+        if all(_fits(number, kind) for number in scalars for kind in kinds):
+            continue
+        try:
+            called_with(node, torch.ones)
+        except (NotImplementedError, IndexError, AttributeError):
+            continue  # as operands of ones may have it
+        except Exception as error:  # of torch's many classes
+            raise DplcError(str(error), place(node), hint="pass a number that the dtype holds") from None
+
+
+_WHOLE = {torch.bool: torch.uint8}  # bounds of numbers for a dtype without any
+
+
+def _given(node: Any) -> dict[str, Any]:
+    """Return the arguments of a node by their names in the schema."""
+    schema = getattr(node.target, "_schema", None)
+    names = (argument.name for argument in schema.arguments) if schema else ()
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _fits(number: Any, dtype: Any) -> bool:
+    if not isinstance(number, (int, float)) or dtype.is_complex:
+        return True
+    limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(_WHOLE.get(dtype, dtype))
+    return bool(limits.min <= number <= limits.max or (dtype.is_floating_point and not math.isfinite(number)))
 
 
 def _nodes(program: Any) -> Iterator[Any]:
@@ -583,7 +624,7 @@ class Conversion:
     def _fields(self, node: Any, schema: Any) -> Fields:
         """Return the fields in schema order, without those of device and memory layout."""
         found: Fields = {}
-        given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
+        given = _given(node)
         for argument in schema.arguments:
             name = argument.name
             if name not in schemas.PLACEMENT:

@@ -663,10 +663,10 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
             operands[x] = inner.call_method("to", (copies[x], torch.float32))
             operands[x].meta["example_value"] = _PLACE.float()
         copies[node] = made = inner.node_copy(node, operands.__getitem__)
-        computed = isinstance(value(node), torch.SymFloat)
-        if read and not _gives(made, _PLACE if computed else value(node)):
+        of_lengths = isinstance(value(node), torch.SymFloat)
+        if read and not _gives(made, _PLACE if of_lengths else value(node)):
             return None
-        if read and computed:
+        if read and of_lengths:
             held.add(node)
             made.meta = {"example_value": _PLACE.clone()}
     return GraphModule(graph, inner)
@@ -674,19 +674,23 @@ def _holding(graph: GraphModule, index: int) -> GraphModule | None:
 
 def _gives(node: Any, wanted: Any) -> bool:
     """Return whether an op accepts its operands as tensors without data, and gives a tensor of the wanted kind."""
-
-    def stand_in(x: Any) -> Any:
-        shape = [n if isinstance(n, int) else n.node.hint for n in value(x).shape]
-        return torch.empty(shape, dtype=value(x).dtype, device="meta")
-
     try:
-        function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), stand_in)
-        with torch.no_grad():
-            made = function(*args, **kwargs)
+        made = called_with(node, functools.partial(torch.empty, device="meta"))
         return bool(made.dtype is wanted.dtype and made.dim() == wanted.dim())
     except (AttributeError, RuntimeError, TypeError, ValueError):  # torch has one for each way to refuse
         return False
+
+
+def called_with(node: Any, make: Callable[..., Any]) -> Any:
+    """Return what torch computes for a node with other operands. make: creates one of a shape and a dtype."""
+
+    def stand_in(x: Any) -> Any:
+        return make([n if isinstance(n, int) else n.node.hint for n in value(x).shape], dtype=value(x).dtype)
+
+    function = getattr(torch.Tensor, node.target) if isinstance(node.target, str) else node.target
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), stand_in)
+    with torch.no_grad():
+        return function(*args, **kwargs)
 
 
 def _is_f32(node: Any) -> bool:

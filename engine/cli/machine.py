@@ -70,7 +70,7 @@ def _tabulate(flags: Flags, compiler: Compiler, chosen: Mapping[str, tuple[Rule,
     with bars() as show:
         for done, (op, rules) in enumerate(chosen.items()):
             show(op, done, len(chosen))
-            table[op] = {dtype: judged(rules, dtype, compiler) for dtype in COLUMNS}
+            table[op] = judged(rules, COLUMNS, compiler)
             if not flags.as_json:
                 write(f"{op:{width}}  {_row([verdict.word for verdict in table[op].values()])}\n")
     verdicts = [(f"{op} of {dtype}", verdict) for op, row in table.items() for dtype, verdict in row.items()]

@@ -44,7 +44,7 @@ from ..kernels.index_maps import push_renamings
 from ..kernels.kernels import Plan
 from ..rewrite.statements.driver import tell_unheard
 from ..rewrite.trace import EACH, Trace
-from ..run.calls import Judgement, Row, at_binding, in_float64, judge, narrowed, random_tensor, run_reference
+from ..run.calls import Judgement, Row, at_binding, in_float64, judge, judge_program, narrowed, random_tensor
 from ..schedule.scheduling import stored_schedules
 from .options import Flags
 from .output import (
@@ -534,7 +534,7 @@ def _judged(captured: Capture, results: list[Any]) -> Judgement:
     with bars("computing what it means"):
         if isinstance(captured, Dump):
             return judge(results, reference_of(captured, captured.tensors))
-        return judge(results, run_reference(captured, captured.tensors), captured.reference)
+        return judge_program(captured, captured.tensors, results, captured.reference)
 
 
 def _check(found: Judgement) -> None:

@@ -34,7 +34,7 @@ from ..explore.candidates import Fusing, key_of_program
 from ..explore.stored_solutions import NotProved
 from ..kernels.sharing import key, key_of_range
 from ..ruleset import Toolchain
-from ..run.calls import judge, run_eager, run_reference
+from ..run.calls import judge_program, run_eager
 from ..schedule.scheduling import Origin, Schedules, microseconds, replay
 from ..schedule.space import FusionVariant, ProgramSpace, ScheduleCandidate, Space
 from ..store.store import (
@@ -285,7 +285,7 @@ def checked_whole(fusing: Fusing, way: int, schedules: Mapping[str, Schedule]) -
     captured = made.captured
     tensors = {**captured.tensors, **given}
     own = run_eager(captured, tensors) if given else captured.reference
-    found = judge(results, run_reference(captured, tensors), own)
+    found = judge_program(captured, tensors, results, own)
     if not found.ok:
         return "", f"an output differs by {found.relative:.2g} of its largest value from float64"
     return "emulator, the program whole", ""

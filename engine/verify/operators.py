@@ -19,7 +19,7 @@ from ..capture.signature import Capture
 from ..compiler import Compiler
 from ..language.rule import Rule, RuleSet
 from ..rewrite.torch_rules.lower import compile_rules
-from ..run.calls import accepted, errors, run_reference
+from ..run.calls import judge_program
 from .torch_rules import UNWRITTEN, TorchChecker
 from .torch_subjects import NoSubject, limit_of, retyped, sample
 
@@ -46,14 +46,19 @@ def operators(rules: RuleSet) -> dict[str, tuple[Rule, ...]]:
     return dict(sorted(found.items()))
 
 
-def judged(rules: Iterable[Rule], dtype: str, compiler: Compiler) -> OperatorVerdict:
-    """Return the worst verdict on an op in a dtype, over the examples of its rules with their floats in that dtype."""
-    found = [
-        _judged(_in_dtype(subject.value, dtype), compiler)
-        for subject in TorchChecker(compiler.tools.torch).examples(rules)
-        if subject.value.body
-    ]
-    return min(found, key=lambda verdict: WORST.index(verdict.word), default=OperatorVerdict(UNTRIED, "no example"))
+def judged(rules: Iterable[Rule], dtypes: Iterable[str], compiler: Compiler) -> dict[str, OperatorVerdict]:
+    """Return the worst verdict on an op in each dtype, over the examples of its rules with floats of that dtype."""
+    examples = TorchChecker(compiler.tools.torch).examples(rules)
+    graphs = dict.fromkeys(subject.value for subject in examples if subject.value.body)  # rules share some of them
+    untried = OperatorVerdict(UNTRIED, "no example")
+    return {
+        dtype: min((_judged(_in_dtype(graph, dtype), compiler) for graph in graphs), key=_badness, default=untried)
+        for dtype in dtypes
+    }
+
+
+def _badness(verdict: OperatorVerdict) -> int:
+    return WORST.index(verdict.word)
 
 
 def _in_dtype(graph: TorchGraph, dtype: str) -> TorchGraph:
@@ -80,9 +85,9 @@ def _judged(graph: TorchGraph, compiler: Compiler) -> OperatorVerdict:
         if (got.dtype, got.shape) != (want.dtype, want.shape):
             return OperatorVerdict(WRONG, f"{got.dtype}{list(got.shape)}, not {want.dtype}{list(want.shape)}")
     if not any(UNWRITTEN in statement.op for statement in graph.body):
-        references = run_reference(captured, tensors)
-        if not accepted(results, references, eager):
-            return OperatorVerdict(WRONG, f"off by {errors(results, references)[0]:.2e}")
+        found = judge_program(captured, tensors, results, eager)
+        if not found.ok:
+            return OperatorVerdict(WRONG, f"off by {found.absolute:.2e}")
     return OperatorVerdict(RIGHT)
 
 

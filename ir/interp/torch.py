@@ -192,11 +192,12 @@ def aten_names() -> dict[str, str]:
     return {op_name(name): name for name in sorted(functional, key=lambda name: (not name.startswith("_"), name))}
 
 
-def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
+def run(graph: TorchGraph, tensors: Mapping[str, Any], seed: int | None = None) -> list[Any]:
     """Return the outputs of a program for the tensors of its inputs.
 
     tensors: {input name: tensor of the declared shape}, on any device. Floating-point values are computed in float64,
-    whatever dtype the program names. Returns one tensor per output, on the CPU. Raises KeyError for a missing input.
+    whatever dtype the program names. seed: draws errors of rounding for every op. Returns one tensor per output, on
+    the CPU. Raises KeyError for a missing input.
     """
     import torch
 
@@ -205,19 +206,21 @@ def run(graph: TorchGraph, tensors: Mapping[str, Any]) -> list[Any]:
     try:
         with torch.no_grad():
             values = {param.name: _widen(torch.as_tensor(tensors[param.name])) for param in graph.ins}
-            return evaluated(graph, values)
+            return evaluated(graph, values, noise=None if seed is None else torch.Generator().manual_seed(seed))
     finally:
         torch.set_default_dtype(before)
 
 
-def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> list[Any]:
+def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True, noise: Any = None) -> list[Any]:
     """Compute the outputs of a program, op by op. values: {input: its value}, extended by the value of every op.
 
-    wide: dtypes that the program names are float64 where they are floats; without it, as the program says.
+    wide: dtypes that the program names are float64 where they are floats; without it, as the program says. noise: a
+    generator that draws errors of rounding.
     """
     for statement in graph.body:
         try:
-            values[statement.dst] = applied(statement, values, wide)
+            made = applied(statement, values, wide)
+            values[statement.dst] = made if noise is None else _rounded(statement, made, noise)
         except (
             RuntimeError,
             IndexError,
@@ -227,6 +230,26 @@ def evaluated(graph: TorchGraph, values: dict[str, Any], wide: bool = True) -> l
             what = f"`{print_torch_op(statement)}`: torch refuses it"
             raise DplcError(what, notes=(first_line(error),)) from None
     return [values[out.name] for out in graph.outs]
+
+
+def _rounded(statement: TorchOp, made: Any, noise: Any) -> Any:
+    """Return results of an op with errors of rounding: Monte Carlo arithmetic (Parker 1997).
+
+    An element moves by up to one unit in the last place of its dtype, unless the dtype holds it exactly. So copies stay
+    equal, and a step or a choice moves only with its operands.
+    """
+    import torch
+
+    kinds = iter([getattr(torch, DTYPES[kind.dtype]) for kind in statement.types])
+
+    def moved(exact: Any) -> Any:
+        kind = next(kinds, exact.dtype)
+        if not (kind.is_floating_point and exact.is_floating_point()):
+            return exact
+        error = torch.finfo(kind).eps * (2 * torch.rand(exact.shape, generator=noise, dtype=exact.dtype) - 1)
+        return torch.where(exact.to(kind) == exact, exact, (exact * (1 + error)).to(kind))
+
+    return torch.utils._pytree.tree_map_only(torch.Tensor, moved, made)
 
 
 def _widen(tensor: Any) -> Any:

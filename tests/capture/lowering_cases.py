@@ -205,7 +205,7 @@ WHOLE = (
     "F.cross_entropy(torch.randn(4, 9), torch.tensor([1, -100, 3, 4]))",
     "F.nll_loss(torch.randn(4, 9), torch.randint(0, 9, (4,)), reduction='none')",
     "torch.tensordot(torch.randn(3, 4, 5), torch.randn(5, 3, 2), dims=([0, 2], [1, 0]))",
-    "torch.kron(torch.randn(2, 3), torch.randn(4, 5))",
+    *(f"torch.kron(torch.randn({a}), torch.randn({b}))" for a in ("()", "3", "2, 3") for b in ("()", "4", "4, 1, 5")),
     "torch.linalg.vecdot(torch.randn(4, 7), torch.randn(4, 7))",
     "(lambda p: p[0] + p[1])(torch.aminmax(torch.randn(4, 7), dim=1))",
     "(lambda x: torch.nansum(x, 1) + torch.nanmean(x, 1))(torch.where(torch.randn(4, 7) > 0, float('nan'), 2.0))",

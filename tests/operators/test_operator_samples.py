@@ -19,6 +19,8 @@ ONCE_WRONG = (
     "meshgrid_variadic_tensors-float32-3", "nn_functional_cross_entropy-bfloat16-20",
     "nn_functional_multilabel_soft_margin_loss-float16-3", "take_along_dim-float16-4",
     "tensordot-bfloat16-2",
+    # errors of eager's roundings cancel in one element, where the nearest f16 of the exact loss of f16 logits is farther off
+    "nn_functional_linear_cross_entropy_chunked_none-float16-12",
     # constants and reciprocals of f64 that went through f32
     "linspace_tensor_overload-float64-53", "new_full-float64-0", "nn_functional_interpolate_trilinear-float64-2",
     "nn_functional_multilabel_margin_loss-float64-2", "std_mean-float64-7",

@@ -87,6 +87,12 @@ def test_what_drawn_programs_found(name: str) -> None:
         assert not failure(replace(drawn, seed=seed), explored=seed % 2 == 0)
 
 
+@pytest.mark.parametrize("seed", [1292192, 1293280])
+def test_rounding_decides_a_cancelling_sum_and_a_tie(seed: int) -> None:
+    """The result is farther from float64 than eager's, by no more than errors of rounding explain."""
+    check_seeds(seed, 1)
+
+
 def test_programs_are_many_and_mixed() -> None:
     drawn = [program(seed) for seed in range(100)]
     text = "\n".join(each.text for each in drawn)

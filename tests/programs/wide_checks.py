@@ -23,7 +23,7 @@ from dplc.engine.explore.candidates import best
 from dplc.engine.explore.explore import ExplorationOptions
 from dplc.engine.explore.search import Effort
 from dplc.engine.ruleset import Toolchain, toolchain
-from dplc.engine.run.calls import GATES, judge, run_reference
+from dplc.engine.run.calls import GATES, judge_program
 from dplc.ir.interp import loop as loop_meaning
 from dplc.ir.schemas import DTYPES
 from dplc.ir.verify.kernel import problems
@@ -119,12 +119,11 @@ def flat(tensor: Any) -> Any:
 
 
 def assert_right(level: str, results: list[Any], captured: Capture, eager: list[Any]) -> None:
-    references = run_reference(captured, captured.tensors)
     for place, (result, kind) in enumerate(zip(results, eager, strict=True)):
         assert result.shape == kind.shape and result.dtype == kind.dtype, (
             f"{level}: result {place} is {result.dtype}{list(result.shape)}, torch's {kind.dtype}{list(kind.shape)}"
         )
-    found = judge(results, references, eager, GATES)
+    found = judge_program(captured, captured.tensors, results, eager, gates=GATES)
     assert found.ok, f"{level}: {found.verdict}, {found.relative:.1e} of the largest value"
 
 

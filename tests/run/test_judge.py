@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -10,7 +10,8 @@ from drawing import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplc.engine.run.calls import GATES, accepted, error, judge
+from dplc.engine.capture.capture import capture
+from dplc.engine.run.calls import GATES, accepted, error, judge, judge_program
 
 INF, NAN = float("inf"), float("nan")
 KINDS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -135,3 +136,41 @@ def test_shapes_and_nothing_at_all() -> None:
     nothing = torch.zeros(3, dtype=torch.float64)
     assert all(accepted([x.float()], [x]) for x in (nothing[:0], nothing[0], nothing))
     assert not accepted([torch.zeros(4)], [nothing]) and not accepted([torch.full((3,), 1e-30)], [nothing])
+
+
+NEAR = torch.tensor([0.124999997, 0.3, 0.4, 0.9])  # four times the first is as near to a half as rounding moves it
+EQUAL, CANCELLING = torch.tensor([0.3, 0.3]), torch.tensor([1000, -999.99, 3, -3.1])
+# {name: (function, its input, results that are right, results that are wrong)}
+ROUNDED: dict[str, tuple[Any, torch.Tensor, list[Any], list[Any]]] = {
+    "a tie": (
+        lambda x: (x * 1.1 / 1.1 * 4).round().long(), NEAR, [[0, 1, 2, 4], [1, 1, 2, 4]],
+        [[2, 1, 2, 4], [-1, 1, 2, 4], [0, 2, 2, 4]],
+    ),
+    "a tie, and steps of a half that are wider than a tie": (
+        lambda x: ((x.bfloat16() + 8) * 64).round().long(), NEAR, [[520, 532, 536, 568], [520, 528, 540, 568]],
+        [[500, 532, 536, 568], [520, 532, 536, 600]],
+    ),
+    "a comparison": (
+        lambda x: x * 1.1 > 0.44, NEAR, [[False, False, True, True], [False, False, False, True]],
+        [[False, True, True, True], [False, False, True, False]],
+    ),
+    "the largest of two": (lambda x: (x * 1.1).argmax(), torch.tensor([0.1, 0.7, 0.70000005]), [2, 1], [0]),
+    "a sum that cancels": (lambda x: (x * 1.1).sum(), CANCELLING, [-0.09899, -0.0990, -0.0991], [-0.0982, -0.1]),
+    "an exact number": (lambda x: x >= 0.5, torch.tensor([0.5, 0.6]), [[True, True]], [[False, True]]),
+    "equal products": (lambda x: x * 1.1 == x.flip(0) * 1.1, EQUAL, [[True, True]], [[False, True]]),
+    "a difference of equal products": (lambda x: x * 1.1 - x.flip(0) * 1.1, EQUAL, [[0.0, 0.0]], [[1e-9, 0.0]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounding_explains_steps_and_cancellation_alone(name: str) -> None:
+    """Without eager, which would fall to a side of its own."""
+    function, x, right, wrong = ROUNDED[name]
+    captured = capture(function, (x,))
+    (kind,) = (function(x).dtype,)
+
+    def found(result: Any) -> Any:
+        return judge_program(captured, {"x": x}, [torch.tensor(result, dtype=kind)], None)
+
+    assert [found(result).ok for result in (*right, *wrong)] == [True] * len(right) + [False] * len(wrong)
+    assert all(found(result).notes for result in right[1:] if kind is torch.int64)
