@@ -154,8 +154,11 @@ class RuleText:
         return f'(rule {form(*query)} {form(*actions)} :ruleset rule_{name} :name "{name}")'
 
     def refuse(self, what: str, node: Any) -> DplcError:
-        hint = "the rule still works where it is run as a rewrite"
-        return DplcError(f"rule `{self.rule.name}`: {what} has no form in an e-graph", node.span, (), hint)
+        return DplcError(
+            f"rule `{self.rule.name}`: {what} has no form in an e-graph",
+            node,
+            "the rule still works where it is run as a rewrite",
+        )
 
     def bind(self, name: str, role: str, node: Any) -> str:
         """Return a variable of the pattern, or one that it has bound."""

@@ -47,7 +47,7 @@ def mistaken(node: s.Syntax, error: Exception, given: Any = ()) -> Exception:
     if isinstance(error, TypeError | AttributeError | ValueError) and has_sizes(given):
         return Undecided(f"{getattr(node, 'fn', 'this')} of a size")
     why = "division by zero" if isinstance(error, ZeroDivisionError) else str(error) or type(error).__name__
-    return NotComputed(f"this cannot be evaluated: {why}", node.span)
+    return NotComputed(f"this cannot be evaluated: {why}", node)
 
 
 # The registry of facts: pure, typed queries of rules about a program.
@@ -217,7 +217,7 @@ class Expressions:
             return self._made[id(node)][1]
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise DplcError("this is not an expression", node.span)
+            raise DplcError("this is not an expression", node)
         made: Closure = method(node)
         closure = _once_for_a_target(made) if isinstance(node, _COMPUTED) and self._is_of_target(node) else made
         if not self.variables:
@@ -264,7 +264,7 @@ class Expressions:
             except KeyError:
                 if symbol is not None:
                     return symbol
-                raise DplcError(f"unbound variable `{name}`", node.span, (), did_you_mean(name, env)) from None
+                raise DplcError(f"unbound variable `{name}`", node, did_you_mean(name, env)) from None
 
         return look
 
@@ -293,14 +293,14 @@ class Expressions:
             left, right = a(env), b(env)
             if op == "+" and left.__class__ is tuple and right.__class__ is tuple:
                 if len(left) + len(right) > LONGEST:
-                    raise DplcError(f"this list is too long: more than {LONGEST}", node.span)
+                    raise DplcError(f"this list is too long: more than {LONGEST}", node)
                 return left + right
             try:
                 found = (whole if left.__class__ is int and right.__class__ is int else combine)(left, right)
             except MISTAKES as error:
                 raise mistaken(node, error) from error
             if found.__class__ is int and not -LARGEST < found < LARGEST:
-                raise DplcError("this number is too large: more than 127 bits", node.span)
+                raise DplcError("this number is too large: more than 127 bits", node)
             return found
 
         return calculate
@@ -315,7 +315,7 @@ class Expressions:
             if left.__class__ is str or right.__class__ is str:
                 other, name = (left, node.a) if right.__class__ is str else (right, node.b)
                 if isinstance(other, Node):
-                    raise NotComputed("a name is compared with a text: never equal", name.span)
+                    raise NotComputed("a name is compared with a text: never equal", name)
             if symbolic:  # roles and transports are some of a few names, and no numbers that a program computes
                 closed = any(x.__class__ is e.Var and x.name in _ROLES_AND_TRANSPORTS for x in (left, right))
                 if not closed and (isinstance(left, Node) or isinstance(right, Node)):
@@ -423,8 +423,9 @@ class Expressions:
                 each = tuple(map(hinted, cost if listed else (cost,)))
                 weight = each if listed else each[0]
                 if not all(isinstance(n, int | float) for n in each):
-                    what = f"a cost is a number, or a list of them; here it is {print_value(weight)}"
-                    raise NotComputed(what, node.costs.element.span)
+                    raise NotComputed(
+                        f"a cost is a number, or a list of them; here it is {print_value(weight)}", node.costs.element
+                    )
                 found.append((value, weight))
             return tuple(found)
 
@@ -436,9 +437,9 @@ class Expressions:
         def numbers(env: Environment) -> Any:
             start, stop = a(env), b(env)
             if not e.is_int(start) or not e.is_int(stop):
-                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node.span)
+                raise DplcError(f"a range is between whole numbers, not {start} and {stop}", node)
             if stop - start > LONGEST:
-                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node.span)
+                raise DplcError(f"a range of {stop - start} numbers; {LONGEST} are possible", node)
             return tuple(range(start, stop))
 
         return numbers
@@ -449,16 +450,14 @@ class Expressions:
     def _member(self, node: s.Member) -> Closure:
         base, field = self.compile(node.base), node.field
         if field.startswith("_"):  # fields of records only: nothing that leads into Python
-            raise DplcError(f"there is no field `{field}`", node.span)
+            raise DplcError(f"there is no field `{field}`", node)
 
         def get(env: Environment) -> Any:
             owner = base(env)
             value = getattr(owner, field, _ABSENT)
             if value is _ABSENT:
                 options = [f.name for f in getattr(type(owner), "fields", ())]
-                raise DplcError(
-                    f"`{type(owner).__name__}` has no field `{field}`", node.span, (), did_you_mean(field, options)
-                )
+                raise DplcError(f"`{type(owner).__name__}` has no field `{field}`", node, did_you_mean(field, options))
             return e.Var(value) if value.__class__ is str and owner.__class__ is not Target else value
 
         return get
@@ -489,9 +488,7 @@ class Expressions:
         def call(env: Environment) -> Any:
             fn = env[name].name if name in env else name
             if fn not in FUNCTIONS:
-                raise DplcError(
-                    f"unknown fact or function `{fn}`", node.span, (), did_you_mean(fn, (*self.facts, *FUNCTIONS))
-                )
+                raise DplcError(f"unknown fact or function `{fn}`", node, did_you_mean(fn, (*self.facts, *FUNCTIONS)))
             return e.Call(fn, arguments(env))
 
         return call
@@ -499,7 +496,7 @@ class Expressions:
     def _subscript(self, node: s.Subscript) -> Closure:
         """Compile `xs[n]`: an element of a list."""
         if len(node.items) != 1:
-            raise DplcError("one index expected", node.span)
+            raise DplcError("one index expected", node)
         base, index = self.compile(node.base), self.compile(node.items[0])
 
         def element(env: Environment) -> Any:

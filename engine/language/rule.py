@@ -114,9 +114,13 @@ class Rule:
         """Return the error of an expression without a value. An overridden number that the rule reads is at fault."""
         what = f"rule `{self.name}`: {why}"
         for number in self.overrides:
-            notes = (f"the expression is at {line_of(span)}",)
-            return DplcError(f"{what}, with this `{number.name}`", number.span, notes, "choose another value")
-        return DplcError(what, span, (), "require first that it has a value, as `N > 0 and M % N == 0`")
+            return DplcError(
+                f"{what}, with this `{number.name}`",
+                number,
+                "choose another value",
+                (f"the expression is at {line_of(span)}",),
+            )
+        return DplcError(what, span, "require first that it has a value, as `N > 0 and M % N == 0`")
 
     @cached_property
     def left(self) -> dict[str, ValueTerm]:
@@ -265,9 +269,12 @@ class RuleSet:
             self.written[rule.name] = rule
             bound = {node.name for node in (*rule.parameters, *rule.clauses) if isinstance(node, BINDERS)}
             for name in sorted(bound.union(words_in(rule.match)) & self.numbers.keys()):
-                what = f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable"
-                note = f"it is declared at {self.numbers[name].location}"
-                raise DplcError(what, rule.span, (note,), "choose another name for the variable")
+                raise DplcError(
+                    f"rule `{rule.name}`: `{name}` is a number of the policy, and no variable",
+                    rule,
+                    "choose another name for the variable",
+                    (f"it is declared at {self.numbers[name].location}",),
+                )
             rule = remembered("rule", rule.name, (rule, *asked), partial(self._with_policy, rule))
         self.rules[rule.name] = rule
 
@@ -337,12 +344,15 @@ def _rule(declared: s.Rule, stem: str, family: str | None) -> Rule:
     if level not in LEVELS:
         at = head.source.line(head.line).rfind(level)
         span = Span(head.source, head.line, at, head.line, at + len(level)) if at >= 0 else head
-        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, (), did_you_mean(level, LEVELS))
+        raise DplcError(f"rule `{name}`: unknown level `{level}`", span, did_you_mean(level, LEVELS))
     attributes = {attribute.text: attribute.span for attribute in declared.attributes}
     for attribute, span in attributes.items():
         if attribute not in ATTRIBUTES:
-            hint = did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES])
-            raise DplcError(f"rule `{name}`: unknown attribute `@{attribute}`", span, (), hint)
+            raise DplcError(
+                f"rule `{name}`: unknown attribute `@{attribute}`",
+                span,
+                did_you_mean(f"@{attribute}", [f"@{known}" for known in ATTRIBUTES]),
+            )
     clauses: Any = declared.clauses
     match, *between, rewrite = clauses
     return Rule(
@@ -359,27 +369,32 @@ def _check_order(declared: s.Rule) -> None:
     for kind, part in PARTS.items():
         word = kind.__name__.lower()
         if kinds.count(kind) > 1:
-            raise DplcError(f"{rule} has {kinds.count(kind)} `{word}` clauses", declared.span)
+            raise DplcError(f"{rule} has {kinds.count(kind)} `{word}` clauses", declared)
         if kind not in kinds:
-            hint = f"write `{word}` and, indented below it, {part}"
-            raise DplcError(f"{rule} has no `{word}`", declared.span, (), hint)
+            raise DplcError(f"{rule} has no `{word}`", declared, f"write `{word}` and, indented below it, {part}")
     first, last = map(kinds.index, PARTS)
     for place, clause in enumerate(clauses):
         if not first <= place <= last:
             where = "below `rewrite`" if place > last else "above `match`"
-            hint = "clauses stand between `match` and `rewrite`, in the order they are asked"
-            raise DplcError(f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}", clause.span, (), hint)
+            raise DplcError(
+                f"{rule}: {CLAUSES.get(kinds[place], 'a clause')} {where}",
+                clause,
+                "clauses stand between `match` and `rewrite`, in the order they are asked",
+            )
 
 
 def _refuse_device(declared: Any) -> None:
     """Raise DplcError for an unknown device, and for a declaration that other devices would lack."""
     device = declared.device
     if device.text not in devices():
-        raise DplcError(f"there is no device `{device.text}`", device.span, (), did_you_mean(device.text, devices()))
+        raise DplcError(f"there is no device `{device.text}`", device, did_you_mean(device.text, devices()))
     if not declared.override:
         kind = {s.Rule: "rule", s.NumberOf: "number", s.FactOf: "fact"}[type(declared)]
-        what = f"{kind} `{declared.name}` is for {device.text} only: other devices would have none"
-        raise DplcError(what, device.span, (), "declare it without a device; `override` it for one")
+        raise DplcError(
+            f"{kind} `{declared.name}` is for {device.text} only: other devices would have none",
+            device,
+            "declare it without a device; `override` it for one",
+        )
 
 
 def device_named(device: s.NameOf) -> str:
@@ -409,11 +424,15 @@ def read_rules(source: Source, parse: Parse = parse_rules, further: Source | Non
         elif type(declared) in found:
             found[type(declared)].append(declared)
         elif isinstance(declared, s.ExamplesOf):
-            what = "examples of a rule stand in the rule, or in the file beside it"
-            raise DplcError(what, declared.span, (), f"write them into `{stem}{FURTHER}`, or into the rule")
+            raise DplcError(
+                "examples of a rule stand in the rule, or in the file beside it",
+                declared,
+                f"write them into `{stem}{FURTHER}`, or into the rule",
+            )
         else:
-            what = "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`"
-            raise DplcError(what, declared.span)
+            raise DplcError(
+                "a program in a rule file: rule files hold rules, numbers, facts, pipelines and `without`", declared
+            )
         if isinstance(declared, s.Pipeline):
             found[s.Without] += [entry for entry in declared.entries if isinstance(entry, s.Without)]
     return RuleFile(source, stem, further, *map(tuple, found.values()))

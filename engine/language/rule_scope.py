@@ -12,7 +12,7 @@ from itertools import chain, repeat, zip_longest
 from typing import Any, NamedTuple
 
 from ...ir import loop, schemas
-from ...ir.diagnostic import DplcError, Span, did_you_mean
+from ...ir.diagnostic import DplcError, did_you_mean
 from ...ir.expr import Axis
 from ...ir.functions import FUNCTIONS
 from ...ir.monoid_texts import PARTS
@@ -45,27 +45,13 @@ from .sorts import (
     TERMS,
     TEXT,
     Complaining,
-    Complaint,
+    Finding,
     Inference,
     Scope,
     Sort,
     field_sort,
 )
 from .typed_slots import calls, is_variable, names, names_in, reads, shape_of, targets
-
-
-class Finding(DplcError):
-    """One problem of one rule. check: the name of the check that found it; rule: the rule's name, or its family's.
-
-    An error stops a file from loading, a warning does not.
-    """
-
-    span: Span
-
-    def __init__(self, complaint: Complaint, check: str = "", rule: str = ""):
-        super().__init__(complaint.what, complaint.at.span, complaint.notes, complaint.hint)
-        self.severity, self.check, self.rule = complaint.severity, check, rule
-
 
 Around = tuple[s.EachBlock | s.Arm, ...]  # outermost first
 
@@ -274,8 +260,9 @@ class Positions(Complaining):
             self._items(declared.dims, EXPR, "an extent")
         value = node.value
         if isinstance(value, s.LoadOf):
-            what = f"`load` is not a part of level {self.level}"
-            self.report(what, value, "name the value itself, which has no loads")
+            self.report(
+                f"`load` is not a part of level {self.level}", value, "name the value itself, which has no loads"
+            )
         elif self.level == "torch" and (self.pattern or node.types) and isinstance(value, s.Apply):
             self._aten(value)
         else:
@@ -367,8 +354,11 @@ class Positions(Complaining):
             return
         known, fields = schemas.overloads(call.fn), schemas.fields(call.fn)
         if not known:
-            hint = did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops"
-            self.report(f"torch has no op `{call.fn}`", call, hint)
+            self.report(
+                f"torch has no op `{call.fn}`",
+                call,
+                did_you_mean(call.fn, schemas.names()) or "`dplc rules nodes --level torch` lists the ops",
+            )
         given = {item.name for item in call.items if isinstance(item, s.Keyword)}
         number = sum(not isinstance(item, s.Run) for item in call.items)
         free = [  # of each form that has the fields with a name: the others, which go by position
@@ -386,8 +376,7 @@ class Positions(Complaining):
                 named_so = (one for form in known for one in form.arguments if one.name == item.name)
                 self._attribute(item.value, _one_kind(named_so), f"`{item.name}` of `{call.fn}`")
             else:
-                what = f"`{call.fn}` has no field `{item.name}`"
-                self.report(what, item, did_you_mean(item.name, fields))
+                self.report(f"`{call.fn}` has no field `{item.name}`", item, did_you_mean(item.name, fields))
         if known and given.issubset(fields):
             loose = number - len(given)
             if number > max(len(form.arguments) for form in known):
@@ -401,9 +390,12 @@ class Positions(Complaining):
                     loose <= len(left) and not any(argument.required for argument in left[loose:]) for left in free
                 )
             ):
-                notes = [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]]
-                what = f"no form of `{call.fn}` has exactly these fields"
-                self.report(what, call, "`rest..` leaves the others open", notes)
+                self.report(
+                    f"no form of `{call.fn}` has exactly these fields",
+                    call,
+                    "`rest..` leaves the others open",
+                    [f"{form.name}({', '.join(map(_shown, form.arguments))})" for form in known[:6]],
+                )
 
     def _attribute(self, node: s.Syntax, want: Sort, what: str) -> None:
         match node:
@@ -467,8 +459,7 @@ class CheckedRule:
         rule = self.rule
         for name, check in vars(type(self)).items():
             for one in check(self) if not name.startswith("_") else ():
-                named = one._replace(what=f"rule `{rule.name}`: {one.what}")
-                yield Finding(named, name, rule.family or rule.name)
+                yield one.of(f"rule `{rule.name}`", name, rule.family or rule.name)
 
     # ---- what the pattern binds
     @cached_property

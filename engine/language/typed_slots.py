@@ -32,10 +32,10 @@ def shape_of(node: s.Syntax) -> Shape | None:
 
 def _unit(node: Any) -> Shape:
     if node.kind != "kernel":
-        raise DplcError("rules on this level speak of kernels, not graphs", node.span)
+        raise DplcError("rules on this level speak of kernels, not graphs", node)
     for item in node.ins:
         if isinstance(item, s.SizeItem):
-            raise DplcError("sizes stand in the heads of programs, not of rules", item.span)
+            raise DplcError("sizes stand in the heads of programs, not of rules", item)
     return Shape(Kernel, {"name": named(node.name, node), "ins": node.ins, "outs": node.outs, "body": node.body}, node)
 
 

@@ -101,14 +101,17 @@ class Matcher(abc.ABC):
         """Open a loop for a choice. At Python's nesting limit, the rest goes into a function of its own."""
         if self.loops >= LOOPS:
             if self.inner is None:
-                raise DplcError("too many runs in one pattern", place.span)
+                raise DplcError("too many runs in one pattern", place)
             name = self.local("f")
             self.put(f"def {name}():")
             self.inner.append((self.depth, name))
             self.depth, self.loops = self.depth + 1, 0
         if self.depth > DEEPEST:
-            what = "a pattern on tensor has at most 80 choices (operands in either order, runs)"
-            raise DplcError(what, place.span, (), "match less of the program")
+            raise DplcError(
+                "a pattern on tensor has at most 80 choices (operands in either order, runs)",
+                place,
+                "match less of the program",
+            )
         self.open(header, "continue")
         self.loops += 1
 
@@ -211,7 +214,7 @@ class Matcher(abc.ABC):
         if isinstance(node, s.Prefix) or (isinstance(node, s.Operation) and node.op in ("+", "-", "*")):
             return self.total(node, x)
         if not isinstance(node, s.Operation) or node.op not in e.OPERATORS:
-            raise DplcError("this is not a pattern of an expression", node.span)
+            raise DplcError("this is not a pattern of an expression", node)
         self.reject(f"{x}.__class__ is not Binary or {x}.op != {self.constant(node.op)}")
         return self.operands(node, f"{x}.a", f"{x}.b")
 

@@ -69,7 +69,7 @@ def endless(what: str, fired: Sequence[RewriteStep]) -> DplcError:
         said, hint = f"{last} fires on what it made", "add a condition that fails on what the rule made"
     if "repeat" in rule.attributes:
         hint += f", or `{s.DECREASES} N`: a number N that every firing makes smaller"
-    return DplcError(f"{what}: {said}", rule.span, shown_steps(steps[:STEPS]), hint)
+    return DplcError(f"{what}: {said}", rule, hint, shown_steps(steps[:STEPS]))
 
 
 STRICT = "DPLC_STRICT"  # in the environment: a failure that a compile survives is an error, as our tests want it
@@ -84,8 +84,12 @@ def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcEr
     place = next(c for c in step.rule.clauses if isinstance(c, s.LetClause) and c.name == s.DECREASES)
     what = f"rule `{step.rule.name}` does not decrease `{written(place.value)}` in kernel {kernel}"
     what += f": it was {show(last)} at one firing and is {show(value)} at the next"
-    hint = "add a condition that fails on what the rule made, or count something that every firing makes smaller"
-    return DplcError(what, place.value.span, shown_steps([step]), hint)
+    return DplcError(
+        what,
+        place.value,
+        "add a condition that fails on what the rule made, or count something that every firing makes smaller",
+        shown_steps([step]),
+    )
 
 
 def smaller(value: Any, last: Any) -> bool:

@@ -113,7 +113,7 @@ class Instance(Drawing):
             return (*self.run(scope, True), *self.block(node.body, scope), *self.run(scope, True))
         shape = shape_of(node)
         if shape is None:
-            raise DplcError("beyond the generator", node.span)
+            raise DplcError("beyond the generator", node)
         many = self.number(1, 2) if getattr(node, "repeat", None) else 1
         return tuple(made for _ in range(many) for made in self.filled(shape, scope))
 

@@ -14,8 +14,7 @@ from ..kernels.examples import TRIES, run_example, run_examples
 from ..language import core as s
 from ..language.core import children
 from ..language.rule import Rule, RuleSet
-from ..language.rule_scope import Finding
-from ..language.sorts import WARNING, Complaint
+from ..language.sorts import WARNING, Finding
 from ..language.spelling import expression
 from ..rewrite.statements.driver import Engine
 from ..rewrite.terms.rewriter import CHANGES_DTYPE
@@ -201,7 +200,7 @@ def unviolated(engine: Engine, rules: Iterable[Rule], target: Target) -> Iterato
                 what = f'rule `{rule.name}`: no known program is refused because "{guard.reason}"'
                 note = f"{count} programs of examples were tried"
                 hint = f'add an example that `gives no "{guard.reason}"`, or take the guard out'
-                yield Finding(Complaint(what, guard, hint, (note,), WARNING), "unviolated")
+                yield Finding(what, guard, hint, (note,), WARNING, "unviolated")
 
 
 def _unrefused(engine: Engine, rule: Rule, guard: s.Guard, target: Target) -> int | None:

@@ -564,7 +564,7 @@ def _check(chosen: Chosen, tell: Tell) -> Answer:
         DplcError(
             f"rule `{one.rule}` is wrong: {found.problem}",
             span,
-            ("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
+            notes=("on this program:", *(f"  {line}" for line in found.subject.text.splitlines()), *found.details),
         )
         for one, span in verdicts
         if (found := one.wrong) is not None

@@ -305,8 +305,7 @@ def check_cover(rule: Rule, cover: s.Cover, expressions: RuleExpressions, env: E
             left, written = "leave values out" if total < whole else "are more", expression(cover.size)
             what = f"rule `{rule.name}`: the parts of `{cover.what}` {left}: {said} is {total}, of {whole}"
             exact = "a `//` says that the parts divide it: ask for that in a `require`, or write"
-            hint = f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`"
-            raise DplcError(what, cover.span, (), hint)
+            raise DplcError(what, cover, f"{exact if cover.divide else 'round up:'} `ceildiv({written}, ..)`")
 
 
 Program = tuple[Kernel, ...]
@@ -427,7 +426,7 @@ class CompiledRule:
     def _local(self, name: str, span: Any) -> Callable[..., Block]:
         known = {rule.name: rule for rule in self.locals}
         if name not in known:
-            raise DplcError(f"there is no local rule `{name}`", span, (), did_you_mean(name, known))
+            raise DplcError(f"there is no local rule `{name}`", span, did_you_mean(name, known))
         return compiled_rule(known[name], self.locals).everywhere
 
     # ---- sites
@@ -494,8 +493,9 @@ class CompiledRule:
     def taken(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """Return the arguments of a local rule by name. Raises DplcError if their number is wrong."""
         if len(arguments) != len(self.given):
-            what = f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}"
-            raise DplcError(what, self.rule.span)
+            raise DplcError(
+                f"local rule `{self.rule.name}` takes {len(self.given)} arguments, not {len(arguments)}", self.rule
+            )
         return dict(zip(self.given, arguments, strict=True))
 
     def everywhere(self, block: Block, arguments: tuple[Any, ...], outer: Environment) -> Block:

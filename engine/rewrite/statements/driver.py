@@ -117,8 +117,11 @@ class Engine:
             rule = self.rule(name)
             for parameter in values:
                 if parameter not in (*rule.parameters, *rule.pattern.names):
-                    hint = did_you_mean(parameter, rule.parameters)
-                    raise DplcError(f"rule `{name}` has no parameter `{parameter}`", rule.rule.span, (), hint)
+                    raise DplcError(
+                        f"rule `{name}` has no parameter `{parameter}`",
+                        rule.rule,
+                        did_you_mean(parameter, rule.parameters),
+                    )
 
     # ---- rules
     def rule(self, rule: Rule | str) -> CompiledRule:
@@ -173,7 +176,7 @@ class Engine:
         except MISTAKES as error:  # the template needs something of its operands that this one lacks
             why = str(error) or type(error).__name__
             place = rule.rewrite[0] if rule.rewrite else rule
-            raise DplcError(f"rule `{rule.name}`: its template cannot be built here: {why}", place.span) from error
+            raise DplcError(f"rule `{rule.name}`: its template cannot be built here: {why}", place) from error
         start, end = match.kernels.start, match.kernels.stop
         changed = slice(start, end + len(made) - len(program))
         cleaned: list[str] = []
@@ -182,8 +185,11 @@ class Engine:
             cleaned += [step.rule.name for step in steps]
         for kernel in made[changed] if self.check or compiled.checked else ():
             if wrong := wellformed(kernel):
-                what = f"rule `{rule.name}` gives a program that is not well formed: {wrong}"
-                raise DplcError(what, rule.span, (f"in kernel `{kernel.name}`",))
+                raise DplcError(
+                    f"rule `{rule.name}` gives a program that is not well formed: {wrong}",
+                    rule,
+                    notes=(f"in kernel `{kernel.name}`",),
+                )
         return made, RewriteStep(rule, program[start:end], made[changed], cleaned=tuple(cleaned))
 
     # ---- canonical form
@@ -526,9 +532,10 @@ def check_settings(settings: Settings, rules: RuleSet) -> None:
         own = [parameter.name for parameter in rule.parameters]
         for name, value in settings[rule.name].items():
             if name in own and not admits(rule, name, value):
-                what = f"{rule.name}.{name}={show(value)}: the value is not in the domain of `{name}`"
-                notes = (f"the domain is {shown(rule, name)}", f"the rule is at {rule.location}")
-                raise UsageError(what, notes=notes)
+                raise UsageError(
+                    f"{rule.name}.{name}={show(value)}: the value is not in the domain of `{name}`",
+                    notes=(f"the domain is {shown(rule, name)}", f"the rule is at {rule.location}"),
+                )
 
 
 def unheard(trace: Trace, settings: Settings, rules: RuleSet) -> tuple[Unheard, ...]:

@@ -83,7 +83,7 @@ class RuleExpressions(Expressions):
             try:
                 return substitute(value, named)
             except e.NotWhole as error:
-                raise DplcError(str(error), node.span) from None
+                raise DplcError(str(error), node) from None
 
         return apply
 
@@ -103,7 +103,7 @@ class RuleExpressions(Expressions):
         def look(env: Environment) -> Any:
             value = get(env)
             if callable(value):
-                raise DplcError(f"there is no field `{node.field}`", node.span)
+                raise DplcError(f"there is no field `{node.field}`", node)
             return value
 
         return look
@@ -133,7 +133,7 @@ class RuleExpressions(Expressions):
             elif field.name in shape.fields:
                 parts.append(self.field(field, shape.fields[field.name]))
             elif field.required:
-                raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place.span)
+                raise DplcError(f"`{cls.__name__}` needs the field `{field.name}`", shape.place)
             else:
                 parts.append(lambda env, value=field.default: value)  # type: ignore[misc]
         return lambda env: cls(*[part(env) for part in parts])
@@ -271,10 +271,10 @@ class StatementMatcher(Matcher):
             return self.inside(item, whole, at, size, rest)
         run = item.run if isinstance(item, s.RunStatement) else item
         if not isinstance(run.base, s.NameOf) or (isinstance(item, s.RunStatement) and item.changes):
-            raise DplcError("a run of a pattern reads `name..`", item.span)
+            raise DplcError("a run of a pattern reads `name..`", item)
         role = None if run.role in (None, "_") else run.role
         if role is not None and role not in RESERVED:
-            raise DplcError(f"`{role}` is not a role", run.span)
+            raise DplcError(f"`{role}` is not a role", run)
         return self.run(item, run.base.text, role, whole, at, size, rest)
 
     def capture_run(self, item: s.CaptureStatement, whole: str, at: str, size: str, rest: int) -> str:
@@ -312,7 +312,7 @@ class StatementMatcher(Matcher):
     def inside(self, item: s.InsideBlock, whole: str, at: str, size: str, rest: Any) -> str:
         following = rest[1] if rest.__class__ is tuple else item
         if following is not None:
-            raise DplcError("`inside` covers the rest of its block: nothing can follow it", following.span)
+            raise DplcError("`inside` covers the rest of its block: nothing can follow it", following)
         segment, path, block, start = (self.local(letter) for letter in "spbk")
         self.put(f"{segment} = {whole}[{at}:]")
         self.loop(f"for {path}, {block} in holes({segment}):", item)
@@ -424,7 +424,7 @@ def _statements(block: s.Nodes) -> s.Nodes:
 def _required_shape(item: Any) -> Shape:
     shape = shape_of(item)
     if shape is None:
-        raise DplcError("this stands in templates only, or is not a statement", item.span)
+        raise DplcError("this stands in templates only, or is not a statement", item)
     return shape
 
 

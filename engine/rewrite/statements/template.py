@@ -88,7 +88,7 @@ class Template(RuleExpressions):
             return self.guard(node)
         shape = shape_of(node)
         if shape is None or isinstance(node, s.CaptureStatement):
-            raise DplcError("this stands in patterns only, or is not a statement", node.span)
+            raise DplcError("this stands in patterns only, or is not a statement", node)
         known = self.kept(shape)
         if shape.body is not None:
             known["body"] = self.block(shape.body)
@@ -141,7 +141,7 @@ class Template(RuleExpressions):
             run = base(env)
             if run.__class__ is not tuple:
                 if not isinstance(run, Node):
-                    raise DplcError("only statements can be spliced here", node.span)
+                    raise DplcError("only statements can be spliced here", node)
                 run = (run,)
             for change in changes:
                 run = change(run, env)
@@ -157,7 +157,7 @@ class Template(RuleExpressions):
         if isinstance(node, s.UseRule):
             arguments, rule = self.compile_all(node.call.items), self.locals(node.call.fn, node.call.span)
             return lambda run, env: rule(run, arguments(env), env)
-        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node.span)
+        raise DplcError("a change reads `field=value`, `load .. => load ..` or `rule r(..)`", node)
 
     def assigned(self, change: s.Keyword) -> Change:
         """Compile `field=value`, on the statements of the run themselves."""
@@ -168,8 +168,11 @@ class Template(RuleExpressions):
             for statement in run:
                 field = type(statement).by_name.get(name)
                 if field is None:
-                    hint = did_you_mean(name, type(statement).by_name)
-                    raise DplcError(f"`{type(statement).__name__}` has no field `{name}`", change.span, (), hint)
+                    raise DplcError(
+                        f"`{type(statement).__name__}` has no field `{name}`",
+                        change,
+                        did_you_mean(name, type(statement).by_name),
+                    )
                 out.append(replace(statement, **{name: coerce(field.sort, field.many, new)}))
             return tuple(out)
 
@@ -182,7 +185,7 @@ class Template(RuleExpressions):
         """
         left, right, variable = arm.pattern, arm.template, arm.variable
         if not isinstance(left, s.LoadOf) or not isinstance(right, s.LoadOf):
-            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm.span)
+            raise DplcError("an arm rewrites loads: `load B[i..] => load C[e..]`", arm)
         guard, given = left.condition, sorted(free_names(left) & (self.known | {variable}))
         anything = s.NameOf(arm.span, "_")
         if guard is None:

@@ -135,7 +135,7 @@ class TermRuleWriter(Matcher):
         return isinstance(term, c.NameTerm) and getattr(self.symbols.get(term.name), "kind", "") == "term"
 
     def error(self, what: str, term: c.ValueTerm | c.Syntax) -> DplcError:
-        return DplcError(f"rule `{self.rule.name}`: {what}", term.span)
+        return DplcError(f"rule `{self.rule.name}`: {what}", term)
 
     def several(self, waiting: list[tuple[Any, str]]) -> None:
         """Match sub-patterns, the most selective first: numbers and bound names, operations, variables."""
@@ -405,10 +405,10 @@ def executor_of(rule: Rule, parameters: Pinned, every: bool = False) -> tuple[Ca
         if key in parameters:
             pinned[parameter.name] = parameters[key]
         elif parameter.default is None:
-            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter.span)
+            raise DplcError(f"rule `{rule.name}`: parameter `{parameter.name}` has no default", parameter)
     for clause in rule.clauses:
         if isinstance(clause, c.PickClause):
-            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause.span)
+            raise DplcError(f"rule `{rule.name}`: `pick` is not for rules on tensor", clause)
     return PlanExecutor(rule, plan(rule, Expressions("tensor"))).first(every), pinned
 
 
