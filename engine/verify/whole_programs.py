@@ -21,7 +21,7 @@ from ...ir.loop import For, If, Let, Load, Store
 from ...ir.node import nodes, replace
 from ...ir.program import Block, Kernel, Module, Param, Stmt
 from ...ir.tile import SharedTile, Stage, Tile
-from ..rewrite.statements.driver import wellformed
+from ..rewrite.statements.driver import names_given, wellformed
 
 
 class TooLarge(Exception):
@@ -165,16 +165,9 @@ def _check_names(block: Any, known: frozenset[str]) -> None:
     for statement in block:
         if unknown := own_names(statement) - known:
             raise DplcError(f"`{min(unknown)}` is used where nothing defines it")
-        inner = known.union(bound_names(statement))
+        inner = known.union(names_given(statement))
         _check_names(getattr(statement, "body", ()), inner)
         known = inner if isinstance(statement, Load | Let) else known
-
-
-def bound_names(statement: Any) -> tuple[str, ...]:
-    """Return the names that a statement gives to its block, or to what follows it."""
-    if isinstance(statement, Tile):
-        return tuple(axis.name for axis in statement.axes)
-    return tuple(getattr(statement, field) for field in ("var", "dst") if hasattr(statement, field))
 
 
 def _read(body: Block, without: Container[str] = ()) -> frozenset[str]:
@@ -192,7 +185,7 @@ def _framed(kernel: Kernel, tiled: bool) -> Kernel:
     """Close a kernel: free indices become threads (or free loops); free values are loaded."""
     body = kernel.body
     read, indices, found = _read(body), _read(body, VALUES), summary(body)
-    unbound = read.difference(found.folded, *map(bound_names, nodes(body, Stmt)))
+    unbound = read.difference(found.folded, *map(names_given, nodes(body, Stmt)))
     free = [name for name in dict.fromkeys(var.name for var in nodes(body, Var)) if name in unbound]
     axes = tuple(Axis(name, _threads(body, name), "THREAD") for name in free if name in indices)
     index = tuple(Var(axis.name) for axis in axes) or (0,)
@@ -246,7 +239,7 @@ def observed(kernel: Kernel, deep: bool = False) -> Block:
             if isinstance(x, For) and x.role in in_turns:
                 names += [start.acc for at in sorted(starts) if at[: len(inside)] == inside for start in starts[at]]
             elif hasattr(x, "body"):
-                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, bound_names(x)))))
+                made[n] = replace(x, body=shown(x.body, inside, (*index, *map(Var, names_given(x)))))
         if path or not isinstance(block[0], Tile):  # what is computed outside of the threads is nobody's
             unread = (name for name in dict.fromkeys(names) if name not in read)
             made += (Store(f"{name}_out", index or (0,), Var(name)) for name in unread)
