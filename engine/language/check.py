@@ -12,7 +12,6 @@ import pkgutil
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from ...codegen.target import devices, load_device
 from ...ir import schemas
@@ -53,7 +52,6 @@ Findings = Iterator[Finding]
 
 _WORDS = {kind: (sort_word(sort), CLOSED[sort]) for sort, kind in CLOSED_SORTS.items()}
 GIVE_A_NAME = "give it a name in the pattern"
-MOST = 1 << 12  # uses of what a pattern binds, all lets of a clause written out; our own rules have 40
 # What matchers say where a pattern does not fit (engine/rewrite); all else is the reason of a guard.
 PATTERN_MISSES = (
     "the pattern matches nowhere", "nearest miss", "expected `", "nothing here is like its first statement",
@@ -420,7 +418,7 @@ class Checks(CheckedRule):
                                 f"write `{result}[.., {axis.text}]`, or reduce: `Reduce(add, {axis.text}, ..)`",
                             )
 
-    def _open(self, node: Any, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
+    def _open(self, node: object, made: dict[str, list[s.NameOf]]) -> Iterator[s.NameOf]:
         """Yield the names of axes and others that a value reads, less the axes that it folds, and those in facts.
 
         made: the axes of the values that lines above define.
@@ -442,7 +440,7 @@ class Checks(CheckedRule):
     def sort_clashes(self) -> Findings:
         """Report a value of one sort where another is required: in guards, domains, arguments of facts, and fields."""
         inference = Inference(self.facts, {})
-        for node, want, what, makes, _, scope in self.expressions:
+        for node, want, what, makes, scope in self.expressions:
             word = want.kind in _WORDS and getattr(node, "text", "") not in scope  # closed_names
             if not (isinstance(node, s.NameOf) and (makes or word)):
                 have = replace(inference, scope=scope).want(node, want, what)
@@ -538,8 +536,8 @@ class Checks(CheckedRule):
             return
         if not any(isinstance(one.gives, tuple) for one in self.rules.examples_at(rule.span)):
             yield Finding("no example shows it fire", rule, 'add `example "title"` .. `gives` ..', severity=WARNING)
-        for guard in rule.guards:
-            if guard.kind == "require" and not self.rules.shows_refusal(guard):
+        for guard in rule.required:
+            if not self.rules.shows_refusal(guard):
                 yield Finding(
                     f'no example is refused because "{guard.reason}"',
                     guard,
@@ -598,23 +596,6 @@ class Checks(CheckedRule):
                 except DplcError as error:
                     what, place = f'example "{example.title}": {error.what}', error if error.span else example
                     yield Finding(what, place, error.hint or "write a program as `--ir` prints it", error.notes)
-
-    def grown_values(self) -> Findings:
-        """Report a `let` that, with those it reads written out, uses what the pattern binds more than MOST times.
-
-        Each may read the preceding one twice: after forty, no memory holds the value.
-        """
-        uses: dict[str, int] = {}
-        for clause in self.rule.clauses:
-            if isinstance(clause, s.LetClause):
-                uses[clause.name] = sum(uses.get(name.text, 1) for name in every(clause.value, s.NameOf))
-                if uses[clause.name] > MOST:
-                    yield Finding(
-                        f"`{clause.name}`, written out, is more than {MOST:,} values: every `let` before it doubles it",
-                        clause,
-                        "read a `let` once, or take fewer of them",
-                    )
-                    return
 
     # ---- rules that cannot fire: an earlier rule has the same pattern and no guard, or the template is the pattern
     def shadowed(self) -> Findings:

@@ -47,7 +47,7 @@ class ValueTerm:
 class NumberTerm(ValueTerm):
     """A number, also `true`, `inf`, `nan` and negative ones."""
 
-    value: Any
+    value: int | float
 
 
 @syntax_node
@@ -252,7 +252,7 @@ def bare(node: s.Syntax) -> s.Syntax:
     return node
 
 
-def constant_of(node: s.Syntax) -> Any:
+def constant_of(node: s.Syntax) -> int | float | None:
     """Return the value of a numeric literal, else None."""
     if isinstance(node, s.Number):
         return node.value
@@ -344,7 +344,7 @@ VALUES = ("x", "a", "b")
 T = TypeVar("T", bound=ValueTerm)
 
 
-def terms(value: Any, kind: type[T]) -> Iterator[T]:
+def terms(value: object, kind: type[T]) -> Iterator[T]:
     """Yield the terms of a class in some values, outermost first."""
     if isinstance(value, kind):
         yield value

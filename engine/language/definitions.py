@@ -21,11 +21,10 @@ from ...ir.names import unused
 from ...ir.text import syntax as s
 from ...ir.text.print_statements import print_value
 from ...ir.text.syntax import rebuilt, words_in
-from .evaluate import FACTS, MISTAKES, RESERVED, Expressions
+from .evaluate import FACTS, MISTAKES, RESERVED, Expressions, Value
 from .sorts import READABLE
 from .typed_slots import calls, is_variable, names, names_in, substituted
 
-Value = Any  # a number, or a tuple of numbers
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
 
@@ -292,7 +291,7 @@ def _written(declared: s.FactOf, late: Collection[str], facts: Facts, literals: 
     return replace(declared, value=expanded(value, facts, literals))
 
 
-def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
+def expanded(value: T, facts: Facts, literals: Literals) -> T:
     """Replace the names of numbers by their values and the calls of facts by their definitions.
 
     Returns the syntax itself if it names neither.
@@ -307,7 +306,8 @@ def expanded(value: Any, facts: Facts, literals: Literals) -> Any:
                 return _answer(node, facts[name])
         return node
 
-    return written(value)
+    found: T = written(value)
+    return found
 
 
 _COMPUTED = frozenset(("int", "num", "bool", "record", "axis"))  # sorts whose values are computed before a call
@@ -331,7 +331,7 @@ def _answer(asked: s.Apply, fact: s.FactOf) -> s.Syntax:
             lets.append(s.LetClause(item.span, unused(name, taken), item))
             item = s.NameOf(item.span, lets[-1].name)
         given[name] = item
-    value: s.Syntax = substituted(fact.value, given, words=False)
+    value = substituted(fact.value, given, words=False)
     if not lets:
         return replace(value, span=asked.span)
     if isinstance(value, s.LetExpression):

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from ...ir.diagnostic import DplcError, Source, Span, did_you_mean
 from ...ir.monoid_texts import NAMES
@@ -24,12 +23,13 @@ from ...ir.text.parse import parse
 from ...ir.text.syntax import children, walk, words_in
 from .sorts import KINDS_OF_WORDS, word_taken
 from .splits import Splits, steps
-from .typed_slots import is_variable, names, substituted
+from .typed_slots import every, is_variable, names, substituted
 
 # Names that a rule gives. None may be a word of the language: some readers of the rule would take such a name for a
 # function, dtype or role, others for a variable.
 
 
+T = TypeVar("T")
 Block = Callable[[s.Nodes], Iterable[s.Syntax]]
 
 
@@ -156,16 +156,21 @@ def _steps(node: eq.FoldAssign, taken: set[str]) -> s.Nodes:
     if lanes is None:
         given |= {"c": node.value, "total": given["p"]}
     (read,) = parse(Source("fold", "\n".join(["form chunk():", *lines, ""])))
-    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined, no-any-return]
+    return substituted(located(read.body, lambda span: at), given, words=False)  # type: ignore[attr-defined]
 
 
-def located(value: Any, place: Callable[[Span], Span]) -> Any:
+def located(value: T, place: Callable[[Span], Span]) -> T:
     """Return syntax with the span of each part changed."""
-    if value.__class__ is tuple:
-        return tuple([located(item, place) for item in value])
-    if not isinstance(value, s.Syntax):
-        return value
-    return value.__class__(place(value.span), *[located(part, place) for part in children(value)])
+
+    def moved(value: Any) -> Any:
+        if value.__class__ is tuple:
+            return tuple([moved(item) for item in value])
+        if not isinstance(value, s.Syntax):
+            return value
+        return value.__class__(place(value.span), *[moved(part) for part in children(value)])
+
+    found: T = moved(value)
+    return found
 
 
 # Declarations with parameters that rules of one file share.
@@ -186,7 +191,7 @@ class Shared:
     """The forms and the groups of guards of one file. A form may hold those above it. unused: by no rule so far."""
 
     def __init__(self, declared: Iterable[Declared]):
-        self.known: dict[tuple[str, str], Any] = {}
+        self.known: dict[tuple[str, str], Declared] = {}
         self.unused: dict[tuple[str, str], s.Syntax] = {}
         for one in declared:
             key = word, _ = _WORDS[type(one)], one.name
@@ -233,7 +238,7 @@ class Shared:
                 "give each parameter a value",
             )
         self.unused.pop((word, call.fn), None)
-        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))  # type: ignore[no-any-return]
+        return substituted(found.body, dict(zip(wanted, call.items, strict=True)))
 
 
 def _check_shared(declared: Declared) -> None:
@@ -265,19 +270,23 @@ def _check_shared(declared: Declared) -> None:
 
 
 BINDERS = (s.Parameter, s.LetClause, s.PickClause)
-MOST = 1 << 12  # nodes of a `let` with those it reads written out
+MOST = 1 << 11  # uses of names in a `let` with those it reads written out; our own rules have 40
 
 
-def _occurrences(node: Any) -> Iterator[s.Syntax]:
-    """Yield the syntax nodes in a node or a tuple, a shared node as often as it occurs."""
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, s.Syntax):
-            yield node
-            node = children(node)
-        if isinstance(node, tuple):
-            stack += node
+def refuse_doubling(rule: s.Rule) -> None:
+    """Raise DplcError for a `let` that, with those above it written out, uses names MOST times or more.
+
+    Each may read the preceding one twice: after forty, no memory holds the value.
+    """
+    uses: dict[str, int] = {}
+    for let in every(rule.clauses, s.LetClause | eq.LetStatement):
+        uses[let.name] = sum(uses.get(name.text, 1) for name in every(let.value, s.NameOf))
+        if uses[let.name] >= MOST:
+            raise DplcError(
+                f"rule `{rule.name}`: `{let.name}`, written out, is too long: every `let` before it doubles it",
+                let,
+                "read a `let` once, or take fewer of them",
+            )
 
 
 def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
@@ -305,12 +314,6 @@ def without_lets(rule: s.Rule, body: s.Nodes) -> s.Nodes:
                     (f"first in line {taken[node.name].line}",),
                 )
             taken[node.name] = node.span
-            if sum(1 for _ in islice(_occurrences(node.value), MOST + 1)) > MOST:
-                raise DplcError(
-                    f"`{node.name}`, written out, is too long: every `let` before it doubles it",
-                    node,
-                    "read a `let` once, or take fewer of them",
-                )
             behind = substituted(statements, {node.name: node.value}, words=False)
             if behind is statements:
                 raise DplcError(
@@ -329,6 +332,8 @@ def elaborated(declarations: s.Nodes) -> s.Nodes:
     """Return the declarations of a file with their rules written out. Raises DplcError at the first mistake."""
     for one in declarations:
         refuse_words(one)
+        if isinstance(one, s.Rule):
+            refuse_doubling(one)
     shared = Shared(one for one in declarations if isinstance(one, Declared))
     kept = (one for one in declarations if not isinstance(one, Declared))
     found = tuple(_written_out(one, shared) if isinstance(one, s.Rule) else one for one in kept)

@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Any
 
 from ...ir.diagnostic import DplcError, Span, did_you_mean
 from ...ir.text import syntax as s
 from .definitions import line_of
-from .evaluate import Expressions
+from .evaluate import Expressions, Value
 from .rule import Rule, RuleSet, admits, pass_name, shown, wrong_kind
 from .typed_slots import calls
 
@@ -48,7 +47,7 @@ class PassStep:
 
     name: str  # the pass: the stem of a file without its number, or the name of one rule
     rules: tuple[Rule, ...]
-    parameters: dict[str, Any]
+    parameters: dict[str, Value]
     label: str  # the name it runs under: the alias, or `name`
     span: Span
     group: str | None = None
@@ -193,7 +192,7 @@ def _members(name: str, rules: RuleSet, pipeline: str, at: Span) -> tuple[Rule, 
     return members
 
 
-def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Any:
+def _argument(written: s.Keyword, members: tuple[Rule, ...]) -> Value:
     """Return the value of a parameter. Raises DplcError unless a rule of the pass can have it."""
     name, first = written.name, members[0]
     having = [rule for rule in members if any(parameter.name == name for parameter in rule.parameters)]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...codegen.target import Target, devices, load_device
 from ...ir.diagnostic import DplcError, Source, Span, UsageError, did_you_mean
@@ -24,7 +24,6 @@ from ...ir.text.syntax import walk, words_in
 from .core import AxisTerm, ValueTerm, definitions, lefts
 from .definitions import (
     Numbers,
-    Value,
     asked_of,
     expanded,
     facts_of_files,
@@ -34,7 +33,7 @@ from .definitions import (
     remembered,
 )
 from .elaborate import BINDERS, in_rule
-from .evaluate import Expressions
+from .evaluate import Expressions, Value
 from .rule_files import (
     FURTHER,
     collections_paused,
@@ -47,6 +46,7 @@ from .rule_files import (
     with_further,
 )
 from .sorts import ANY, PARAMETER_SORTS, fits, sort_of_value
+from .typed_slots import mentioned
 
 LEVELS = {
     "torch": "what a PyTorch op means: a comprehension over named axes",
@@ -65,7 +65,7 @@ ATTRIBUTES = {
 }
 APPROX = "approx"
 PREFER = "prefer"  # the clause, and what is set to false of a rule that is to fire wherever it is legal
-PARTS: dict[type[Any], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
+PARTS: dict[type[s.Syntax], str] = {s.Match: "what the program has", s.Rewrite: "what it becomes"}
 Clause = s.LetClause | s.PickClause | s.Guard
 T = TypeVar("T")
 D = TypeVar("D", "Rule", s.NumberOf, s.FactOf)
@@ -94,17 +94,23 @@ class Rule:
     wherever_legal: bool = False  # requested by `--prefer`: it fires although it would not pay
     device: s.NameOf | None = None  # the only one that it is for
     overrides: tuple[s.NumberOf, ...] = ()  # of numbers that it reads, also through facts
-    _compiled: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _compiled: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def compiled(self, key: Any, make: Callable[[], T]) -> T:
+    def compiled(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the compiled form of the rule for `key`. All sets of rules share it, and `make` runs once."""
         if key not in self._compiled:
             self._compiled[key] = make()
-        return self._compiled[key]  # type: ignore[no-any-return]
+        made: T = self._compiled[key]
+        return made
 
     @property
     def guards(self) -> tuple[s.Guard, ...]:
         return tuple(c for c in self.clauses if isinstance(c, s.Guard))
+
+    @property
+    def required(self) -> tuple[s.Guard, ...]:
+        """The guards without which the rule is wrong; a `prefer` says only where it pays."""
+        return tuple(guard for guard in self.guards if guard.kind != PREFER)
 
     @property
     def location(self) -> str:
@@ -140,6 +146,28 @@ class Rule:
     def _resolved(self, read: Callable[[s.Nodes], T], block: s.Nodes) -> T:
         with in_rule(self.name):
             return read(block)
+
+
+def in_order(rule: Rule) -> Iterator[s.Parameter | Clause]:
+    """Yield the clauses of a rule, and each parameter before the first of them that reads it; a local one's at first.
+
+    What the domain and the default of a parameter read is before the parameter.
+    """
+    waiting = {parameter.name for parameter in rule.parameters}
+
+    def before(read: Collection[str]) -> Iterator[s.Parameter]:
+        for parameter in rule.parameters:
+            if parameter.name in read and parameter.name in waiting:
+                waiting.remove(parameter.name)
+                yield from before(mentioned((parameter.domain, parameter.default)))
+                yield parameter
+
+    if "local" in rule.attributes:
+        yield from before(waiting.copy())
+    for clause in rule.clauses:
+        yield from before(mentioned(clause))
+        yield clause
+    yield from before(waiting.copy())
 
 
 @dataclass(frozen=True)
@@ -492,7 +520,7 @@ def built_in_files() -> tuple[RuleFile, ...]:
 # Domains of parameters that depend on no program: `{1, 2, 4}`, `pow2(2, 64)`.
 
 
-def constant(level: str, node: s.Syntax) -> Any:
+def constant(level: str, node: s.Syntax) -> Value:
     """Return the value of an expression that needs no site and no variable, else None."""
     try:
         return Expressions(level).compile(node)({})
@@ -500,13 +528,13 @@ def constant(level: str, node: s.Syntax) -> Any:
         return None
 
 
-def admits(rule: Rule, name: str, value: Any) -> bool:
+def admits(rule: Rule, name: str, value: Value) -> bool:
     """Return whether a parameter may have a value, as far as its domain is known without a program."""
     domain = _domain(rule, name)
     return domain is None or value in domain
 
 
-def wrong_kind(rule: Rule, name: str, value: Any) -> tuple[str, str | None] | None:
+def wrong_kind(rule: Rule, name: str, value: Value) -> tuple[str, str | None] | None:
     """Describe a value of another kind than its parameter (a float, true or a list for an integer).
 
     Returns the message and a hint, which is None if there is nothing to suggest; or None if the value fits.
@@ -527,7 +555,7 @@ def shown(rule: Rule, name: str) -> str:
     return f"{{{', '.join(map(str, every[:12]))}{', ...' * (len(every) > 12)}}}"
 
 
-def _domain(rule: Rule, name: str) -> tuple[Any, ...] | None:
+def _domain(rule: Rule, name: str) -> tuple[Value, ...] | None:
     parameter = next(p for p in rule.parameters if p.name == name)
     known = None if parameter.domain is None else constant(rule.level, parameter.domain)
     return known if isinstance(known, tuple) else None
@@ -545,7 +573,7 @@ Overridden = tuple[tuple[str, Value], ...]
 class Policy(SimpleNamespace):
     """Numbers by name."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"rules/policy.rw has no number `{name}`")
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...codegen.cache import cached, digest
 from ...codegen.compiler import BuildError
@@ -28,6 +28,8 @@ from ...ir.text.syntax import children, parts
 from .elaborate import elaborated, located
 from .spelling import INDENT, block
 from .typed_slots import plain, substituted
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -131,13 +133,13 @@ def _varied(node: eq.VariedExample, known: dict[str, s.Example]) -> s.Example:
     return s.Example(node.span, node.title, node.arguments or other.arguments, program, gives)
 
 
-def _edited_program(program: Any, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
+def _edited_program(program: s.Nodes, edits: Sequence[eq.Edit], node: eq.VariedExample) -> s.Nodes:
     lines = block(program)
     for edit in edits:
         lines = list(_edited(lines, edit))
     text = "\n".join(["examples edited", 'example "edited"', *lines, 'gives no "edited"', ""])
     try:
-        return located(_program(text), lambda span: node.span)  # type: ignore[no-any-return]
+        return located(_program(text), lambda span: node.span)
     except DplcError as error:
         line = text.splitlines()[error.span.line - 1] if error.span is not None else ""
         raise DplcError(
@@ -194,7 +196,8 @@ def parse_stored(source: Source) -> s.Nodes:
 
     try:
         path = cached("rules", (source.text, _parser_digest()), ".json", build)
-        return _decoded(json.loads(path.read_text(encoding="utf-8")), source)  # type: ignore[no-any-return]
+        found: s.Nodes = _decoded(json.loads(path.read_text(encoding="utf-8")), source)
+        return found
     except (BuildError, OSError, ValueError, LookupError, TypeError):
         return parse_rules(source)  # no writable folder, or a damaged entry
 
@@ -373,7 +376,7 @@ def members(declared: s.Rule) -> Iterator[tuple[s.Rule, str | None]]:
 def _member(declared: s.Rule, leading: Iterable[str], names: Mapping[str, s.Syntax]) -> s.Rule:
     """Return a member of a family. leading: the words of its name. names: the values of the parameters."""
 
-    def renamed(nodes: Sequence[Any]) -> Any:
+    def renamed(nodes: Sequence[T]) -> tuple[T, ...]:
         return substituted(tuple(nodes), names, here=True)
 
     def examples() -> Iterator[s.Example]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...codegen.target import ABILITIES, COMMON, DEVICE_FIELDS
 from ...ir import expr as e
@@ -110,7 +110,7 @@ def field_sort(field: Field) -> Sort:
     return Sort(FIELD_SORTS.get(field.sort, "any"), field.many)
 
 
-def sort_of_value(value: Any) -> Sort:
+def sort_of_value(value: object) -> Sort:
     """Return the sort of a constant."""
     return _VALUE_SORTS.get(value.__class__, ANY)
 

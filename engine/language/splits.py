@@ -492,7 +492,7 @@ def steps(clause: s.Syntax) -> Iterator[s.Syntax]:
         yield eq.SplitClause(clause.span, (s.NameOf(last.span, last.name),), None, following)
 
 
-def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:
+def axes_and_loops(statements: object) -> Iterator[tuple[str, s.Syntax]]:
     """Yield the axes of tiles and the loops of a pattern, with their sizes."""
     for node in walk(statements):
         if isinstance(node, s.Apply) and node.fn == "Tile":
@@ -501,7 +501,7 @@ def axes_and_loops(statements: Any) -> Iterator[tuple[str, s.Syntax]]:
             yield node.var, node.stop
 
 
-def scopes(node: Any, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
+def scopes(node: object, above: Held = frozenset()) -> Iterator[tuple[str, Held]]:
     """Yield the runs and the captured statements of a pattern, each with the axes and loops that enclose it."""
     match node:
         case s.Run(base=s.NameOf(text=name)) | s.CaptureStatement(name=name) | s.InsideBlock(name=name):

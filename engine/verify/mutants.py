@@ -125,10 +125,9 @@ def replaced(rules: RuleSet, broken: Rule) -> RuleSet:
 
 def without_guards(rule: Rule) -> Iterator[tuple[str, Rule]]:
     """Yield the rule without one `require`, for each."""
-    for guard in rule.guards:
-        if guard.kind == "require":
-            kept = tuple(clause for clause in rule.clauses if clause is not guard)
-            yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
+    for guard in rule.required:
+        kept = tuple(clause for clause in rule.clauses if clause is not guard)
+        yield f"without `require {expression(guard.condition)}`", replace(rule, clauses=kept)
 
 
 def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:

@@ -261,7 +261,7 @@ class At:
         rules, subject = self.document.rules, self.subject
         if subject is None or (self.line, len(self.leading)) in self.document.keywords:
             return None
-        variables = (subject.scope | subject.made).keys() - {subject.rule.name, *rules.numbers, *rules.facts}
+        variables = subject.scope.keys() - {subject.rule.name, *rules.numbers, *rules.facts}
         return subject if self.word in variables else None
 
     @property

@@ -17,7 +17,7 @@ from ....ir.sizes import among_choices, at_hint, at_the_hints, sizes_in, telling
 from ....ir.tile import Tile
 from ...language import core as s
 from ...language.evaluate import MISTAKES, Closure, Environment, Expressions, NotComputed, holds, pays
-from ...language.rule import PREFER, Rule, is_built_in
+from ...language.rule import PREFER, Rule, in_order, is_built_in
 from ...language.spelling import expression
 from ...language.typed_slots import every
 from ..trace import Evidence, WeighedChoice, held
@@ -63,16 +63,9 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
     example values of dimensions.
     """
     steps, lets = list[PlannedClause](), list[PlannedClause]()
-    open_ = {} if "local" in rule.attributes else {parameter.name: parameter for parameter in rule.parameters}
-
-    def place(names: Container[str]) -> None:
-        for name, parameter in tuple(open_.items()):
-            if name in names and open_.pop(name, None) is not None:
-                add(parameter, parameter.domain, parameter.default)
 
     def add(clause: Any, asked: s.Syntax | None, default: s.Syntax | None = None) -> None:
         reads, more = free_names(asked), free_names(default)
-        place(reads | more)
         value, other = (None if node is None else expressions.compile(node) for node in (asked, default))
         needs = _wanted(reads, lets), _wanted(more, lets)
         step = PlannedClause(getattr(clause, "name", ""), clause, value, other, reads, *needs, len(steps))
@@ -82,11 +75,12 @@ def plan(rule: Rule, expressions: Expressions) -> list[PlannedClause]:
         elif isinstance(clause, s.Guard):
             step.asked = pays if clause.kind == PREFER else holds
 
-    for clause in rule.clauses:
+    for clause in in_order(rule):
         match clause:
+            case s.Parameter() if "local" not in rule.attributes:
+                add(clause, clause.domain, clause.default)
             case s.LetClause(value=asked) | s.PickClause(domain=asked) | s.Guard(condition=asked):
                 add(clause, asked)
-    place(open_)
     proved = {*_wanted(free_names(rule.rewrite), lets)} if lets else set()
     proved.update(*(step.before for step in steps if step.asked is not pays and step not in lets))
     for let in lets:

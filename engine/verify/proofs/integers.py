@@ -210,7 +210,7 @@ class Integers:
 def required(rule: Rule) -> Iterator[s.Syntax]:
     """Yield what the guards of a rule require: of a conjunction, each part."""
 
-    waiting = [guard.condition for guard in reversed(rule.guards) if guard.kind == "require"]
+    waiting = [guard.condition for guard in reversed(rule.required)]
     while waiting:
         match waiting.pop():
             case s.Operation(op="and", a=a, b=b):
