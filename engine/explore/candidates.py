@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -133,7 +133,7 @@ class Fusing:
         return or_else(self._choices, list, warn)
 
     def _choices(self) -> list[tuple[int, ...]]:
-        found: dict[Any, tuple[int, ...]] = {}
+        found: dict[Hashable, tuple[int, ...]] = {}
         problems = self.exploration.problems
         for choice in self.exploration.choices():
             alike = tuple(solved.found[rank].signature for (_, solved), rank in zip(problems, choice, strict=True))

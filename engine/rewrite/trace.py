@@ -28,7 +28,7 @@ from ...ir.text.sizes import print_condition
 from ..language import core as s
 from ..language.core import walk
 from ..language.definitions import line_of
-from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions
+from ..language.evaluate import MISTAKES, UNDECIDED, Environment, Expressions, Value
 from ..language.rule import Rule
 from ..language.typed_slots import names_in, shape_of
 from .statements.pattern import RuleExpressions
@@ -47,7 +47,7 @@ class RewriteStep:
     rule: Rule
     before: Any
     after: Any
-    bound: Mapping[str, Any] = field(default_factory=dict)  # by the pattern, in a trace
+    bound: Mapping[str, Value] = field(default_factory=dict)  # by the pattern, in a trace
     folded: tuple[Folded, ...] = ()  # of its template, in a trace
     operands: tuple[Any, ...] = ()  # of a torch op: the values of its tensors
     origin: str = ""  # of a torch op that a template made: the user's op
@@ -79,7 +79,7 @@ def is_strict() -> bool:
     return os.environ.get(STRICT, "0") not in ("", "0")
 
 
-def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcError:
+def not_smaller(step: RewriteStep, kernel: str, last: Value, value: Value) -> DplcError:
     """Return the error for a firing of a rule that does not make smaller what it `decreases`."""
     place = next(c for c in step.rule.clauses if isinstance(c, s.LetClause) and c.name == s.DECREASES)
     what = f"rule `{step.rule.name}` does not decrease `{written(place.value)}` in kernel {kernel}"
@@ -92,7 +92,7 @@ def not_smaller(step: RewriteStep, kernel: str, last: Any, value: Any) -> DplcEr
     )
 
 
-def smaller(value: Any, last: Any) -> bool:
+def smaller(value: Value, last: Value) -> bool:
     """Return whether a measure decreases: numbers from 0, or lists of such, which compare element by element."""
     numbers = [n for one in (value, last) for n in (one if isinstance(one, tuple) else (one,))]
     return type(value) is type(last) and all(isinstance(n, int) and n >= 0 for n in numbers) and value < last
@@ -137,10 +137,10 @@ def difference(before: str, after: str, context: int) -> Iterator[str]:
     return itertools.islice(lines, 2, None)
 
 
-def term_text(term: Any, depth: int = DEPTH) -> str:
+def term_text(term: Term, depth: int = DEPTH) -> str:
     """Return a term on one line."""
 
-    def inner(*terms: Any) -> str:
+    def inner(*terms: Term) -> str:
         return ", ".join(term_text(x, depth - 1) for x in terms)
 
     match term:
@@ -172,7 +172,7 @@ CHANGES_NOTHING = "it changes nothing: what it gives is what stands there"
 DIGITS = 4  # of a number that was computed
 BOUND = 240  # characters of what a pattern bound
 LENGTH = 60  # characters of a value; what is longer is left out
-Called = Mapping[Any, str]  # what values are called in the program
+Called = Mapping[Term, str]  # what values are called in the program
 NAMELESS: Called = MappingProxyType({})
 _ALONE = (s.NameOf, s.Number, s.Text, s.Group, s.Comprehension)  # whose value its text or its names tell
 
@@ -182,7 +182,7 @@ def what_it_saw(guard: s.Guard, env: Environment, expressions: Expressions, call
     condition = guard.condition
     seen = {name: env[name] for name in sorted(names_in(condition)) if name in env}
     entries = {name: show(x) for name, x in seen.items() if isinstance(x, int | float | str | e.Var | None)}
-    entries |= {name: called[value] for name, value in seen.items() if isinstance(value, Node) and value in called}
+    entries |= {name: called[value] for name, value in seen.items() if isinstance(value, Term) and value in called}
     entries |= _policy_in(condition)
     with at_the_hints() if guard.kind == "prefer" else contextlib.nullcontext():
         entries = entries | _compared(condition, env, expressions) | entries
@@ -245,13 +245,13 @@ def _policy_in(node: s.Syntax) -> dict[str, str]:
     }
 
 
-def first_line(node: Any) -> str:
+def first_line(node: Node) -> str:
     """Return a statement or a kernel as one line."""
     text = print_unit(node) if isinstance(node, Kernel) else print_statement(node)
     return text.split("\n")[0].strip()
 
 
-def bound(env: Mapping[str, Any], parameters: Collection[str]) -> dict[str, str]:
+def bound(env: Mapping[str, Value], parameters: Collection[str]) -> dict[str, str]:
     """Return the values that a pattern and its `let`s bound, as texts: `KO=64`, `body=(a = load x[i], ..)`.
 
     Parameters are left out, because the trace shows them separately.
@@ -271,13 +271,13 @@ def folds(folded: Iterable[Folded]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _term(value: Any) -> str:
+def _term(value: object) -> str:
     if isinstance(value, Index):
         return f"Index({print_expr(value.expr)})" if not contains(value.expr, Term) else "Index(..)"
     return term_text(value) if isinstance(value, Term) else show(value)
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Return a value of a rule as text: numbers, names, lists, statements."""
     if isinstance(value, tuple):
         return "(" + ", ".join(map(show, value)) + ")"
@@ -288,7 +288,7 @@ def show(value: Any) -> str:
     return str(getattr(value, "name", None) or getattr(value, "buf", None) or type(value).__name__)
 
 
-def assigned(values: Mapping[str, Any]) -> str:
+def assigned(values: Mapping[str, object]) -> str:
     """Return values with their names as text: `N=2, K=none`."""
     return ", ".join(f"{name}={show(value)}" for name, value in values.items())
 
@@ -365,7 +365,7 @@ class Refusal:
         return self.render()
 
 
-def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Any = None) -> Refusal:
+def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, term: Term | None = None) -> Refusal:
     """Return the refusal of a guard that did not hold in an environment."""
     seen = dict(env)  # the values of now: later clauses bind more
 
@@ -408,12 +408,12 @@ class Firing(_Event):
     location: str
     unit: str
     where: str
-    parameters: dict[str, Any]
+    parameters: Environment
     before: tuple[Any, ...]
     after: tuple[Any, ...]
     cleaned: tuple[str, ...] = ()
     weighed: tuple[WeighedChoice, ...] = ()
-    bound: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    bound: Mapping[str, Value] = field(default_factory=dict, compare=False)
     folded: tuple[Folded, ...] = field(default=(), compare=False)
     held: Callable[[], tuple[str, ...]] = field(default=tuple, compare=False)
 
@@ -567,7 +567,7 @@ def lines_of(events: Iterable[Event], diffs: bool = True) -> Iterator[str]:
                 yield from (head, *(f"    {line}" for line in (*beside, *event.held())))
 
 
-def _text(units: tuple[Any, ...]) -> str:
+def _text(units: tuple[object, ...]) -> str:
     return "\n".join(print_program(unit) if isinstance(unit, Node) else str(unit) for unit in units)
 
 
@@ -579,12 +579,12 @@ def program_key(graph: TensorGraph, known: Collection[str]) -> str:
     places: dict[Term, int] = {}
     axes: dict[Axis, int] = {}
 
-    def stand_in(value: Any) -> Any:
+    def stand_in(value: Any) -> object:
         if value.__class__ is Axis:
             return "axis", axes.setdefault(value, len(axes)), str(value.extent)
         return ("term", places[value]) if value in places else None
 
-    written: list[Any] = []
+    written: list[object] = []
     for term in (*graph.ins, *postorder(out.value for out in graph.outs)):
         if term not in places:
             own = (term.name in known, term.dtype, term.axes) if isinstance(term, Input) else term
@@ -606,11 +606,11 @@ class Evidence:
     def __init__(self, rule: Rule):
         self.rule = rule
         self.refusals: list[Refusal] = []
-        self.nearest: tuple[int, bool, s.Syntax | None, Any] = 0, False, None, None
+        self.nearest: tuple[int, bool, s.Syntax | None, Node | None] = 0, False, None, None
         self.left_open: dict[str, None] = {}  # `rule: condition`, of sizes
 
     # ---- the matcher reports
-    def near(self, matched: int, expected: s.Syntax, found: Any) -> None:
+    def near(self, matched: int, expected: s.Syntax, found: Node | None) -> None:
         """Note that after `matched` statements the pattern expects `expected` instead of `found` (None: block end)."""
         if (matched, True) > self.nearest[:2]:  # else it is no nearer, however alike
             alike = type(found) is getattr(shape_of(expected), "cls", None)
@@ -621,7 +621,7 @@ class Evidence:
         self.note_open(env.get(UNDECIDED))
         self.refusals.append(failed_guard(self.rule, guard, env, depth))
 
-    def domain(self, place: s.Parameter, depth: int, which: str, value: Any, domain: Any) -> None:
+    def domain(self, place: s.Parameter, depth: int, which: str, value: Value, domain: tuple[Value, ...]) -> None:
         def text(called: Called) -> str:
             off = " (no value of it would pay here)" if which else ""
             shown = ", ".join((*map(show, domain[:12]), *["..."] * (len(domain) > 12)))
@@ -632,12 +632,12 @@ class Evidence:
     def refuse(self, depth: int, span: Span, text: str) -> None:
         self.refusals.append(Refusal(self.rule, span, lambda _: f"matched, but {text}", depth))
 
-    def undecided(self, span: Span, name: str, condition: Any, depth: int = 0) -> None:
+    def undecided(self, span: Span, name: str, condition: Value, depth: int = 0) -> None:
         """Note a let, a domain or a default without a value, because sizes leave it open."""
         self.note_open(condition)
         self.refuse(depth, span, f"`{name}` is undecided: {print_condition(condition)}")
 
-    def note_open(self, condition: Any) -> None:
+    def note_open(self, condition: Value) -> None:
         """Note a refusal that concrete numbers might avoid."""
         if condition.__class__ is str or has_sizes(condition):
             self.left_open.setdefault(f"{self.rule.name}: {print_condition(condition)}")

@@ -15,17 +15,17 @@ import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....codegen.target import Target
 from ....ir.diagnostic import DplcError, UsageError, did_you_mean
 from ....ir.expr import Undecided, Var, free_names
 from ....ir.kernel import BLOCK_INDEX, SHARED, THREAD, Launch
 from ....ir.loop import Accumulate, For, Let, Load, Merge
-from ....ir.node import nodes, walk
+from ....ir.node import Node, nodes, walk
 from ....ir.program import Kernel, Stmt
 from ....ir.tile import Mma, SharedTile, Stage, Tile
-from ...language.evaluate import MISTAKES, Environment, NotComputed
+from ...language.evaluate import MISTAKES, Environment, NotComputed, Value
 from ...language.pipeline import PassStep
 from ...language.rule import PREFER, Rule, RuleSet, admits, pass_name, shown
 from ..trace import (
@@ -74,7 +74,7 @@ def _repeated(names: Iterable[str]) -> str | None:
     return min((name for name, count in Counter(names).items() if count > 1), default=None)
 
 
-def names_given(part: Any) -> tuple[str, ...]:
+def names_given(part: Node) -> tuple[str, ...]:
     """Return the names of values that a node of any IR defines for others to read, in its block or after it."""
     match part:
         case Launch():
@@ -110,7 +110,7 @@ class Engine:
     def __init__(self, rules: RuleSet, pins: Settings | None = None, check: bool = False):
         self.rules, self.pins, self.check = rules, dict(pins or {}), check
         self._compiled = functools.cache(lambda name: compiled_rule(rules.rule(name), rules.locals))
-        self._normal = defaultdict[Any, weakref.WeakSet[Kernel]](weakref.WeakSet)  # by target and level
+        self._normal = defaultdict[tuple[Target, bool], weakref.WeakSet[Kernel]](weakref.WeakSet)  # by target and level
         own = [self.rule(rule) for rule in rules.canonical if rule.level in LEVELS]
         self._canonical = [[r for r in own if (r.rule.level == "kernel") is lowered] for lowered in (False, True)]
         for name, values in self.pins.items():
@@ -139,7 +139,7 @@ class Engine:
         number = self.rules.numbered.get(name, "")
         return PassStep(name, tuple(found), {}, name, found[0].span, numbered=number)
 
-    def pinned(self, rule: CompiledRule, step: PassStep) -> dict[str, Any]:
+    def pinned(self, rule: CompiledRule, step: PassStep) -> Environment:
         """Return the values that the pipeline and the user give to this rule."""
         return {**step.parameters, **self.pins.get(rule.rule.name, {})}
 
@@ -239,7 +239,7 @@ class PassRun:
     trace: Trace | None = None
     done: set[str] = field(default_factory=set)
     log: list[RuleSite] = field(default_factory=list)
-    measures: dict[tuple[str, CompiledRule], Any] = field(default_factory=dict)
+    measures: dict[tuple[str, CompiledRule], Value] = field(default_factory=dict)
     larger: DplcError | None = None
     left_open: set[LeftOpen] = field(default_factory=set)
 
@@ -362,7 +362,7 @@ def run_pipeline(
     shaped: filled with the labels of the passes that changed each kernel, by the kernel's name. decide: called for
     every pass when a schedule is replayed or drawn at random.
     """
-    taken = defaultdict[Any, set[str]](set)
+    taken = defaultdict[PassStep | str, set[str]](set)
     for step in steps:
         made = decide(step, program) if decide is not None else None
         if made is None:
@@ -436,12 +436,12 @@ class RuleSite:
         return self.match.env["@site"].program[self.match.kernels.start].name  # type: ignore[no-any-return]
 
     @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> Environment:
         """The values of what there was to choose: parameters and picks."""
         return {name: self.match.env[name] for name in self.compiled.chosen if name in self.match.env}
 
     @property
-    def default(self) -> Any:
+    def default(self) -> Value:
         """The value that the open parameter would have by itself; None if it has none."""
         assert self.open is not None
         try:
@@ -466,16 +466,16 @@ class RuleSite:
         match = dataclasses.replace(self.match, env=known)
         return dataclasses.replace(self, match=match, open=opened)
 
-    def choose(self, value: Any) -> RuleSite | None:
+    def choose(self, value: Value) -> RuleSite | None:
         """Return the site with a value for the open parameter; None if a guard refuses it."""
         assert self.open is not None
         return self.decided({**self.open.env, self.open.name: value}, self.open.position)
 
-    def first(self, values: Iterable[Any]) -> RuleSite | None:
+    def first(self, values: Iterable[Value]) -> RuleSite | None:
         """Return the site with the first of some values that no guard refuses; None if there is none."""
         return next(filter(None, map(self.choose, values)), None)
 
-    def filled(self, order: Callable[[RuleSite], Iterable[Any]]) -> RuleSite | None:
+    def filled(self, order: Callable[[RuleSite], Iterable[Value]]) -> RuleSite | None:
         """Return the site with values for all open parameters, in the order of preference that a function gives."""
         found: RuleSite | None = self
         while found is not None and found.open is not None:
