@@ -492,10 +492,10 @@ class Checks(CheckedRule):
         for node in every(self.rule.match, s.Chosen):
             yield Finding("a pattern weighs nothing: `choose` is not for patterns", node, "write it in a `let`")
         for node in every(self.parts, s.Chosen):
-            costs, word = node.costs, "maximising" if node.most else "minimising"
+            costs = node.costs
             if costs.variable not in names_in(costs.element):
                 yield Finding(
-                    f"every alternative is alike: what `{word}` compares does not read `{costs.variable}`",
+                    f"every alternative is alike: what `{node.word}` compares does not read `{costs.variable}`",
                     costs.element,
                     f"say what a value `{costs.variable}` costs",
                 )

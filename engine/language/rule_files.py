@@ -234,7 +234,7 @@ class Later(Sequence[Any]):
         return self._items[place]
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: object) -> object:
     """Encode nodes and tuples as lists.
 
     A node begins with the name of its class and its span, a tuple with None. Examples and the clauses as written before

@@ -255,9 +255,8 @@ class Inference(Complaining):
             case s.Chosen(costs=costs):
                 chosen, cost = self._each(costs, "`choose`")
                 if not fits(cost.one, NUM):
-                    word = "maximising" if node.most else "minimising"
                     self.report(
-                        f"what `{word}` compares is a number, or a list of them, not {cost}",
+                        f"what `{node.word}` compares is a number, or a list of them, not {cost}",
                         costs.element,
                         self._conversion(cost, NUM),
                     )

@@ -140,7 +140,7 @@ def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
 Changed = Iterator[tuple[str, Any]]
 
 
-def _changed(node: Any) -> Changed:
+def _changed(node: object) -> Changed:
     """Yield each possible change of a template, with its description."""
     if isinstance(node, s.Syntax):
         yield from _own(node)

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -32,11 +31,10 @@ from .drawing import TermInstance
 from .meaning import array, finite_masks, has_integer_summands, in_domain
 from .neighbours import perturbed_term
 from .outcome import ERRORS, REAL, REORDERED, Arrays, Dice, Outcome, Subject, Wrong, said, unlike
-from .sized import Checker, faults
+from .sized import Checker, Program, faults
 
 FLAVOURS = ("whole", "real", "signed", "normal", "special")
 SIZED_FLAVOURS = ("whole", "normal")
-Rewritten = Any  # a graph; of a rule of fusion, the kernels
 # Meaning of a program: a flavour of inputs, the inputs, the outputs, and the elements of each that are compared.
 Reference = tuple[str, Arrays, list[Array], list[Array]]
 
@@ -55,7 +53,7 @@ class TermChecker(Checker):
         self.algebras = tools.algebra, tools.commuting
 
     # ---- subjects
-    def program(self, rule: Rule, block: s.Nodes) -> Any:
+    def program(self, rule: Rule, block: s.Nodes) -> TensorGraph | None:
         return read_graph(block[0]) if getattr(block[0], "kind", "") == "graph" else None  # type: ignore[arg-type]
 
     def near(self, program: TensorGraph, dice: Dice) -> TensorGraph:
@@ -131,7 +129,7 @@ class TermChecker(Checker):
         others = tuple(other for other in self.fusion if other.name != rule.name)
         for sets in ((self.fusion, others), ((rule,), ())):
 
-            def kernels(program: TensorGraph, sets: Any = sets) -> list[Any]:
+            def kernels(program: TensorGraph, sets: tuple[tuple[Rule, ...], ...] = sets) -> list[Program]:
                 """Return the kernels, if they differ from those without the rule."""
                 plain, _ = materialised(program)
                 made, without = (compile_graph(plain, self._fusing(r, pinned), machine).kernels for r in sets)
@@ -146,7 +144,7 @@ class TermChecker(Checker):
                 outcome.parameters |= {f"{name}={value}" for name, value in pinned}
 
     # ---- comparing
-    def _same(self, rule: Rule, subject: Subject, made: Rewritten, known: list[Reference]) -> None:
+    def _same(self, rule: Rule, subject: Subject, made: Program, known: list[Reference]) -> None:
         """Raise Wrong if a result is not well formed, or does not mean what its subject means."""
         try:
             if isinstance(made, TensorGraph):
@@ -157,10 +155,10 @@ class TermChecker(Checker):
         if problem:
             raise Wrong(subject, problem, self.becomes(made))
 
-    def _differs(self, rule: Rule, program: TensorGraph, became: Rewritten, seed: int) -> str | None:
+    def _differs(self, rule: Rule, program: TensorGraph, became: Program, seed: int) -> str | None:
         return differs(rule, program, became, references(rule, program, SIZED_FLAVOURS, seed), exact=False)
 
-    def lines(self, program: Rewritten) -> list[str]:
+    def lines(self, program: Program) -> list[str]:
         """Return the lines of a graph without the names of its values, or of kernels."""
         unnamed = replace(program, names=()) if isinstance(program, TensorGraph) else program
         return [line for line in print_program(unnamed).splitlines() if line]
@@ -197,7 +195,7 @@ def references(rule: Rule, graph: TensorGraph, flavours: Iterable[str], seed: in
 
 
 def differs(
-    rule: Rule, graph: TensorGraph, became: Rewritten, known: Iterable[Reference], exact: bool = True
+    rule: Rule, graph: TensorGraph, became: Program, known: Iterable[Reference], exact: bool = True
 ) -> str | None:
     """Return the difference between the graph and the graph, or the kernels, that a rule rewrote it to; None if equal.
 
@@ -219,7 +217,7 @@ def differs(
     return None
 
 
-def _memory(kernels: Rewritten, data: Arrays, graph: TensorGraph) -> list[Array]:
+def _memory(kernels: Program, data: Arrays, graph: TensorGraph) -> list[Array]:
     """Return the outputs of a graph as its kernels store them."""
     memory = loop.run(kernels, {name: np.atleast_1d(value) for name, value in data.items()})
     return [memory[out.name].reshape([axis.extent for axis in out.axes]) for out in graph.outs]

@@ -136,6 +136,10 @@ class Chosen(Syntax):
     costs: Comprehension
     most: bool
 
+    @property
+    def word(self) -> str:
+        return "maximising" if self.most else "minimising"
+
 
 @syntax_node
 class LetExpression(Syntax):
