@@ -379,11 +379,12 @@ def failed_guard(rule: Rule, guard: s.Guard, env: Environment, depth: int = 0, t
 
 @dataclass(frozen=True)
 class _Event:
-    """Something in a trace. prefix: the letter of the level; label: of the pass."""
+    """Something in a trace. prefix: the letter of the level; label: of the pass; recorded: further texts."""
 
     prefix: str
     label: str
     event: ClassVar[str]
+    recorded: ClassVar[tuple[str, ...]] = ()
 
     @property
     def marker(self) -> str:
@@ -391,7 +392,8 @@ class _Event:
 
     def record(self) -> dict[str, Any]:
         """Return the record for `--json`."""
-        return {"event": self.event, "level": self.prefix, "pass": self.label}
+        said = {name: str(getattr(self, name)) for name in self.recorded}
+        return {"event": self.event, "level": self.prefix, "pass": self.label} | said
 
 
 @dataclass(frozen=True)
@@ -444,7 +446,7 @@ class Firing(_Event):
 class Skip(_Event):
     """A pass that found nothing to do in a unit, and why."""
 
-    event = "skipped"
+    event, recorded = "skipped", ("rule", "unit", "reason")
     rule: str
     unit: str
     reason: Refusal | str
@@ -452,26 +454,18 @@ class Skip(_Event):
     def line(self) -> str:
         return f"--- {self.marker} skipped at {self.unit}: {self.reason}"
 
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return super().record() | {"rule": self.rule, "unit": self.unit, "reason": str(self.reason)}
-
 
 @dataclass(frozen=True)
 class Remark(_Event):
     """Decision that was not made by a rule: a schedule out of the store."""
 
-    event = "remark"
+    event, recorded = "remark", ("unit", "text")
     unit: str
     text: str
     rule = where = ""
 
     def line(self) -> str:
         return f"{self.marker}{self.where} {self.unit}: {self.text}"
-
-    def record(self) -> dict[str, Any]:
-        """Return the record for `--json`."""
-        return super().record() | {"unit": self.unit, "text": self.text}
 
 
 @dataclass(frozen=True)
